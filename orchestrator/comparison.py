@@ -14,11 +14,10 @@ from orchestrator.errors import GraphUnknown, OrchestratorError
 from orchestrator.executor import Executor
 from orchestrator.executor.effects.limits import child_id
 from orchestrator.render import to_svg
-from orchestrator.render.image_element import image_element
+from orchestrator.render.svg import image_element
 from orchestrator.stores import Codec, open_store
 from orchestrator.tools import ToolsLike, toolbox_of
-from orchestrator.views.critical_path import CompletedCall, critical_path
-from orchestrator.views.spending import spending
+from orchestrator.views.run_cost import CompletedCall, critical_path, spending
 
 if TYPE_CHECKING:
     from orchestrator.executor import Run

@@ -28,8 +28,8 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.executor.failures import without_group
 from orchestrator.executor.lease import is_held
 from orchestrator.kernel.plan import Plan
-from orchestrator.render.html.data import run_data
-from orchestrator.render.html.frame import FramedPage, posted
+from orchestrator.render.html.page import FramedPage, posted
+from orchestrator.render.html.run_data import run_data
 from orchestrator.render.terminal import tree
 from orchestrator.views.reader import Reader
 from orchestrator.views.step_tree import StepTree

@@ -44,7 +44,7 @@ def answer(
     Example: orchestrator answer 3f2a9c1d "in French, please"
     """
     from orchestrator.cli.terminal_questions import outcome_of, value_of
-    from orchestrator.views.outcome_choices import outcome_choices
+    from orchestrator.views.call_questions import outcome_choices
 
     def given(asked: Question) -> Answer:
         if result is not None and (asked.kind != "unknown_outcome" or value != "happened"):

@@ -22,8 +22,9 @@ async def approvals(executor: Executor, run: Run) -> list[str]:
     does it.
     """
     from orchestrator.kernel.question import Approve, Deny, parts_of
-    from orchestrator.kernel.records import FINAL, Answered, Asked, Forked
+    from orchestrator.kernel.records import Answered, Asked, Forked
     from orchestrator.kernel.seals import audit, live_answers
+    from orchestrator.kernel.status import FINAL
 
     machine = run.machine
     records = await executor.store.read(run.run_id, upto=run.seq)

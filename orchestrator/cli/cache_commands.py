@@ -34,7 +34,7 @@ def list_(
     from orchestrator.cli.output import out_json, out_table
     from orchestrator.cli.run_lookup import looking
     from orchestrator.cli.storage import exists, store_url
-    from orchestrator.render.terminal.table import Column
+    from orchestrator.render.terminal.tables import Column
     from orchestrator.values import utc
 
     url = store_url(store)

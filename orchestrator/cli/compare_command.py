@@ -76,7 +76,7 @@ def _show(found: Comparison) -> None:
     from orchestrator.cli.output import out_table
     from orchestrator.cli.redaction import redacted
     from orchestrator.render.terminal.colours import STATUS
-    from orchestrator.render.terminal.table import Cell, Column
+    from orchestrator.render.terminal.tables import Cell, Column
 
     numbers = ("model calls", "rounds", "prompt", "completion", "tool calls", "seconds")
     columns = (Column("graph", least=12), Column("status"), Column("answer", least=16), *(

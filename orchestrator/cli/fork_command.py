@@ -70,7 +70,7 @@ def fork(
     from orchestrator.cli.run_session import TerminalSession, conclude, drive
     from orchestrator.cli.storage import store_url
     from orchestrator.cli.stored_run import manner_of, take
-    from orchestrator.kernel.records import FINAL
+    from orchestrator.kernel.status import FINAL
 
     name, url = new_run_id(run_id), store_url(then.store)
     seen = one_run(url, run, partial(_looked_at, run_id=run, at=at))

@@ -83,7 +83,7 @@ def graph_from_ref(ref: str, directory: str | None = None, trust: Sequence[str] 
 
 
 def _from_data(ref: str, directory: str, trust: Sequence[str]) -> Graph:
-    from orchestrator.graph.text.places import located
+    from orchestrator.graph.text.source import located
     from orchestrator.graph_class import Graph
 
     source = source_of(ref)
@@ -107,7 +107,7 @@ def shape_from_ref(ref: str, trust: Sequence[str] = ()) -> tuple[GraphDefinition
     """
     if ref.endswith(DATA) and refused((source := source_of(ref)).data, trust):
         from orchestrator.graph.text.outline import outline
-        from orchestrator.graph.text.places import located
+        from orchestrator.graph.text.source import located
 
         with located(Path(ref), source.text):
             found = outline(source.data)

@@ -23,7 +23,7 @@ def graphs(json: options.Json = False, store: options.Store = None) -> int:
     """
     from orchestrator.cli.graphrefs import graph_from_ref, shipped
     from orchestrator.cli.output import out_json, out_table
-    from orchestrator.render.terminal.table import Column
+    from orchestrator.render.terminal.tables import Column
 
     found = {name: graph_from_ref(name) for name in shipped()}
     if json:
@@ -54,7 +54,7 @@ def tools(
     """
     from orchestrator.cli.interrupts import Interrupted
     from orchestrator.cli.output import out, out_json, out_made
-    from orchestrator.render.terminal.tool_table import tool_table, whole
+    from orchestrator.render.terminal.tables import tool_table, whole
 
     try:
         groups = _groups_of(ref)

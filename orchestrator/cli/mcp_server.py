@@ -11,7 +11,7 @@ from orchestrator.cli.output import warn
 from orchestrator.cli.redaction import redacted
 from orchestrator.errors import DISTRIBUTION, ModelError, OrchestratorError, RunUnknown
 from orchestrator.executor.effects.graphs import GraphTool
-from orchestrator.kernel.records import RunStatus
+from orchestrator.kernel.status import RunStatus
 from orchestrator.render.terminal import texts
 from orchestrator.tools.mcp.listing import names_of
 

@@ -235,7 +235,7 @@ def _show(items: Sequence[MemoryItem], *, json: bool) -> None:
 
     from orchestrator.cli.output import out_json, out_table
     from orchestrator.cli.redaction import redacted
-    from orchestrator.render.terminal.table import Column
+    from orchestrator.render.terminal.tables import Column
 
     if json:
         out_json([_row(item) for item in items])

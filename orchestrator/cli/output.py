@@ -16,7 +16,7 @@ from orchestrator.cli.words import visible
 from orchestrator.visible import is_hidden
 
 if TYPE_CHECKING:
-    from orchestrator.render.terminal.table import Cell, Column, Looks
+    from orchestrator.render.terminal.tables import Cell, Column, Looks
 
 
 def out(text: str, *, exact: bool = False) -> None:
@@ -37,7 +37,7 @@ def out_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell | str] | s
     Raises:
         BrokenPipeError: stdout is closed at the other end.
     """
-    from orchestrator.render.terminal.table import looks_of, table
+    from orchestrator.render.terminal.tables import looks_of, table
 
     print(table(columns, rows, looks_of(sys.stdout)), flush=True)
 
@@ -48,7 +48,7 @@ def out_made(made: Callable[[Looks], str]) -> None:
     Raises:
         BrokenPipeError: stdout is closed at the other end.
     """
-    from orchestrator.render.terminal.table import looks_of
+    from orchestrator.render.terminal.tables import looks_of
 
     print(made(looks_of(sys.stdout)), flush=True)
 

@@ -60,7 +60,7 @@ def proof_data(proof: Proof) -> dict[str, object]:
 def draw_witness(graph: GraphDefinition, proofs: Sequence[Proof], file: Path, form: str) -> str:
     """Draw the first path that breaks a claim into a file, and return what was done in words."""
     from orchestrator import render
-    from orchestrator.views.witness import witness_overlay
+    from orchestrator.views.overlay import witness_overlay
 
     broken = sorted((proof for proof in proofs if proof.witness), key=lambda proof: proof.verdict != "refuted")
     own = [proof for proof in broken if not proof.tool]

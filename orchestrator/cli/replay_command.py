@@ -140,7 +140,7 @@ class _Found:
     def show_table(self) -> None:
         """Print a row for each replay."""
         from orchestrator.cli.output import out_table
-        from orchestrator.render.terminal.table import Cell, Column
+        from orchestrator.render.terminal.tables import Cell, Column
         from orchestrator.views.replay_result import COLUMNS
 
         least = {"graph": 12, "result": 16, "answer before": 13, "answer after": 13}

@@ -12,8 +12,8 @@ from orchestrator.cli.redaction import redacted
 from orchestrator.render.terminal import texts
 from orchestrator.render.terminal.questions import question_text
 from orchestrator.stores.places import shown_url
-from orchestrator.views.outcome_choices import outcome_choices
-from orchestrator.views.standby import moment
+from orchestrator.views.call_questions import outcome_choices
+from orchestrator.views.worker_info import moment
 from orchestrator.visible import behind, exact, narrow
 
 if TYPE_CHECKING:

@@ -170,7 +170,7 @@ def resume(
     from orchestrator.cli.run_session import TerminalSession, drive
     from orchestrator.cli.stored_run import take
     from orchestrator.graph.limits import Limits
-    from orchestrator.kernel.records import FINAL
+    from orchestrator.kernel.status import FINAL
 
     risk, changes = options.risk(approve), options.limits(max_steps, max_seconds)
     limits, migrate = Limits.model_validate(changes) if changes else None, migration_of(how)

@@ -27,7 +27,7 @@ from orchestrator.cli.trust import journal_seal
 from orchestrator.cli.trust import seal as sealed
 from orchestrator.errors import GraphChanged, ModelError, RunConflict, RunUnknown
 from orchestrator.executor.lease import is_held
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor, Run

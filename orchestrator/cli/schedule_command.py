@@ -169,7 +169,7 @@ _TIME = "%Y-%m-%d %H:%M:%SZ"
 
 def _show(schedules: Sequence[Schedule]) -> None:
     from orchestrator.cli.output import out_table
-    from orchestrator.render.terminal.table import Cell, Column
+    from orchestrator.render.terminal.tables import Cell, Column
     from orchestrator.values import utc
 
     columns = (

@@ -140,7 +140,7 @@ async def _http(port: int, url: str, codes: list[Code], offered: Any) -> None:
 
     from orchestrator.cli.output import warn
     from orchestrator.cli.run_session import opened
-    from orchestrator.web.connections import bounded_logs
+    from orchestrator.web.server import bounded_logs
 
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -165,7 +165,7 @@ async def _http(port: int, url: str, codes: list[Code], offered: Any) -> None:
 def _server(app: Any) -> Any:
     import uvicorn
 
-    from orchestrator.web.connections import BoundedConfig, most_connections
+    from orchestrator.web.server import BoundedConfig, most_connections
 
     class Server(uvicorn.Server):
         @contextmanager

@@ -42,7 +42,7 @@ def stats(
     from orchestrator.cli.run_lookup import looking
     from orchestrator.cli.storage import exists, shown_url, store_url
     from orchestrator.errors import InvalidValue
-    from orchestrator.render.terminal.stats_table import stats_table
+    from orchestrator.render.terminal.tables import stats_table
 
     names = tuple(name.strip() for name in by.split(",") if name.strip())
     times = {

@@ -16,7 +16,7 @@ from orchestrator.cli.run_lookup import load, one_run
 from orchestrator.cli.run_session import Manner
 from orchestrator.cli.storage import store_url
 from orchestrator.errors import RunEnded
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 
 if TYPE_CHECKING:
     from orchestrator.executor import Run

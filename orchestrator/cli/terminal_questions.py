@@ -16,7 +16,7 @@ from orchestrator.cli.output import warn
 from orchestrator.cli.words import visible
 from orchestrator.errors import InvalidAnswer, StaleAnswer
 from orchestrator.render.terminal.questions import question_text
-from orchestrator.views.outcome_choices import outcome_choices
+from orchestrator.views.call_questions import outcome_choices
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor
@@ -193,7 +193,7 @@ def value_of(question: Question, text: str) -> Answer:
     It is read as JSON where the question's schema takes no text, or the answer has a structure.
     """
     from orchestrator.kernel.question import Value
-    from orchestrator.tools.conversion import kinds_taken
+    from orchestrator.tools.validation import kinds_taken
 
     if text in question.choices:
         return Value(value=text)

@@ -14,7 +14,7 @@ from orchestrator.cli.exits import COMPLETED, UsageError
 if TYPE_CHECKING:
     from orchestrator.cli.progress import Sink
     from orchestrator.executor import Executor, Point, Run
-    from orchestrator.render.terminal.table import Looks
+    from orchestrator.render.terminal.tables import Looks
     from orchestrator.stores import RunInfo, Store
     from orchestrator.stores.rows import Scanned
     from orchestrator.views.explainer import RunReasons
@@ -67,7 +67,7 @@ def runs(
     from orchestrator.cli.redaction import row_document
     from orchestrator.cli.run_lookup import reading
     from orchestrator.cli.storage import codec_of_environment, exists, shown_url, store_url
-    from orchestrator.render.terminal.run_table import run_table
+    from orchestrator.render.terminal.tables import run_table
 
     wanted = _statuses(status, failed=failed, waiting=waiting)
     if search is not None and anywhere is not None:

@@ -36,7 +36,7 @@ def watch(
     from orchestrator.cli.run_lookup import one_run
     from orchestrator.cli.storage import store_url
     from orchestrator.cli.watcher import Watch
-    from orchestrator.kernel.records import FINAL
+    from orchestrator.kernel.status import FINAL
     from orchestrator.render.terminal import texts
 
     url = store_url(store)

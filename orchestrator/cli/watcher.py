@@ -13,7 +13,7 @@ from orchestrator.cli.progress import JsonLines, Sink, Tree
 from orchestrator.cli.shown_questions import note
 from orchestrator.cli.storage import store_url
 from orchestrator.executor.lease import is_held
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 
 if TYPE_CHECKING:
     from orchestrator.executor import Event, Executor, Run

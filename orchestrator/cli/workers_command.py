@@ -30,7 +30,7 @@ def workers(json: options.Json = False, store: options.Store = None) -> int:
     from orchestrator.cli.redaction import row_document
     from orchestrator.cli.run_lookup import looking
     from orchestrator.cli.storage import exists, shown_url, store_url
-    from orchestrator.render.terminal.worker_table import worker_table
+    from orchestrator.render.terminal.tables import worker_table
 
     url = store_url(store)
 

@@ -14,19 +14,60 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orchestrator._lazy import lazy_names
+from orchestrator.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from orchestrator.engines.base import Delivered, Deliveries, Engine, EngineStatus, ServedEngine
-    from orchestrator.engines.urls import engine_at
-    from orchestrator.engines.working import POLL, work
+    from orchestrator.engines.base import (
+        POLL,
+        Delivered,
+        Deliveries,
+        Engine,
+        EngineStatus,
+        ServedEngine,
+        work,
+    )
 
 _HOMES = {
-    "orchestrator.engines.base": ("Deliveries", "Delivered", "Engine", "EngineStatus", "ServedEngine"),
-    "orchestrator.engines.urls": ("engine_at",),
-    "orchestrator.engines.working": ("POLL", "work"),
+    "orchestrator.engines.base": (
+        "Deliveries",
+        "Delivered",
+        "Engine",
+        "EngineStatus",
+        "POLL",
+        "ServedEngine",
+        "work",
+    ),
 }
 
 __all__ = ["POLL", "Delivered", "Deliveries", "Engine", "EngineStatus", "ServedEngine", "engine_at", "work"]
+
+SCHEMES = ("restate", "temporal")
+"""The schemes of URLs of engines."""
+
+
+def engine_at(url: str) -> ServedEngine:
+    """Return the engine of a URL. Nothing is asked of it yet.
+
+    Args:
+        url: such as `restate://127.0.0.1:8080`; each engine has its parameters, see docs/engines.md.
+
+    Raises:
+        InvalidValue: it is no URL of an engine, or one of its parameters is wrong.
+        ImportError: the engine's extra is not installed.
+    """
+    before, sign, _ = url.partition("://")
+    scheme = before.lower() if sign else ""
+    if scheme == "restate":
+        from orchestrator.engines.restate import RestateEngine
+
+        return RestateEngine(url)
+    if scheme == "temporal":
+        from orchestrator.engines.temporal import TemporalEngine
+
+        return TemporalEngine(url)
+    known = ", ".join(f"{one}://HOST:PORT" for one in SCHEMES)
+    raise InvalidValue(f"{scheme or 'no scheme'!r} is not the scheme of an engine: use {known}", where="engine")
+
 
 if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)

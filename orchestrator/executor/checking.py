@@ -17,9 +17,9 @@ from orchestrator.executor import lease as leases
 from orchestrator.executor.effects.memory import value_of
 from orchestrator.executor.host import Host
 from orchestrator.executor.journal import questions_of, row_of, totals_of
-from orchestrator.kernel.machine import apply_stored
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.fold import apply_stored
 from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import Finding, RunInfo, Store
 from orchestrator.stores.codec import encoded_in, key_of
 from orchestrator.stores.items import AREAS

@@ -36,10 +36,10 @@ from orchestrator.executor.run_log import Command, RunLog
 from orchestrator.executor.start import begin, join
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition
-from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.question import Answer, Value
-from orchestrator.kernel.records import FINAL, Asked, Caller, EffectIntended, Forked, Record, Reopened, Spent
-from orchestrator.kernel.state import Activation
+from orchestrator.kernel.records import Asked, Caller, EffectIntended, Forked, Record, Reopened, Spent
+from orchestrator.kernel.state import Activation, hash_id
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.requests import NewRun
 from orchestrator.views.run import Run
 

@@ -32,7 +32,7 @@ from orchestrator.tools.result import ToolResult
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.validation import faults
 from orchestrator.values import FOREIGN_DEPTH, MAX_DEPTH, Unfit, check_name, check_text
-from orchestrator.views.outcome_choices import CHOICES
+from orchestrator.views.call_questions import CHOICES
 
 _anything = Codec(Any)
 RISKS = ("none", "read", "write", "dangerous")

@@ -22,7 +22,8 @@ from orchestrator.executor.options import ResumeOptions
 from orchestrator.executor.recovery import LOOK, drive_on, go_on, wait_for
 from orchestrator.executor.run_log import Command
 from orchestrator.kernel.question import Answer
-from orchestrator.kernel.records import FINAL, Answered, Record
+from orchestrator.kernel.records import Answered, Record
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.requests import RunQuery
 from orchestrator.tasks import away
 from orchestrator.values import check_labels, check_text

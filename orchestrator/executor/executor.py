@@ -49,7 +49,7 @@ from orchestrator.stores import Codec, open_store, with_archive, with_codec
 from orchestrator.stores.base import Page, Relation, Reopening, StatsRow, Store
 from orchestrator.stores.requests import RunQuery
 from orchestrator.tasks import OwnTask
-from orchestrator.tools.collect import ToolsLike, toolbox_of
+from orchestrator.tools.refs import ToolsLike, toolbox_of
 from orchestrator.tools.result import Risk
 from orchestrator.tools.toolbox import Toolbox
 from orchestrator.values import check_position, check_text

@@ -47,13 +47,13 @@ from orchestrator.executor.snapshots import NONE_KEPT, Kept, Snapshots
 from orchestrator.executor.watched_runs import WatchedRuns
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.json import JsonObject
-from orchestrator.kernel.records import FINAL
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.seals import Audit, Chain, Seal
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import RunInfo, Store
 from orchestrator.stores.owner import Owner
 from orchestrator.tasks import OwnTask
-from orchestrator.tools.pool_leases import PoolLeases
+from orchestrator.tools.pool_client import PoolLeases
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:

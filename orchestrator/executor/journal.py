@@ -18,12 +18,12 @@ import anyio
 
 from orchestrator.graph.limits import Usage
 from orchestrator.json import canonical, storable
-from orchestrator.kernel.lineage import Parent
+from orchestrator.kernel.ledger import Tally
 from orchestrator.kernel.queries import first_question
 from orchestrator.kernel.records import Ended, Record
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.seals import Chain
-from orchestrator.kernel.totals import Tally
+from orchestrator.kernel.status import Parent
 from orchestrator.stores.base import RunInfo, RunSummary, Store
 from orchestrator.stores.requests import Append
 from orchestrator.stores.rows import MAX_TEXT, OpenQuestion, RunTotals, Total

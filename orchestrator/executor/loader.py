@@ -22,7 +22,7 @@ from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.reading import stored_graph
 from orchestrator.graph.versions import Migration, content_digest
 from orchestrator.json import JsonObject, json_text
-from orchestrator.kernel.machine import apply_stored
+from orchestrator.kernel.fold import apply_stored
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Migrated, Record
 from orchestrator.kernel.run_state import RunState

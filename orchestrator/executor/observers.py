@@ -24,7 +24,7 @@ from orchestrator.calls import call_in_thread, contained
 from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, RunUnknown, StoreError
 from orchestrator.executor.lease import is_held
 from orchestrator.graph.model import GraphDefinition
-from orchestrator.kernel.machine import apply
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.records import Record
 from orchestrator.kernel.run_state import RunState
 from orchestrator.redaction import redact

@@ -14,7 +14,7 @@ from orchestrator.errors import InvalidValue, OrchestratorError, RunConflict, Ru
 from orchestrator.executor.host import Host
 from orchestrator.executor.journal import questions_of, totals_of
 from orchestrator.kernel.question import AnyQuestion, Question, QuestionKind
-from orchestrator.kernel.records.coded import check_readable
+from orchestrator.kernel.records import check_readable
 from orchestrator.stores.base import RunInfo, StatsRow, Store
 from orchestrator.stores.codec import Damaged, encoded_in, key_of
 from orchestrator.stores.requests import Append, QuestionQuery, StatsQuery

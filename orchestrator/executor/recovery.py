@@ -23,7 +23,8 @@ from orchestrator.executor.options import ResumeOptions
 from orchestrator.executor.resuming import change_limits, stops_of
 from orchestrator.executor.run_status import is_parked, waits_to_be_taken_up, with_status
 from orchestrator.executor.watched_runs import moved_by_others
-from orchestrator.kernel.records import FINAL, RunStarted
+from orchestrator.kernel.records import RunStarted
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import Holder, Page, RunInfo, Store
 from orchestrator.stores.owner import is_dead
 from orchestrator.stores.rows import NOTICE

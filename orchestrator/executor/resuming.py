@@ -18,18 +18,19 @@ from orchestrator.errors import ContextMissing, InvalidValue, RunConflict, RunEn
 from orchestrator.executor.call_guard import CallGuard
 from orchestrator.executor.options import ResumeOptions
 from orchestrator.executor.run_log import RunLog
-from orchestrator.graph.checks.edges import listed, mend_name
 from orchestrator.graph.codec import as_json
+from orchestrator.graph.faults import listed_names, mend_name
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.names import plain_name
 from orchestrator.json import JsonObject
-from orchestrator.kernel.machine import apply_stored
+from orchestrator.kernel.fold import apply_stored
 from orchestrator.kernel.queries import spent_limit
-from orchestrator.kernel.records import FINAL, LimitsChanged, Record, Reopened, Resumed, RunStarted
+from orchestrator.kernel.records import LimitsChanged, Record, Reopened, Resumed, RunStarted
 from orchestrator.kernel.reopening import can_reopen
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.seals import Audit, Seal, audit
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import RunInfo, Store
 from orchestrator.tools.result import Risk
 
@@ -185,7 +186,7 @@ def nodes_of(graph: GraphDefinition, names: Collection[str], argument: str) -> t
     names = [name if name in known else plain_name(name) for name in names]
     for name in names:
         if name not in known:
-            mend = mend_name(str(name), known, f"it has {listed(known)}")
+            mend = mend_name(str(name), known, f"it has {listed_names(known)}")
             raise InvalidValue(f"{argument}: graph {graph.name!r} has no node {name!r}; {mend}", where=argument)
     return tuple(sorted(set(names)))
 

@@ -15,8 +15,8 @@ from orchestrator.errors import RunArchived, RunConflict, RunUnknown, StoreCorru
 from orchestrator.executor import lease as leases
 from orchestrator.executor.effects.limits import child_id
 from orchestrator.executor.host import Host
-from orchestrator.kernel.records import FINAL, EffectIntended, Record
-from orchestrator.kernel.records.coded import check_readable
+from orchestrator.kernel.records import EffectIntended, Record, check_readable
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import Archivable, Archiving, Placing, RunInfo, Store
 from orchestrator.stores.items import AREAS
 from orchestrator.stores.requests import RunQuery

@@ -23,14 +23,14 @@ from orchestrator.executor.concurrency import YieldBudget
 from orchestrator.executor.journal import Flusher, Journal, due_of
 from orchestrator.executor.lease import LeaseHandle
 from orchestrator.graph.model import GraphDefinition, Node
-from orchestrator.kernel.machine import apply
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.question import Question
 from orchestrator.kernel.records import EffectIntended, Record, Stamp, StepStamp
 from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.seals import Chain
 from orchestrator.kernel.state import Activation
 from orchestrator.stores.base import RunInfo, Store
-from orchestrator.tools.pool_leases import PoolLeases
+from orchestrator.tools.pool_client import PoolLeases
 from orchestrator.tools.tool import Tool
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from pydantic import BaseModel
 from orchestrator.errors import EncryptionKeyMissing, RunUnknown, StoreCorrupt, StoreError, StoreTooNew
 from orchestrator.kernel.records import Record
 from orchestrator.stores.base import Page, RunInfo, Store
+from orchestrator.stores.requests import contains, found_in, words
 from orchestrator.stores.rows import Scanned
-from orchestrator.stores.words import contains, found_in, words
 
 MOST_RECORDS = 5_000
 """Records that one page reads at most."""

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from orchestrator.executor.lease import is_held
 from orchestrator.graph.names import plain_name
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import Page, Placing, RunInfo, Store
 from orchestrator.stores.requests import RunQuery
 from orchestrator.stores.rows import MARK, MAX_DEATHS, encrypted_with
 from orchestrator.values import check_labels, check_text
-from orchestrator.views.standby import Standby
+from orchestrator.views.worker_info import Standby
 
 if TYPE_CHECKING:
     from orchestrator.executor.run_log import DriveClock

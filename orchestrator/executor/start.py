@@ -28,11 +28,10 @@ from orchestrator.graph.codec import as_json, shown
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.json import JsonObject, is_small
-from orchestrator.kernel.machine import apply
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import start_fault
-from orchestrator.kernel.records import Caller, Forked, Record, RunStarted
-from orchestrator.kernel.records.run import RULES
+from orchestrator.kernel.records import RULES, Caller, Forked, Record, RunStarted
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.seals import Chain
 from orchestrator.stores.base import RunInfo, Store

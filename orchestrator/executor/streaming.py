@@ -25,7 +25,8 @@ from orchestrator.executor.recovery import Waiting, check_risk, drive_on, take_u
 from orchestrator.executor.start import begin
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.typevars import StateT
-from orchestrator.kernel.records import FINAL, Record
+from orchestrator.kernel.records import Record
+from orchestrator.kernel.status import FINAL
 from orchestrator.values import check_text
 from orchestrator.views.events import Event, EventStyle, event_of
 from orchestrator.views.run import Run

@@ -37,7 +37,7 @@ from orchestrator.executor.start import check_run_id
 from orchestrator.graph.codec import shown
 from orchestrator.graph.versions import content_digest
 from orchestrator.json import ORDERED, JsonObject, cut_up, in_pieces
-from orchestrator.kernel.machine import apply_stored
+from orchestrator.kernel.fold import apply_stored
 from orchestrator.kernel.records import RECORD_TYPES, Record, decode, encode_unsealed
 from orchestrator.kernel.seals import Audit
 from orchestrator.redaction import redacted

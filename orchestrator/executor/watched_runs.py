@@ -23,8 +23,8 @@ from orchestrator.executor.heartbeat import POLL
 from orchestrator.executor.lease import is_held
 from orchestrator.executor.run_status import is_parked
 from orchestrator.kernel.queries import waits_only_for_timers
-from orchestrator.kernel.records import FINAL
 from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import RunInfo, Store
 from orchestrator.stores.shared import retry_delay
 

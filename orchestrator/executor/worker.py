@@ -28,7 +28,7 @@ from orchestrator.executor.lease import LeaseHandle
 from orchestrator.executor.options import NO_OPTIONS, ResumeOptions
 from orchestrator.executor.run_status import waits_to_be_taken_up, with_status
 from orchestrator.executor.worker_health import WorkerHealth
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import Alerting, Changing, RunInfo
 from orchestrator.stores.fair_claims import Turns
 from orchestrator.stores.requests import ClaimRequest, RunQuery

@@ -290,3 +290,18 @@ def _check_call(cls: type[BaseModel], args: Iterable[object], fields: Iterable[s
 def _fault(model: str, name: str, names: Iterable[str]) -> InitErrorDetails:
     words = PydanticCustomError("extra_forbidden", "{fault}", {"fault": f"{model} {unknown_field(name, names)}"})
     return {"type": words, "loc": (name,), "input": None}
+
+
+# -- Words that messages share ---------------------------------------------------------------------------------
+
+
+def listed_names(names: Iterable[str]) -> str:
+    """Names in a row, at most ten of them."""
+    names = list(names)
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+
+
+def mend_name(name: str, known: Iterable[str], otherwise: str) -> str:
+    """The most likely correction of an unknown name."""
+    close = close_to(name, known)
+    return f"did you mean {close!r}?" if close else otherwise

@@ -17,10 +17,9 @@ from typing import Any, TypeVar
 from orchestrator.errors import UntrustedCode
 from orchestrator.graph.function import FunctionNode
 from orchestrator.graph.model import GraphDefinition, Node, is_shipped, tool_ref
-from orchestrator.graph.node_tools import NodeTool
 from orchestrator.graph.reading import UnresolvedNode
 from orchestrator.graph.reducers import is_reducer, reducer_name
-from orchestrator.graph.refs import NOTHING, Role, Trust, find, module_named, ref_of
+from orchestrator.graph.refs import NOTHING, NodeTool, Role, Trust, find, module_named, ref_of
 
 T = TypeVar("T")
 _LIBRARY = Path(__file__).parents[1]

@@ -33,9 +33,8 @@ from orchestrator.graph.edges import Edge, format_edges
 from orchestrator.graph.faults import Spelled
 from orchestrator.graph.limits import Limits, Retry
 from orchestrator.graph.names import plain_name
-from orchestrator.graph.node_tools import node_tools
 from orchestrator.graph.outcome import DONE
-from orchestrator.graph.refs import find, made_for, ref_of
+from orchestrator.graph.refs import find, made_for, node_tools, ref_of
 from orchestrator.graph.signatures import declared_outcomes
 from orchestrator.graph.state import StateSchema
 from orchestrator.graph.topology import Join, NodeShape, Rest, Topology, counts
@@ -45,7 +44,7 @@ from orchestrator.json import JsonObject
 from orchestrator.values import MAX_LIFETIME
 
 if TYPE_CHECKING:
-    from orchestrator.graph.node_tools import NodeTool
+    from orchestrator.graph.refs import NodeTool
 
 # -- The base class of nodes: a frozen model with declared outcomes and an async method `run` ------------------
 # A new kind is a class:

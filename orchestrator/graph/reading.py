@@ -29,11 +29,9 @@ from orchestrator.graph.faults import (
 from orchestrator.graph.function import function_node
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import DRAWN, LOOKS, Asked, GraphDefinition, Node, NodeLook
-from orchestrator.graph.node_tools import node_tools
-from orchestrator.graph.refs import Trust, Trusted, code_refs, refuse_impossible
+from orchestrator.graph.refs import Trust, Trusted, code_refs, node_tools, refuse_impossible
 from orchestrator.graph.state import StateSchema
-from orchestrator.graph.text.places import located
-from orchestrator.graph.text.source import read_source
+from orchestrator.graph.text.source import located, read_source
 from orchestrator.graph.topology import DONE, FAILED, IF_NAMED
 from orchestrator.json import JsonObject
 

@@ -1,4 +1,4 @@
-"""References to code such as `module:attr`: found, followed, trusted, and listed of graph data."""
+"""References to code such as `module:attr`: found, followed, trusted, and listed of graph data; tools of nodes."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
+from orchestrator._lazy import above
 from orchestrator.errors import GraphUnknown, UntrustedCode
-from orchestrator.graph.node_tools import node_tools
 from orchestrator.json import digest
 
 # -- References to code as text: `module:attr`, or `file.py` for a module that is named by its file ------------
@@ -424,3 +424,29 @@ def _of_node(spec: object) -> Iterator[CodeRef]:
     if isinstance(graph, str) and ":" in graph:
         yield CodeRef("graph", graph, "graph")
     yield from code_refs(graph)
+
+
+# -- A node's own tools. Room `tools` makes them of functions, tools and toolboxes --------------------------
+
+
+class NodeTool(Protocol):
+    """A tool, as far as a graph knows it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def risk(self) -> str: ...
+
+
+class NodeTools(Protocol):
+    """What makes tools of the things that a node is given."""
+
+    def tools_of_a_node(self, things: object) -> dict[str, tuple[object, NodeTool] | None]: ...
+    def handoff(self, outcome: str, **fields: Any) -> NodeTool: ...
+    def tools_in(self, thing: object) -> Sequence[NodeTool] | None: ...
+
+
+def node_tools() -> NodeTools:
+    """That of room `tools`."""
+    found: NodeTools = above("node_tools")
+    return found

@@ -22,10 +22,9 @@ from orchestrator.errors import GraphError, InvalidInput, InvalidUpdate, SecretI
 from orchestrator.graph.codec import JsonCodec, explain, refuse_secrets
 from orchestrator.graph.faults import BOOLEANS, Faults, close_to, unknown_field
 from orchestrator.graph.fields import Field, fields_of, reduce_json
-from orchestrator.graph.isolation import listed
+from orchestrator.graph.isolation import Views, listed
 from orchestrator.graph.reducers import BUILTIN, Extend, Replace, local
 from orchestrator.graph.refs import Trust, ref_of
-from orchestrator.graph.state_view import Views
 from orchestrator.graph.text.types import InlineTypes, model_faults
 from orchestrator.json import JsonObject
 from orchestrator.values import Unfit

@@ -10,20 +10,19 @@ its own:
 
 | module | what it does |
 |---|---|
-| `machine` | the fold: dispatches a record to its handler, then admits what may start |
-| `handlers` | what each record type changes; `handlers.steps` has the short way of a step that is alone |
+| `fold` | hands a record to its handler, then admits what may start; `fold.steps` has the short way of a lone step |
 | `migration` | a run's move to another version of its graph |
-| `admission` | which queued activations may start under the limits (R13, R14) |
+| `admission` | which queued activations may start under the limits and breakpoints (R13, R14) |
 | `reopening` | puts the tokens of an ended run back (R13, R14) |
 | `frame` | a graph from its first token to its result (R9, R14, R15) |
 | `transitions` | the edges of an outcome, forks, maps (R1, R3, R9 to R12) |
 | `joins` | what waits for other tokens (R4, R5, R8) |
 | `endings` | dropped tokens, graphs that end, graphs that are frozen (R13) |
 | `tokens` | the live tokens, and which joins they can still reach (R4) |
-| `versions`, `merge`, `rank` | states as versions: commits, merges, conflicts, order (R6, R7) |
-| `reservations`, `ledger` | calls under way, and the effects of running steps |
-| `run_state`, `state`, `version`, `plan`, `records`, `question` | the facts |
+| `version`, `merge` | states as versions: commits, merges, conflicts, order (R6, R7) |
+| `pools`, `ledger` | places in pools (R18), calls under way, and the effects of running steps |
+| `run_state`, `state`, `plan`, `event_queue`, `records`, `question`, `status` | the facts |
 
-Beside the fold, `queries` answers questions about a run, `snapshot` writes a state as JSON and reads it back, and an
-`observer` learns what a fold does. `docs/kernel.md` has the rules R1 to R15.
+`queries` answers questions about a run, `snapshot` writes a state as JSON and reads it back, and an
+`Observer` in `run_state` receives what a fold does. `docs/kernel.md` has the rules R1 to R15.
 """

@@ -1,11 +1,18 @@
-"""Admits queued activations as far as limits allow, and merges graphs whose limit is spent (R13, R14)."""
+"""Admits queued activations as far as limits and breakpoints allow, and merges graphs whose limit is spent (R13, R14).
+
+A breakpoint is a node before or after which a run pauses. The fold decides it, so it holds after a crash.
+"""
 
 from __future__ import annotations
 
-from orchestrator.kernel import breakpoints, pools
+from collections.abc import Sequence
+from dataclasses import replace
+
+from orchestrator.kernel import pools
 from orchestrator.kernel.frame import collapse, exhaust
+from orchestrator.kernel.question import PAUSE, Question
 from orchestrator.kernel.run_state import RunState
-from orchestrator.kernel.state import Activation, FrameState, Phase
+from orchestrator.kernel.state import Activation, Breakpoints, FrameState, Phase
 
 
 def mark(run: RunState, frame: FrameState) -> None:
@@ -126,7 +133,7 @@ def _has_room(frame: FrameState) -> bool:
 
 def _may_begin(run: RunState, frame: FrameState, activation: Activation) -> bool:
     """Whether neither a breakpoint nor a limit holds a step back; it is counted then."""
-    if run.breakpoints is not None and (run.paused or breakpoints.stops_before(run, frame, activation)):
+    if run.breakpoints is not None and (run.paused or stops_before(run, frame, activation)):
         return False
     return activation.counted or _count_step(run, frame, activation)
 
@@ -170,3 +177,64 @@ def _refuse(run: RunState, frame: FrameState, limit: str, node: str) -> bool:
     exhaust(frame, limit, node)
     run.exhausting_frames.append(frame)
     return False
+
+
+def change_breakpoints(run: RunState, before: Sequence[str] | None, after: Sequence[str] | None) -> None:
+    """Set the nodes before and after which the run pauses; None: those that it has."""
+    stops = run.breakpoints or Breakpoints()
+    stops = replace(
+        stops,
+        before=stops.before if before is None else frozenset(before),
+        after=stops.after if after is None else frozenset(after),
+    )
+    run.breakpoints = None if stops == Breakpoints() else stops
+
+
+def stops_before(run: RunState, frame: FrameState, activation: Activation) -> bool:
+    """Whether the run pauses before a step that is about to begin."""
+    stops = run.breakpoints
+    if stops is None or activation.counted:  # it began before
+        return False
+    if activation.key in stops.passed:
+        run.breakpoints = replace(stops, passed=stops.passed - {activation.key})
+        return False
+    place = _place(frame, activation.node)
+    if place in stops.before:
+        _pause(run, activation, "before", place)
+        run.breakpoints = replace(stops, at=place)
+        return True
+    return False
+
+
+def pause_after(run: RunState, activation: Activation) -> None:
+    """Pause, if the run is to pause after the node of a step that has ended."""
+    stops = run.breakpoints
+    if stops is None or run.paused or run.result is not None:
+        return
+    place = _place(activation.frame, activation.node)
+    if place in stops.after:
+        _pause(run, activation, "after", place)
+
+
+def let_through(run: RunState) -> None:
+    """The run goes on: what waits at the node before which it stands may begin."""
+    stops = run.breakpoints
+    if stops is not None and stops.at:
+        waiting = {
+            token.key
+            for frame in run.frames()
+            for token in (*frame.queue, *pools.in_line(run, frame))
+            if not token.counted and _place(frame, token.node) == stops.at
+        }
+        run.breakpoints = replace(stops, at="", passed=stops.passed | waiting)
+
+
+def _pause(run: RunState, activation: Activation, when: str, place: str) -> None:
+    run.paused = True
+    prompt = f"paused {when} {place}"
+    run.questions[PAUSE] = Question(id=PAUSE, kind="pause", node=activation.node, path=activation.path, prompt=prompt)
+    run.asked[PAUSE] = run.updated
+
+
+def _place(frame: FrameState, node: str) -> str:
+    return f"{frame.place}/{node}" if frame.place else node

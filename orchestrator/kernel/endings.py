@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 
-from orchestrator.kernel import pools, reservations, tokens
+from orchestrator.kernel import pools, tokens
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, FrameResult, FrameState, FrozenTokens, Phase
 
@@ -48,7 +48,7 @@ def _silence(run: RunState, token: Activation, *, keep: bool) -> None:
         if keep:
             run.stopped[token.key] = token
     if run.reserves:
-        reservations.release(run, token)
+        pools.release(run, token)
     inner = run.inner_frames.pop(token.key, None)
     if inner is not None:
         inner.parent_dropped = True

@@ -10,16 +10,14 @@ from orchestrator.graph.limits import Limits
 from orchestrator.graph.topology import END, START, STOP
 from orchestrator.kernel import pools, tokens
 from orchestrator.kernel.endings import finish, forget, set_aside
-from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.joins import fire_if_ready, next_touched
+from orchestrator.kernel.merge import merged, passed_version, step_version
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.rank import FIRST, Rank
 from orchestrator.kernel.records import Failure
 from orchestrator.kernel.run_state import RunState
-from orchestrator.kernel.state import Activation, FrameResult, FrameState, FrozenTokens, Phase
+from orchestrator.kernel.state import Activation, FrameResult, FrameState, FrozenTokens, Phase, hash_id
 from orchestrator.kernel.transitions import send, settle_item, take_edge
-from orchestrator.kernel.version import Version, causes
-from orchestrator.kernel.versions import merged, passed_version, step_version
+from orchestrator.kernel.version import FIRST, Rank, Version, causes
 
 if TYPE_CHECKING:
     from orchestrator.kernel.joins import Due

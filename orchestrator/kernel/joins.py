@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from orchestrator.errors import StepError
 from orchestrator.graph.topology import counts, is_count
 from orchestrator.kernel import endings, tokens
-from orchestrator.kernel.ids import hash_id
-from orchestrator.kernel.rank import Rank
+from orchestrator.kernel.merge import merged
 from orchestrator.kernel.records import Failure
 from orchestrator.kernel.run_state import RunState
-from orchestrator.kernel.state import Activation, FrameState, OpenFork, Phase
+from orchestrator.kernel.state import Activation, FrameState, OpenFork, Phase, hash_id
 from orchestrator.kernel.tokens import absorb, plain_fields
-from orchestrator.kernel.versions import merged
+from orchestrator.kernel.version import Rank
 
 
 class Due:

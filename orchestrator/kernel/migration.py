@@ -20,8 +20,7 @@ from orchestrator.kernel.frame import settle
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Migrated
 from orchestrator.kernel.run_state import RunState
-from orchestrator.kernel.snapshot import dump_frame, load_frames
-from orchestrator.kernel.snapshot.format import Data
+from orchestrator.kernel.snapshot import Data, dump_frame, load_frames
 from orchestrator.kernel.state import Activation, FrameCounters, FrameState, Phase
 
 

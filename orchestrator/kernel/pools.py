@@ -1,7 +1,8 @@
-"""Pools: of the steps whose nodes name one, never more hold a place than it has (R18).
+"""What running steps and their calls hold of what is limited: places in pools (R18), tokens, cost and calls (R14).
 
-A step holds its place from its admission until it has landed, or was dropped: also while it asks, waits for a timer or
-its next attempt, and while the graph inside it runs. Graphs that are frozen keep their places, because they may go on.
+A step holds its place in a pool from its admission until it has landed, or was dropped: also while it asks, waits for a
+timer or its next attempt, and while the graph inside it runs. Graphs that are frozen keep their places, because they
+may continue. A call under way reserves tokens, cost and itself in the graphs around it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 
+from orchestrator.graph.limits import Reserve
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, FrameState, FrozenTokens, Phase
 
@@ -85,3 +87,41 @@ def in_line(run: RunState, frame: FrameState) -> Iterator[Activation]:
     """The tokens of a graph that wait for a place, pool by pool, in the order in which they will get one."""
     for line in run.lines.values():
         yield from (token for token in line.values() if token.frame is frame)
+
+
+_NOTHING = Reserve()
+
+
+def reserve(run: RunState, key: str, line: tuple[FrameState, ...], amount: Reserve | None) -> None:
+    """Reserve for a call under way, in place of its last reservation.
+
+    Args:
+        run: the run.
+        key: of the call.
+        line: the graphs around it. Empty if its step is gone: then nothing is reserved, so that its graphs do not wait
+            for the run that the call began.
+        amount: None ends the reservation.
+    """
+    before = run.reserves.pop(key, None) or _NOTHING
+    now = amount if amount is not None and line else _NOTHING
+    if now != _NOTHING:
+        run.reserves[key] = now
+    for frame in line:
+        frame.reserved_calls += now.calls - before.calls
+        frame.reserved_tokens += now.tokens - before.tokens
+        frame.reserved_cost += now.cost - before.cost
+
+
+def release(run: RunState, activation: Activation) -> None:
+    """End the reservations of an activation's calls."""
+    for entry in run.ledger.of(activation.key):
+        if entry.intended.key in run.reserves:
+            reserve(run, entry.intended.key, activation.frame.line, None)
+
+
+def release_all(run: RunState) -> None:
+    """End all reservations: when a new drive begins, no call of the last one is under way."""
+    run.reserves.clear()
+    for frame in run.frames():
+        frame.reserved_calls = frame.reserved_tokens = 0
+        frame.reserved_cost = 0.0

@@ -12,13 +12,13 @@ from orchestrator.graph.limits import Limits, LimitsLeft, Reserve, Usage
 from orchestrator.graph.outcome import DONE
 from orchestrator.graph.topology import RESERVED, START, Route, Topology, counts, is_count
 from orchestrator.json import JsonObject
-from orchestrator.kernel.needs import has_needs, needs_error
+from orchestrator.kernel.merge import step_version
 from orchestrator.kernel.question import Question
-from orchestrator.kernel.rank import Rank
 from orchestrator.kernel.records import Failure
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, FrameState
-from orchestrator.kernel.versions import step_version
+from orchestrator.kernel.transitions import has_needs, needs_error
+from orchestrator.kernel.version import Rank
 
 NO_USAGE = Usage()
 

@@ -11,15 +11,21 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
+from hashlib import blake2b
 from types import MappingProxyType
 from typing import TypeAlias
 
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.topology import ForkScope
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.rank import Rank
 from orchestrator.kernel.records import Answered, Failure, StepDone
-from orchestrator.kernel.version import Version
+from orchestrator.kernel.version import Rank, Version
+
+
+def hash_id(*parts: str) -> str:
+    """A hash of the parts and their order: 64 bits, in hex."""
+    return blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()
+
 
 ItemBinding: TypeAlias = tuple[str, object, str]
 """A map's vertex, the item of it that a token works on, and the field that the item came from."""

@@ -9,11 +9,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from orchestrator.graph.limits import Usage
 from orchestrator.graph.topology import ForkScope
-from orchestrator.kernel.rank import order_among
 from orchestrator.kernel.records import SetAside
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, FrameState, MapItem, OpenFork, Phase
-from orchestrator.kernel.version import Version
+from orchestrator.kernel.version import Version, order_among
 
 
 def place(run: RunState, token: Activation) -> None:

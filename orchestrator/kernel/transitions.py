@@ -1,21 +1,18 @@
-"""Sends tokens along the edges of an outcome, and opens forks and maps (R1, R3, R9 to R12)."""
+"""Sends tokens along the edges of an outcome, and opens forks and maps, also ordered ones (R1, R3, R9 to R12)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from orchestrator.errors import StepError
 from orchestrator.graph.isolation import listed
 from orchestrator.graph.topology import END, STOP, Route
 from orchestrator.kernel import endings, tokens
-from orchestrator.kernel.ids import hash_id
-from orchestrator.kernel.needs import has_needs, needed_indexes
-from orchestrator.kernel.rank import Rank
+from orchestrator.kernel.merge import merged
 from orchestrator.kernel.records import Failure
 from orchestrator.kernel.run_state import RunState
-from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapItem, OpenFork, OrderedMap, Phase
-from orchestrator.kernel.version import Version
-from orchestrator.kernel.versions import merged
+from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapItem, OpenFork, OrderedMap, Phase, hash_id
+from orchestrator.kernel.version import Rank, Version
 
 _ENDS = frozenset({END, STOP})
 
@@ -209,3 +206,76 @@ def _needed_version(frame: FrameState, item: MapItem, needed: Sequence[MapItem])
         key = hash_id(item.fork.key, *(str(index) for index in item.needs))
         known = ordered_map.merged[item.needs] = merged(frame, versions, key, item.fork.version)
     return known
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+"""Types whose values carry neither."""
+
+
+def _get(item: object, name: str) -> object:
+    if isinstance(item, Mapping):
+        return item.get(name)
+    return getattr(item, name, None)
+
+
+def _has(item: object, name: str) -> bool:
+    return name in item if type(item) is dict or isinstance(item, Mapping) else hasattr(item, name)
+
+
+def has_needs(items: Sequence[object]) -> bool:
+    """Whether the items carry `id` and `needs`."""
+    if _PLAIN.issuperset(map(type, items)):
+        return False
+    return any(_has(item, "needs") and _has(item, "id") for item in items)
+
+
+def needed_indexes(items: Sequence[object]) -> tuple[tuple[int, ...], ...]:
+    """For each item the sorted indexes of those it needs. `needs_error` must have found no error in the items."""
+    index = {_get(item, "id"): i for i, item in enumerate(items)}
+    return tuple(tuple(sorted({index[need] for need in _needs(item) if need in index})) for item in items)
+
+
+def _needs(item: object) -> Sequence[object]:
+    found = _get(item, "needs")
+    if found is None:
+        return ()
+    return tuple(found) if isinstance(found, (list, tuple, set, frozenset)) else (found,)
+
+
+def needs_error(items: Sequence[object]) -> str | None:
+    """The error in the items' ids and needs, if any: an unknown id, a duplicate id, a circle."""
+    ids: dict[object, int] = {}
+    for i, item in enumerate(items):
+        name = _get(item, "id")
+        try:
+            if name in ids:
+                return f"items {ids[name]} and {i} have the same id {name!r}"
+            ids[name] = i
+        except TypeError:
+            return f"item {i} has an invalid id: {name!r}"
+    for item in items:
+        for need in _needs(item):
+            try:
+                known = need in ids
+            except TypeError:
+                known = False
+            if not known:
+                return f"item {_get(item, 'id')!r} needs {need!r}, and no item has that id"
+    needs = needed_indexes(items)
+    missing = [len(wanted) for wanted in needs]
+    users: dict[int, list[int]] = {}
+    for i, wanted in enumerate(needs):
+        for need in wanted:
+            users.setdefault(need, []).append(i)
+    ready = [i for i, count in enumerate(missing) if not count]
+    done = 0
+    while ready:
+        done += 1
+        for user in users.get(ready.pop(), ()):
+            missing[user] -= 1
+            if not missing[user]:
+                ready.append(user)
+    if done == len(items):
+        return None
+    circle = [_get(items[i], "id") for i, count in enumerate(missing) if count]
+    return f"items {', '.join(repr(name) for name in circle)} depend on each other in a circle"

@@ -12,7 +12,7 @@ from orchestrator.context import Context
 from orchestrator.errors import GraphUnknown, InvalidUpdate
 from orchestrator.graph.model import ITEM, Node, Port
 from orchestrator.graph.refs import resolve
-from orchestrator.tools.function_runner import run_function
+from orchestrator.tools.tool import run_function
 
 
 class Call(Node, kind="call"):

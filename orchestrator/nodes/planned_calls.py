@@ -27,10 +27,9 @@ from orchestrator.models.text.forms import cut_at_commas
 from orchestrator.nodes.model_decision import quoted
 from orchestrator.nodes.plans.blueprint import REFERENCE, PlannedCall, needs_of, quoted_references
 from orchestrator.nodes.steps import Step, step_of
-from orchestrator.tools.conversion import coerced, kinds_taken
 from orchestrator.tools.result import ToolFailure, ToolResult, as_text
 from orchestrator.tools.tool import Tool
-from orchestrator.tools.validation import faults
+from orchestrator.tools.validation import coerced, faults, kinds_taken
 
 NONE_LEFT = "this call was not made: no calls are left"
 WORK_ENDED = "this call was not made: a call that it comes after ended the work"

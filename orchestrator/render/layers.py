@@ -1,7 +1,7 @@
 """A layout without Graphviz: ranks down the page, each ordered by where its neighbours are.
 
 Linear in the size of the graph, so it is what a graph gets that Graphviz cannot lay out in time. Edges that skip
-ranks run in lanes beside all nodes: those that lead on at the left, those that lead back at the right.
+ranks run in tracks beside all nodes: those that lead on at the left, those that lead back at the right.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from dataclasses import dataclass, field
 from math import inf
 
 from orchestrator.render import sizes
-from orchestrator.render.drawing import Drawing, Level
+from orchestrator.render.drawing import Drawing, Level, ranks
 from orchestrator.render.geometry import Box, Curve, Direction, Layout, Position, midway
-from orchestrator.render.order import ranks
 from orchestrator.render.sizes import Size
 
 _GAP, _RANK_GAP, _EDGE_ROOM, _SWEEPS = 30.0, 56.0, 34.0, 4
-_ARROW, _TURN = 7.0, 22.0
-_LANE_FIRST, _LANE, _LANES = 26.0, 9.0, 40
-"""Pixels from the nodes to the first lane, and from lane to lane; most lanes of a side."""
+_ARROW, _BEND = 7.0, 22.0
+_TRACK_FIRST, _TRACK, _TRACKS = 26.0, 9.0, 40
+"""Pixels from the nodes to the first track, and from track to track; most tracks of a side."""
 
 
 @dataclass(slots=True)
@@ -94,7 +93,7 @@ def _place(level: Level, done: Mapping[str | None, _Placed], turned: bool, wides
 
 
 def _with_edges(placed: _Placed, level: Level) -> _Placed:
-    """Draws a level's edges; short ones straight, the others in lanes, as far out as there are others beside them."""
+    """Draws a level's edges; short ones straight, the others in tracks, as far out as there are others beside them."""
     sides: dict[bool, list[tuple[float, float, str]]] = {False: [], True: []}
     boxes = {edge.key: (placed.boxes[edge.source], placed.boxes[edge.target]) for edge in level.edges}
     for edge in level.edges:
@@ -108,32 +107,32 @@ def _with_edges(placed: _Placed, level: Level) -> _Placed:
     left = 0.0
     right = placed.size.width
     for back, spans in sides.items():
-        for lane, (_, _, key) in _lanes(spans):
-            away = _LANE_FIRST + _LANE * lane
+        for track, (_, _, key) in _tracks(spans):
+            away = _TRACK_FIRST + _TRACK * track
             curve = _back(*boxes[key], right, away) if back else _ahead(*boxes[key], -away)
             placed.curves[key] = curve
             left = min(left, *(point.x for point in curve.points))
     widest = max([right, *(point.x for curve in placed.curves.values() for point in curve.points)])
     if left < 0:
-        left -= _LANE
+        left -= _TRACK
         placed.boxes = {k: Box(b.left - left, b.top, b.right - left, b.bottom) for k, b in placed.boxes.items()}
         placed.curves = {key: _moved(curve, -left, 0) for key, curve in placed.curves.items()}
     placed.size = Size(widest - left, placed.size.height)
     return placed
 
 
-def _lanes(spans: list[tuple[float, float, str]]) -> Iterator[tuple[int, tuple[float, float, str]]]:
-    """Each span with the first lane that is free; short spans first, so that they stay near."""
+def _tracks(spans: list[tuple[float, float, str]]) -> Iterator[tuple[int, tuple[float, float, str]]]:
+    """Each span with the first track that is free; short spans first, so that they stay near."""
     free: list[list[tuple[float, float]]] = []
     for span in sorted(spans, key=lambda span: (span[1] - span[0], span)):
         begin, end, _ = span
-        lane = next((lane for lane, taken in enumerate(free) if _fits(begin, end, taken)), len(free))
-        if lane >= _LANES:  # what nobody could follow anyway may share lanes
-            lane = int(begin + end) % _LANES
-        if lane == len(free):
+        track = next((track for track, taken in enumerate(free) if _fits(begin, end, taken)), len(free))
+        if track >= _TRACKS:  # what nobody could follow anyway may share tracks
+            track = int(begin + end) % _TRACKS
+        if track == len(free):
             free.append([])
-        insort(free[lane], (begin, end))
-        yield lane, span
+        insort(free[track], (begin, end))
+        yield track, span
 
 
 def _fits(begin: float, end: float, taken: list[tuple[float, float]]) -> bool:
@@ -201,10 +200,10 @@ def _straight(source: Box, target: Box) -> Curve:
 
 
 def _ahead(source: Box, target: Box, x: float) -> Curve:
-    """Down to a lane at the left, along it, and into the target from above."""
+    """Down to a track at the left, along it, and into the target from above."""
     start, tip = Position(_centre(source).x - 8, source.bottom), Position(_centre(target).x - 8, target.top)
     base = Position(tip.x, tip.y - _ARROW)
-    upper, lower = Position(x, start.y + _TURN), Position(x, base.y - _TURN)
+    upper, lower = Position(x, start.y + _BEND), Position(x, base.y - _BEND)
     points = (
         *(start, Position(start.x, upper.y), Position(x, start.y), upper),
         *(upper, lower, lower),
@@ -214,7 +213,7 @@ def _ahead(source: Box, target: Box, x: float) -> Curve:
 
 
 def _back(source: Box, target: Box, right: float, away: float) -> Curve:
-    """Out to a lane at the right, back up, or round to itself."""
+    """Out to a track at the right, back up, or round to itself."""
     nudge = 5.0 if source == target else 0.0
     start = Position(source.right, _centre(source).y - nudge)
     tip = Position(target.right, _centre(target).y + nudge)
@@ -224,12 +223,12 @@ def _back(source: Box, target: Box, right: float, away: float) -> Curve:
         points: tuple[Position, ...] = (start, Position(out, start.y), Position(out, base.y), base)
         return Curve(points, tip, midway(points))
     out = right + away
-    turn = min(_TURN, abs(start.y - base.y) / 2)
-    lower, upper = Position(out, start.y - turn), Position(out, base.y + turn)
+    bend = min(_BEND, abs(start.y - base.y) / 2)
+    lower, upper = Position(out, start.y - bend), Position(out, base.y + bend)
     points = (
-        *(start, Position(out - turn / 2, start.y), Position(out, start.y), lower),
+        *(start, Position(out - bend / 2, start.y), Position(out, start.y), lower),
         *(lower, upper, upper),
-        *(Position(out, base.y), Position(out - turn / 2, base.y), base),
+        *(Position(out, base.y), Position(out - bend / 2, base.y), base),
     )
     return Curve(points, tip, Position(out, (upper.y + lower.y) / 2))
 

@@ -7,6 +7,8 @@ tell which node, or number in `graph.edges`, an element stands for; `data-slot` 
 
 from __future__ import annotations
 
+import re
+from base64 import b64encode
 from collections.abc import Collection, Iterator
 from html import escape
 from typing import Literal, TypeAlias
@@ -15,9 +17,8 @@ from orchestrator.graph.model import GraphDefinition
 from orchestrator.render import sizes
 from orchestrator.render.backends import TIMEOUT
 from orchestrator.render.build import draw
-from orchestrator.render.curves import edge_svg, px
-from orchestrator.render.drawing import ClusterMark, Drawing, NodeMark
-from orchestrator.render.geometry import Box, Direction, Engine, Layout, Position
+from orchestrator.render.drawing import ClusterMark, Drawing, EdgeMark, NodeMark
+from orchestrator.render.geometry import Box, Curve, Direction, Engine, Layout, Position, midway
 from orchestrator.render.layout import lay_out
 from orchestrator.render.overlaid import STATUSES, RunLike
 from orchestrator.render.plans import Sheet, sheets
@@ -239,3 +240,91 @@ def _cluster(cluster: ClusterMark, box: Box, prefix: str) -> str:
         f'<text class="name" x="39" y="24">{escape(name)}<tspan class="detail" dx="8">{escape(detail)}</tspan></text>'
         f"{_marks(node, width - 14, 0, height)}</g>"
     )
+
+
+def edge_svg(edge: EdgeMark, curve: Curve, drawing: Drawing, prefix: str) -> str:
+    """An edge: its line, its head, what marks maps and forks, its label."""
+    classes = ["edge"]
+    flags = (
+        ("mapped", edge.mapped),
+        ("forked", edge.forked),
+        ("reserved", edge.reserved),
+        ("any", drawing.by_key[edge.source].look == "any"),
+        ("in-cluster", bool(edge.path)),
+    )
+    classes += [*(name for name, held in flags if held), *edge.mark.classes]
+    way = _way(curve)
+    core = f'<path class="core" d="{way}"/>' if edge.mapped else ""
+    tail = _tail(curve) if edge.forked else ""
+    return (
+        f'<g id="{escape(prefix + edge.id)}" class="{" ".join(classes)}" data-path="{escape(edge.path)}"'
+        f' data-edge="{edge.index}"><title>{escape(edge.tooltip)}</title>'
+        f'<path class="line" d="{way}"/>{core}<path class="head" d="{_arrow(curve)}"/>{tail}'
+        f"{_label(edge, curve)}</g>"
+    )
+
+
+def _label(edge: EdgeMark, curve: Curve) -> str:
+    at = curve.label if curve.label is not None else midway(curve.points)
+    if curve.label is not None and curve.anchor != "middle":
+        away = sizes.label_room(edge).width / 2 - sizes.LABEL_INSET
+        at = at._replace(x=at.x - away if curve.anchor == "start" else at.x + away)
+    times = edge.times
+    gap = " " if edge.label and times else ""
+    return (
+        f'<text class="label" text-anchor="{curve.anchor}" x="{px(at.x)}" y="{px(at.y + 3.8)}">'
+        f"{escape(sizes.edge_label(edge))}{gap}"
+        f'<tspan class="times" data-slot="times">{times}</tspan></text>'
+    )
+
+
+def _way(curve: Curve) -> str:
+    first, *rest = curve.points
+    whole = rest[: len(rest) // 3 * 3]
+    if not whole:
+        return f"M{px(first.x)} {px(first.y)}L{px(curve.tip.x)} {px(curve.tip.y)}"
+    return f"M{px(first.x)} {px(first.y)}C{' '.join(f'{px(p.x)} {px(p.y)}' for p in whole)}"
+
+
+def _arrow(curve: Curve) -> str:
+    base, tip = curve.points[-1], curve.tip
+    x, y = tip.x - base.x, tip.y - base.y
+    length = (x * x + y * y) ** 0.5 or 1.0
+    side_x, side_y = -y / length * 3.8, x / length * 3.8
+    return (
+        f"M{px(tip.x)} {px(tip.y)}L{px(base.x + side_x)} {px(base.y + side_y)}"
+        f"L{px(base.x - side_x)} {px(base.y - side_y)}Z"
+    )
+
+
+def _tail(curve: Curve) -> str:
+    """A dot where a branch begins, just off the node's border."""
+    start, following = curve.points[0], (*curve.points, curve.tip)[1]
+    x, y = following.x - start.x, following.y - start.y
+    length = (x * x + y * y) ** 0.5 or 1.0
+    return f'<circle class="tail" cx="{px(start.x + x / length * 4)}" cy="{px(start.y + y / length * 4)}" r="3.6"/>'
+
+
+def px(value: float) -> str:
+    """A number of pixels, with one decimal at most."""
+    text = f"{value:.1f}".removesuffix(".0")
+    return "0" if text == "-0" else text
+
+
+_SVG_TAG = re.compile(r"<svg [^>]*>")
+_ATTRIBUTE = re.compile(r' ([\w-]+)="([^"]*)"')
+_IMAGE_ATTRIBUTES = (("aria-label", "alt"), ("width", "width"), ("height", "height"))
+
+
+def image_element(svg: str) -> str:
+    """An `img` element with a drawing of `to_svg` in it, as large as the drawing and no wider than its surroundings.
+
+    Args:
+        svg: the drawing; its label becomes the text for those who do not see it.
+    """
+    head = _SVG_TAG.search(svg)
+    assert head is not None, "a drawing has a head"
+    given = dict(_ATTRIBUTE.findall(head[0]))
+    shown = " ".join(f'{wanted}="{given[name]}"' for name, wanted in _IMAGE_ATTRIBUTES)
+    data = b64encode(svg.encode()).decode()
+    return f'<img {shown} style="max-width:100%;height:auto" src="data:image/svg+xml;base64,{data}">'

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.render.build import draw
-from orchestrator.render.drawing import Drawing, EdgeMark, Level, NodeMark
-from orchestrator.render.order import backward, dominators
+from orchestrator.render.drawing import Drawing, EdgeMark, Level, NodeMark, backward, dominators
 from orchestrator.render.overlaid import RunLike
 from orchestrator.render.plans import plan_drawings, steps_of
 from orchestrator.render.sizes import head_texts, node_name
@@ -109,8 +108,8 @@ class _TextTree:
                 if self.above.get(target) == key and target not in self.meets:
                     yield from self._walk(target, arrow, f"{left}{'   ' if last else '│  '}")
                 else:
-                    upward = " ↑" if groups[target][0].key in self.back else ""
-                    yield f"{arrow}{self._name(target)}{upward}"
+                    back = " ↑" if groups[target][0].key in self.back else ""
+                    yield f"{arrow}{self._name(target)}{back}"
             if not straight:
                 return
             for target in straight[:-1]:

@@ -20,7 +20,7 @@ from orchestrator.errors import StoreError
 from orchestrator.stores.places import file_of, is_database
 
 if TYPE_CHECKING:
-    from orchestrator.stores.archive.base import Archive
+    from orchestrator.stores.archive import Archive
     from orchestrator.stores.base import (
         Finding,
         Holder,
@@ -42,7 +42,7 @@ _HOMES = {
         "Finding", "Holder", "Lease", "Message", "Page", "Parent", "RunInfo", "RunSummary", "Schedule", "StatsRow",
         "Store",
     ),
-    "orchestrator.stores.archive.base": ("Archive",),
+    "orchestrator.stores.archive": ("Archive",),
     "orchestrator.stores.codec": ("Codec",),
     "orchestrator.stores.requests": (
         "Append", "ClaimRequest", "NewRun", "QuestionQuery", "RunQuery", "StatsQuery",
@@ -122,7 +122,7 @@ def with_archive(store: Store, archive: Archive | str | None) -> Store:
     """
     if archive is None:
         return store
-    from orchestrator.stores.archive.base import open_archive
+    from orchestrator.stores.archive import open_archive
     from orchestrator.stores.archive.store import ArchivedStore
 
     return ArchivedStore(store, open_archive(archive) if isinstance(archive, str) else archive)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from orchestrator.errors import Archived
 from orchestrator.json import JsonObject
-from orchestrator.kernel.lineage import Parent, Relation
+from orchestrator.kernel.status import Parent, Relation
 from orchestrator.stores.items import ItemStore
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.requests import Append, ClaimRequest, NewRun, QuestionQuery, RunQuery, StatsQuery

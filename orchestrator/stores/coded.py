@@ -20,8 +20,7 @@ from anyio import CancelScope
 
 from orchestrator.errors import EncryptionKeyMissing, InvalidValue, RunConflict, RunExists, StoreCorrupt, StoreError
 from orchestrator.json import JsonObject
-from orchestrator.kernel.records import Record, decode, encode
-from orchestrator.kernel.records.coded import CodedRecord, as_coded
+from orchestrator.kernel.records import CodedRecord, Record, as_coded, decode, encode
 from orchestrator.stores.base import Lease, Page, Store
 from orchestrator.stores.codec import (
     About,

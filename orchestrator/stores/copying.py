@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from orchestrator.errors import GraphUnknown, RunUnknown
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import RunInfo, Store
 from orchestrator.stores.requests import Append, NewRun, RunQuery
 from orchestrator.stores.rows import NOTICE

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
 from orchestrator.errors import InvalidValue, MemoryFull
-from orchestrator.stores.words import words
+from orchestrator.stores.requests import words
 
 Area: TypeAlias = Literal["memory", "cache"]
 Namespace: TypeAlias = tuple[str, ...]
@@ -175,8 +175,8 @@ class ItemStore(Protocol):
     async def search_items(self, area: Area, prefix: Namespace, text: str, *, limit: int) -> list[FoundItem]:
         """Return the items whose texts have one of the words of a text, the best first. Damaged ones are left out.
 
-        Words are those of `stores.words`, scores those of this module. Equally good items are ordered by namespace
-        and key. No text is a query: every character has no meaning but that of its word.
+        Words are those of `stores.requests.words`, scores those of this module. Equally good items are ordered by
+        namespace and key. No text is a query: every character has no meaning but that of its word.
 
         Args:
             area: the area.

@@ -3,25 +3,70 @@
     await store.append(Append(run_id, records, after=3, status="paused"))
     page = await store.runs(RunQuery(graph="triage", limit=10))
 
-A store that is put around another one passes a request on, or a copy with other values (`dataclasses.replace`).
+A store that is put around another one passes a request on, or a copy with other values (`dataclasses.replace`). `words`
+are those of a text, as `RunQuery.search` compares them: the same in every store.
 """
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, get_args
 
-from orchestrator.stores.words import words
-
 if TYPE_CHECKING:
     from orchestrator.json import JsonObject
-    from orchestrator.kernel.lineage import Relation
     from orchestrator.kernel.records import Record
+    from orchestrator.kernel.status import Relation
     from orchestrator.stores.fair_claims import Turns
     from orchestrator.stores.owner import Owner
     from orchestrator.stores.rows import Lease, OpenQuestion, RunInfo, RunSummary, RunTotals
+
+
+_ASCII_WORD = re.compile("[a-z0-9]+")
+
+
+class _Signs(dict[int, int | str]):
+    """What becomes of each sign of a text: it stays, goes, or separates words. Filled in as signs are met."""
+
+    def __missing__(self, code: int) -> int | str:
+        sign = chr(code)
+        kept = "" if unicodedata.combining(sign) else code if unicodedata.category(sign)[0] in "LN" else " "
+        self[code] = kept
+        return kept
+
+
+_SIGNS = _Signs()
+
+
+def words(text: str) -> list[str]:
+    """The words of a text: sequences of letters and digits, without regard to case and diacritics."""
+    if text.isascii():
+        return _ASCII_WORD.findall(text.lower())
+    plain = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
+    return plain.translate(_SIGNS).split()
+
+
+def contains(wanted: Sequence[str], *texts: str) -> bool:
+    """Whether all of these words occur in these texts; no words occur in none."""
+    missing = set(wanted)
+    for text in texts:
+        missing -= found_in(missing, text)
+    return bool(wanted) and not missing
+
+
+def found_in(wanted: set[str], text: str) -> set[str]:
+    """Those of these words that occur in a text."""
+    if not wanted:
+        return set()
+    if text.isascii():  # most texts are: look for the letters first, which is far quicker
+        lowered = text.lower()
+        if not any(word in lowered for word in wanted):
+            return set()
+    return wanted.intersection(words(text))
+
 
 __all__ = ["Append", "ClaimRequest", "NewRun", "QuestionQuery", "RunQuery", "StatsQuery"]
 
@@ -186,7 +231,7 @@ class ClaimRequest:
 
 
 def _check_statuses(wanted: Collection[str]) -> None:
-    from orchestrator.kernel.records import RunStatus
+    from orchestrator.kernel.status import RunStatus
 
     known: tuple[str, ...] = get_args(RunStatus)
     for one in sorted({*wanted}.difference(known)):

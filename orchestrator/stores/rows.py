@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from orchestrator.errors import Archived
 from orchestrator.json import JsonObject
-from orchestrator.kernel.lineage import Parent
+from orchestrator.kernel.status import Parent
 from orchestrator.values import MAX_NAME, cut, shown_labels
 
 if TYPE_CHECKING:

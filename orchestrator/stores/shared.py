@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import GraphUnknown, InvalidValue, RunConflict, RunEnded, StoreCorrupt, StoreError, StoreTooNew
 from orchestrator.json import JsonObject
-from orchestrator.kernel import records as r
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import Relation, RunInfo, Store
 from orchestrator.stores.requests import Append, NewRun, RunQuery
 from orchestrator.stores.rows import NOTICE
@@ -198,17 +197,19 @@ def read_record(
         StoreTooNew: a newer version of this library wrote it.
         StoreCorrupt: it is no record, or the one of another place.
     """
+    from orchestrator.kernel.records import RECORD_VERSION, decode, of_run  # lists of runs do without the models
+
     try:
-        record = r.decode(data, texts)
+        record = decode(data, texts)
     except ValueError as error:
-        if _version_of(data) > r.RECORD_VERSION:
+        if _version_of(data) > RECORD_VERSION:
             raise StoreTooNew(
                 f"run {run_id!r}: record {seq} was written by a newer version; update the library"
             ) from error
         raise corrupt(run_id, seq, "it is not a record that this version knows", before) from error
     if record.seq != seq:
         raise corrupt(run_id, seq, f"it says that it is record {record.seq}", before)
-    return r.of_run(record, run_id)
+    return of_run(record, run_id)
 
 
 def json_object(text: object) -> JsonObject:

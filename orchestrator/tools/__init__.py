@@ -7,27 +7,23 @@ from typing import TYPE_CHECKING
 from orchestrator._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from orchestrator.tools.collect import ToolLike, ToolsLike, toolbox_of
-    from orchestrator.tools.content import Blob
     from orchestrator.tools.function import tool
-    from orchestrator.tools.handoff import handoff
+    from orchestrator.tools.node_tools import handoff
     from orchestrator.tools.pool import Pool, PoolStatistics
-    from orchestrator.tools.refs import tools_from_ref
+    from orchestrator.tools.refs import ToolLike, ToolsLike, toolbox_of, tools_from_ref
     from orchestrator.tools.registry import Registry
-    from orchestrator.tools.result import Effect, Risk, ToolFailure, ToolResult, risk_at_most
+    from orchestrator.tools.result import Blob, Effect, Risk, ToolFailure, ToolResult, risk_at_most
     from orchestrator.tools.schema import IdempotencyKey
     from orchestrator.tools.tool import Tool
     from orchestrator.tools.toolbox import Toolbox
 
 _HOMES = {
-    "orchestrator.tools.collect": ("ToolLike", "ToolsLike", "toolbox_of"),
-    "orchestrator.tools.content": ("Blob",),
+    "orchestrator.tools.refs": ("ToolLike", "ToolsLike", "toolbox_of", "tools_from_ref"),
     "orchestrator.tools.function": ("tool",),
-    "orchestrator.tools.handoff": ("handoff",),
+    "orchestrator.tools.node_tools": ("handoff",),
     "orchestrator.tools.pool": ("Pool", "PoolStatistics"),
-    "orchestrator.tools.refs": ("tools_from_ref",),
     "orchestrator.tools.registry": ("Registry",),
-    "orchestrator.tools.result": ("Effect", "Risk", "ToolFailure", "ToolResult", "risk_at_most"),
+    "orchestrator.tools.result": ("Blob", "Effect", "Risk", "ToolFailure", "ToolResult", "risk_at_most"),
     "orchestrator.tools.schema": ("IdempotencyKey",),
     "orchestrator.tools.tool": ("Tool",),
     "orchestrator.tools.toolbox": ("Toolbox",),

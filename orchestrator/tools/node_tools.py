@@ -2,16 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel
 
-from orchestrator.tools.handoff import handoff
+from orchestrator.graph.names import RULE, is_name, plain_name
+from orchestrator.graph.outcome import FAILED, RESERVED
+from orchestrator.tools.result import ToolResult
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
 
 __all__ = ["handoff", "tools_in", "tools_of_a_node"]
+_PARAMETERS: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"message": {"type": "string", "description": "What the next one has to know.", "default": ""}},
+    "additionalProperties": False,
+}
+
+
+class Handoff(Tool):
+    """A tool whose call does nothing but choose an outcome of the `Execute` node that makes it."""
+
+    risk = "none"
+    effect = "pure"
+    parameters = _PARAMETERS
+
+    def __init__(self, outcome: str, description: str, name: str) -> None:
+        self.outcome = outcome
+        self.description = description
+        self.name = name
+
+    def as_data(self) -> Mapping[str, Any]:
+        """Return the tool as a graph's data has it."""
+        own = {} if self.name == _name_of(self.outcome) else {"name": self.name}
+        return {"handoff": self.outcome, "description": self.description, **own}
+
+    def call(self, message: str = "") -> ToolResult:
+        """Choose the outcome."""
+        told = f"Handed over to {self.outcome}."
+        return ToolResult(output=f"{told} {message}" if message else told, outcome=self.outcome)
+
+
+def handoff(outcome: str, description: str, *, name: str | None = None) -> Handoff:
+    """Return a tool by which a model hands its work on.
+
+    The call has one optional argument, a message for the next node, which is its result as well. The node that makes
+    the call has to declare the outcome: `Execute(calls=..., results=..., outcomes=("billing",))`.
+
+    Args:
+        outcome: the outcome that `Execute` takes after the call.
+        description: when to hand over, for the model.
+        name: the tool's name. Default: `transfer_to_` and the outcome.
+
+    Returns:
+        The tool; it has the risk `none`.
+
+    Raises:
+        ValueError: no edge can name the outcome, or it is a reserved one.
+    """
+    outcome = plain_name(outcome)
+    if not is_name(outcome):
+        raise ValueError(f"outcome {outcome!r} cannot be named by an edge: {RULE}")
+    if outcome in (*RESERVED, FAILED):
+        raise ValueError(f"outcome {outcome!r} is reserved: no tool can choose it; name the outcome after its node")
+    return Handoff(outcome, description, _name_of(outcome) if name is None else name)
+
+
+def _name_of(outcome: str) -> str:
+    return f"transfer_to_{outcome}"
 
 
 def tools_of_a_node(things: object) -> dict[str, tuple[object, Tool] | None]:

@@ -6,29 +6,37 @@ one id take turns. New ids wait for an instance in order of arrival.
 
 from __future__ import annotations
 
+import inspect
+import logging
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
+from pydantic import JsonValue
 
-from orchestrator.calls import stopped_by
+from orchestrator.calls import call_in_thread, contained, stopped_by
 from orchestrator.errors import PoolTimeout
-from orchestrator.tasks import is_open
-from orchestrator.tools.deadlocks import in_vain
-from orchestrator.tools.instances import Factory, Instance, whole
-from orchestrator.tools.leases import InstanceLease
-from orchestrator.tools.pool_client import PoolClient
-from orchestrator.tools.waiters import Aside, locked
+from orchestrator.graph.signatures import is_async
+from orchestrator.tasks import OwnTask, is_open
+from orchestrator.tools.pool_client import PoolClient, in_vain
 
 T = TypeVar("T")
-
+Factory: TypeAlias = Callable[[], Any]
+"""Gives an instance, or a context manager around one; sync or async."""
+Aside: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
+"""What is done around waiting: others can have meanwhile what the waiting one holds beside."""
+CLOSING = 5.0
+"""Seconds that making an instance as new again, or closing it, may take."""
 _LOOKS = (0.2, 5.0)
 """Seconds between two looks of a run that waits whether it waits in vain: at first, and later."""
+log = logging.getLogger("orchestrator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +59,141 @@ class PoolStatistics:
     """Seconds that calls waited for an instance, all together."""
     longest_wait: float
     """Seconds that the longest wait took."""
+
+
+class Instance(Generic[T]):
+    """One instance, and how it is closed."""
+
+    __slots__ = ("_leave", "value")
+
+    def __init__(self, value: T, leave: Callable[[], object] | None) -> None:
+        self.value = value
+        self._leave = leave
+
+    @classmethod
+    async def made(cls, factory: Factory) -> Instance[T]:
+        """Make one, and enter it if it is a context manager.
+
+        A thread that is at it is waited for, also by who is cancelled: what it makes would never be closed.
+        """
+        made = await whole(factory)
+        kind = type(made)
+        if hasattr(kind, "__aenter__") and hasattr(kind, "__aexit__"):
+            task: OwnTask[Any] = OwnTask(lambda: made, f"an instance of {kind.__name__}")
+            return cls(await task.open(), task.close)
+        if hasattr(kind, "__enter__") and hasattr(kind, "__exit__"):
+            return cls(await whole(made.__enter__), partial(made.__exit__, None, None, None))
+        return cls(made, getattr(made, "aclose", None) or getattr(made, "close", None))
+
+    async def renewed(self, reset: Callable[[T], Awaitable[object] | object]) -> bool:
+        """Whether it could be made as new again."""
+        try:
+            with contained(), anyio.fail_after(CLOSING, shield=True):
+                await whole(partial(reset, self.value), abandon=True)
+        except Exception as error:
+            log.warning("an instance of %s is closed: it could not be reset: %s", type(self.value).__name__, error)
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Close it; what goes wrong there is logged."""
+        if self._leave is None:
+            return
+        try:
+            with contained(), anyio.fail_after(CLOSING, shield=True):
+                await whole(self._leave, abandon=True)
+        except Exception as error:
+            log.warning("closing an instance of %s failed: %s", type(self.value).__name__, error)
+
+    @property
+    def closes_anywhere(self) -> bool:
+        """Whether it takes no event loop to close it."""
+        return self._leave is None or not is_async(self._leave)
+
+    def close_here(self) -> None:
+        """Close it in this thread, if that takes no event loop; what goes wrong there is logged."""
+        try:
+            if not self.closes_anywhere:
+                raise RuntimeError("its event loop has ended")
+            if self._leave is not None:
+                self._leave()
+        except Exception as error:
+            log.warning("closing an instance of %s failed: %s", type(self.value).__name__, error)
+
+
+class InstanceLease(Generic[T]):
+    """The hold of one id on one instance."""
+
+    __slots__ = ("broken", "inside", "instance", "key", "lock", "new", "users", "waited")
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.instance: Instance[T] | None = None
+        self.lock = anyio.Lock()
+        self.users = 0
+        """Calls that use it or wait for their turn."""
+        self.broken = False
+        """Whether a call was stopped in the middle, so that nobody knows what state the instance is in."""
+        self.new = False
+        """Whether no call of the id has ended with this instance."""
+        self.waited = 0.0
+        """Seconds that this call waited for the instance."""
+        self.inside: _Thread | None = None
+        """The thread that uses it."""
+
+    def told(self) -> dict[str, JsonValue]:
+        """What the result of a call says of its instance."""
+        found: dict[str, JsonValue] = {"new_instance": True} if self.new else {}
+        return found | ({"waited": round(self.waited, 3)} if self.waited >= 0.001 else {})
+
+    @property
+    def value(self) -> T:
+        assert self.instance is not None
+        return self.instance.value
+
+    def in_thread(self, call: Callable[[], object]) -> Callable[[], Any]:
+        """A sync function that works with the instance, so that the pool knows when it is done."""
+        inside = self.inside = _Thread()
+
+        def run() -> Any:
+            if not inside.begins():
+                raise RuntimeError("the call was cancelled before it began")
+            try:
+                return call()
+            finally:
+                inside.ends()
+
+        return run
+
+
+class _Thread:
+    """A thread that works with an instance. It cannot be stopped: a cancelled call leaves the instance to it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._works = self._left = False
+        self._then: Callable[[], None] | None = None
+
+    def begins(self) -> bool:
+        """False: the call was cancelled before its thread came to it, and the instance is not the call's any more."""
+        with self._lock:
+            self._works = not self._left
+            return self._works
+
+    def ends(self) -> None:
+        with self._lock:
+            self._works = False
+        if self._then is not None:
+            self._then()
+
+    def leave(self, then: Callable[[], None]) -> bool:
+        """Have `then` called in the thread when it is done. False: it is done already, or never begins."""
+        with self._lock:
+            if not self._works:
+                self._left = True
+                return False
+            self._then = then
+            return True
 
 
 class _QueuedCall:
@@ -411,3 +554,34 @@ class Pool(Generic[T]):
         soon = getattr(native, "call_soon_threadsafe", None) or native.run_sync_soon
         with suppress(RuntimeError):  # the loop is over, and nobody waits any more
             soon(give)
+
+
+async def whole(call: Callable[[], object], *, abandon: bool = False) -> Any:
+    """What a function gives, awaited if it is awaitable; a sync one runs in a thread.
+
+    Args:
+        abandon: the thread is left behind by who is cancelled; else it is waited for.
+    """
+    if is_async(call):
+        found = call()
+    else:
+        (found,) = await anyio.to_thread.run_sync(lambda: (call_in_thread(call),), abandon_on_cancel=abandon)
+    return await found if inspect.isawaitable(found) else found
+
+
+async def locked(lock: anyio.Lock, aside: Aside) -> None:
+    """Acquire a lock; what is held beside it is let go while it is waited for."""
+    try:
+        lock.acquire_nowait()
+        return
+    except anyio.WouldBlock:
+        pass
+    owned = False
+    try:
+        async with aside():
+            await lock.acquire()
+            owned = True
+    except BaseException:
+        if owned:
+            lock.release()
+        raise

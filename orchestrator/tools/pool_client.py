@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 
@@ -50,3 +51,96 @@ class PoolClient:
         for pool in list(self.pools):
             await pool.release(self)
         self.pools.clear()
+
+
+def in_vain(who: PoolClient, pool: PoolLike) -> bool:
+    """Whether a run waits for an instance that cannot come back, and is one of those that keep it from coming.
+
+    Each instance of the pool is held by a run that itself waits for one that cannot come back. Who holds none of them
+    waits on: it would set nobody free by giving up.
+    """
+    full: dict[PoolLike, list[PoolClient]] = {}
+    seen: set[PoolLike] = set()
+    ahead = [pool]
+    while ahead:
+        one = ahead.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        holders = [key for key in one.holders() if isinstance(key, PoolClient)]
+        if one.acquire_timeout is None and len(holders) >= one.size:
+            full[one] = holders
+        ahead += (other for holder in holders for other in _waits(holder))
+    # What is left, when nothing can be taken away any more, waits in circles.
+    while free := [
+        one for one, holders in full.items() if any(full.keys().isdisjoint(_waits(holder)) for holder in holders)
+    ]:
+        for one in free:
+            del full[one]
+    return pool in full and any(who in _within(holder) for holders in full.values() for holder in holders)
+
+
+def _within(holder: PoolClient) -> Iterator[PoolClient]:
+    """A run, and those that calls of it wait for."""
+    yield holder
+    for inside in holder.inside:
+        yield from _within(inside)
+
+
+def _waits(holder: PoolClient) -> Iterator[PoolLike]:
+    """The pools that a run, or one that it waits for, waits for."""
+    return (pool for one in _within(holder) for pool in one.waits)
+
+
+class PoolLeases:
+    """What the runs of one executor hold."""
+
+    def __init__(self) -> None:
+        self._holders: dict[str, PoolClient] = {}
+        self._pools: dict[PoolLike, None] = {}
+
+    def of(self, run_id: str) -> PoolClient:
+        """The run as who holds instances. It works now."""
+        holder = self._holders.get(run_id)
+        if holder is None:
+            holder = self._holders[run_id] = PoolClient(run_id)
+        holder.rests = False
+        return holder
+
+    @contextmanager
+    def inside(self, run_id: str, outer: str) -> Iterator[None]:
+        """A call of the run `outer` waits in here for the run that it began."""
+        holders = self.of(outer).inside
+        holder = self._holders.setdefault(run_id, PoolClient(run_id))
+        holders.append(holder)
+        try:
+            yield
+        finally:
+            holders.remove(holder)
+            if not holder.pools and self._holders.get(run_id) is holder:
+                del self._holders[run_id]
+
+    def __contains__(self, run_id: object) -> bool:
+        """Whether there is anything to give up for a run."""
+        return run_id in self._holders
+
+    async def rest(self, run_id: str) -> None:
+        """The run pauses."""
+        holder = self._holders.get(run_id)
+        if holder is not None:
+            await holder.rest()
+
+    async def release(self, run_id: str) -> None:
+        """The run is over, or somebody else may go on with it."""
+        holder = self._holders.pop(run_id, None)
+        if holder is not None:
+            self._pools.update(holder.pools)
+            await holder.release()
+
+    async def close(self) -> None:
+        """The executor is closed."""
+        for run_id in list(self._holders):
+            await self.release(run_id)
+        for pool in self._pools:
+            await pool.aclose()
+        self._pools.clear()

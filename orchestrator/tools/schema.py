@@ -5,12 +5,15 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import sys
+import types
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, NewType, Union, Unpack, get_args, get_origin
+from typing import Annotated, Any, NewType, Union, Unpack, get_args, get_origin, get_type_hints, is_typeddict
 
+import typing_extensions
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
@@ -18,9 +21,7 @@ from pydantic.fields import FieldInfo
 from orchestrator.errors import SecretInState
 from orchestrator.graph.codec import ordered, secret_in
 from orchestrator.graph.signatures import hints_of, is_context
-from orchestrator.tools.docs import Documented, ParameterDoc, read_docstring
-from orchestrator.tools.doctypes import written_type
-from orchestrator.tools.typeddicts import with_newer_dicts
+from orchestrator.tools.docstrings import Documented, ParameterDoc, read_docstring, written_type
 
 IdempotencyKey = NewType("IdempotencyKey", str)
 """Annotation of a parameter that is given the call's idempotency key: the same when a call is made again after
@@ -276,3 +277,44 @@ def bare_schema(schema: object) -> Any:
         else:
             found[key] = value if key in ("enum", "const", "default", "required") else bare_schema(value)
     return found
+
+
+def with_newer_dicts(annotation: object) -> Any:
+    """The annotation, each `typing.TypedDict` in it replaced by one of `typing_extensions`."""
+    return annotation if sys.version_info >= (3, 12) else _replaced(annotation, {})
+
+
+def _replaced(annotation: Any, known: dict[int, Any]) -> Any:
+    if is_typeddict(annotation) and type(annotation).__module__ == "typing":
+        return _newer(annotation, known)
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is None or not args:
+        return annotation
+    if origin is Annotated:
+        inner = _replaced(args[0], known)
+        return annotation if inner is args[0] else Annotated[(inner, *args[1:])]
+    replaced = tuple(arg if isinstance(arg, str | list) else _replaced(arg, known) for arg in args)
+    if all(new is old for new, old in zip(replaced, args, strict=True)):
+        return annotation
+    if origin is types.UnionType:
+        return Union[replaced]  # noqa: UP007  of as many members as there are
+    return annotation.copy_with(replaced) if hasattr(annotation, "copy_with") else origin[replaced]
+
+
+def _newer(old: Any, known: dict[int, Any]) -> Any:
+    if id(old) in known:
+        return known[id(old)]
+    known[id(old)] = old  # one that holds itself is left as it is inside, and pydantic says so
+    fields: dict[str, Any] = {}
+    for name, hint in get_type_hints(old, include_extras=True).items():
+        # Of a class whose hints are texts, as under `from __future__ import annotations`, it was not read who says so.
+        said = get_origin(hint)
+        marked = said in (typing_extensions.Required, typing_extensions.NotRequired)
+        inner = _replaced(get_args(hint)[0] if marked else hint, known)
+        required = said is typing_extensions.Required if marked else name in old.__required_keys__
+        fields[name] = inner if required else typing_extensions.NotRequired[inner]
+    make: Any = typing_extensions.TypedDict  # checkers want to read name and fields where they stand
+    new = make(old.__name__, fields)
+    new.__doc__, new.__module__ = old.__doc__, old.__module__
+    known[id(old)] = new
+    return new

@@ -11,41 +11,41 @@ def weather(city: str) -> str:
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
 import re
 from collections import abc
-from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Mapping
-from contextlib import nullcontext
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Hashable, Mapping
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, cast
 
 import anyio
+import anyio.lowlevel
+import anyio.to_thread
+from anyio import CapacityLimiter
 from pydantic import JsonValue, ValidationError
 from pydantic_core import to_json
 
-from orchestrator.calls import contained, waits_at_fence
+from orchestrator.calls import contained, fenced, pass_fence, waits_at_fence
 from orchestrator.errors import AgentError, EffectFailed, InvalidArguments, SecretInState, ToolError, message_of
 from orchestrator.graph.codec import Codec, explain, parts_of
 from orchestrator.graph.limits import Retry
-from orchestrator.graph.signatures import is_async
+from orchestrator.graph.signatures import is_async, is_awaitable
 from orchestrator.graph.state import type_schema
 from orchestrator.json import JsonObject, digest
 from orchestrator.models.messages import Image
-from orchestrator.tools.content import Blob
-from orchestrator.tools.conversion import coerced
-from orchestrator.tools.function_runner import collected, run_function
-from orchestrator.tools.keywords import schema_faults
-from orchestrator.tools.leases import in_thread
-from orchestrator.tools.result import EFFECTS, RISKS, Effect, Risk, ToolFailure, ToolResult, result_of
+from orchestrator.tools.json_schema import schema_faults
+from orchestrator.tools.result import EFFECTS, RISKS, Blob, Effect, Risk, ToolFailure, ToolResult, result_of
 from orchestrator.tools.schema import Spec, Wants, bare_schema, spec_of, wants_of
-from orchestrator.tools.truncation import KEPT, SHOWN, refused
-from orchestrator.tools.validation import faults
+from orchestrator.tools.truncation import KEPT, SHOWN, Gathered, refused
+from orchestrator.tools.validation import coerced, faults
 from orchestrator.values import Unfit
 
 if TYPE_CHECKING:
-    from orchestrator.tools.leases import InstanceLease
-    from orchestrator.tools.pool import Pool
+    from orchestrator.tools.pool import InstanceLease, Pool
+
 
 _anything = Codec(Any)
 _BODIES = ("execute", "call")
@@ -471,7 +471,7 @@ class Tool:
                 told |= lease.told()
             call = self._bind(args, key, ctx, lease.value)
             if not is_async(call):
-                call = in_thread(lease, call)
+                call = lease.in_thread(call)
             return await self._in_time(call, key, ctx, lease)
 
     async def _in_time(
@@ -498,7 +498,7 @@ class Tool:
             if progress is not None:
                 await progress(text, key=key or "")
 
-        step = partial(in_thread, lease) if lease is not None else None
+        step = lease.in_thread if lease is not None else None
         return await collected(found, tell, most=self.max_kept, step=step)
 
     def _bind(self, args: Mapping[str, object], key: str | None, ctx: object, env: object = None) -> Callable[[], Any]:
@@ -517,3 +517,83 @@ class Tool:
                 break
             first.append(given.pop(parameter.name, parameter.default))
         return partial(function, *first, **given)
+
+
+_OVER = object()
+_Around: TypeAlias = Callable[[Callable[[], Any]], Callable[[], Any]]
+
+
+async def run_function(
+    call: Callable[[], object], *, inline: bool = False, limiter: CapacityLimiter | None = None
+) -> Any:
+    """What a function gives, awaited if it is awaitable.
+
+    A sync function runs in a thread, which goes on by itself if the caller is cancelled. Either way the call passes the
+    run's fence immediately before it is made: while it waited for a thread, the run may have been taken over.
+
+    Args:
+        inline: a sync function is quick, and runs here.
+        limiter: how many threads there may be.
+    """
+    if inline or is_async(call):
+        await pass_fence()
+        found = call()
+    else:
+        run = fenced(call)
+        # Inside of something: trio takes no coroutine out of a thread, which a sync function may well return.
+        (found,) = await anyio.to_thread.run_sync(lambda: (run(),), abandon_on_cancel=True, limiter=limiter)
+    return await found if is_awaitable(found) else found
+
+
+async def collected(
+    found: AsyncGenerator[object, object] | Generator[object, object, object],
+    tell: Callable[[str], Awaitable[None]],
+    *,
+    most: int,
+    step: _Around | None = None,
+) -> Any:
+    """What a generator, sync or async, gives in the end: its texts joined, or the last thing that is not a text.
+
+    Args:
+        tell: is told each text as it comes.
+        most: characters that are held of the texts, if there are more: beginning and end, see `cut`.
+        step: is put around each step of a sync one, which runs in a thread.
+    """
+    text = Gathered(most)
+    result: object = _OVER
+    async with _pieces(found, step) as pieces:
+        async for piece in pieces:
+            if isinstance(piece, str):
+                text.add(piece)
+                await tell(piece)
+            else:
+                result = piece
+            # One that waits for nothing could not be stopped otherwise, and neither could anything else go on.
+            await anyio.lowlevel.checkpoint()
+    return text.whole() if result is _OVER else result
+
+
+@asynccontextmanager
+async def _pieces(
+    found: AsyncGenerator[object, object] | Generator[object, object, object], step: _Around | None
+) -> AsyncIterator[AsyncGenerator[object, object]]:
+    if isinstance(found, AsyncGenerator):
+        async with aclosing(found):
+            yield found
+        return
+    async with aclosing(_threaded(found, step)) as pieces:
+        yield pieces
+
+
+async def _threaded(found: Generator[object, object, object], step: _Around | None) -> AsyncGenerator[object, object]:
+    """A sync generator, each step of it in a thread."""
+    go: Callable[[], object] = fenced(partial(next, found, _OVER))  # its first step is what begins it
+    try:
+        while True:
+            piece = await anyio.to_thread.run_sync(go if step is None else step(go), abandon_on_cancel=True)
+            if piece is _OVER:
+                return
+            yield piece
+    finally:
+        with contextlib.suppress(ValueError):  # the thread that was left behind is still in it
+            found.close()

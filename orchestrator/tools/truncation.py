@@ -12,8 +12,7 @@ from pydantic import JsonValue
 from orchestrator.errors import ResultRefused, ToolError, message_of
 from orchestrator.models.messages import Image
 from orchestrator.redaction import redact, without_known
-from orchestrator.tools.content import Blob, Part, size_of
-from orchestrator.tools.result import ToolResult, as_text
+from orchestrator.tools.result import Blob, Part, ToolResult, as_text, size_of
 
 R = TypeVar("R", bound=ToolResult)
 

@@ -18,16 +18,25 @@ from typing import Any, TypeAlias
 from orchestrator.kernel import records as r
 from orchestrator.kernel.question import OWN_PARTS, in_family, parts_of
 from orchestrator.kernel.records import Failure, Record
-from orchestrator.views.call_text import line_diff, messages_of, request_lines, short, value_lines
-from orchestrator.views.calls import JournaledCall
 from orchestrator.views.causes import Causes
-from orchestrator.views.discards import Discards
-from orchestrator.views.moved_names import MovedNames
 from orchestrator.views.reader import read
 from orchestrator.views.run import Run
-from orchestrator.views.run_diff import Difference, DifferenceKind, RunDiff, figures_of
+from orchestrator.views.run_diff import (
+    Difference,
+    DifferenceKind,
+    RunDiff,
+    figures_of,
+    line_diff,
+    messages_of,
+    request_lines,
+    short,
+    value_lines,
+)
 from orchestrator.views.safe_text import told
+from orchestrator.views.step_work import JournaledCall
+from orchestrator.views.superseded import Superseded
 from orchestrator.views.timeline import AskedQuestion, Timeline, TimelineRow
+from orchestrator.views.version_names import VersionNames
 
 
 def diff(run_a: Run, run_b: Run) -> RunDiff:
@@ -102,11 +111,11 @@ class ComparedRun:
     messages: Mapping[str, Mapping[str, object]]
     cut: bool
     """Whether it is a replay that ended where it diverged: what did not come is no difference."""
-    discards: Discards
+    superseded: Superseded
     """What of it does not count, because it was reopened or asked again."""
     counted: bool
     """Whether only what counts is compared, attempts that were set aside not: one of the runs is a replay."""
-    names: MovedNames | None = None
+    names: VersionNames | None = None
     """Of a run that moved to other versions: the names in which it is compared."""
 
     @classmethod
@@ -131,12 +140,12 @@ class ComparedRun:
         known = {} if beside is None else {row.activation: place for place, row in beside.steps.items()}
         counts: Counter[tuple[str, str]] = Counter()
         steps: dict[Place, TimelineRow] = {}
-        causes, discards = Causes(), Discards()
+        causes, superseded = Causes(), Superseded()
         rows = Timeline(causes)
-        read(run.plan, records, causes, rows, discards)
+        read(run.plan, records, causes, rows, superseded)
         if counted:
-            _discard(rows, discards)
-        names = MovedNames(records, structure) if structure and _has_moved(records) else None
+            _drop_superseded(rows, superseded)
+        names = VersionNames(records, structure) if structure and _has_moved(records) else None
         if names is not None:
             _rename(rows, names)
         taken = {known[row.activation] for row in rows.rows if row.activation in known}
@@ -151,16 +160,16 @@ class ComparedRun:
         for call in _calls_not_made(records):
             if call.intended.activation in rows.by_activation:
                 rows.by_activation[call.intended.activation].calls.append(call)
-        return cls(run, records, steps, messages_of(records), ended_diverged(records), discards, counted, names)
+        return cls(run, records, steps, messages_of(records), ended_diverged(records), superseded, counted, names)
 
     def number_of(self, call: JournaledCall) -> int:
         """The number of a call's attempt among those of its step that count, from 1."""
-        before = self.discards.first.get(call.intended.activation, 1) - 1 if self.counted else 0
+        before = self.superseded.first.get(call.intended.activation, 1) - 1 if self.counted else 0
         return max(1, call.intended.attempt - before)
 
     def keeps(self, call: JournaledCall) -> bool:
         """Whether it is of an attempt that was set aside, and holds for the later ones."""
-        return self.counted and self.discards.is_kept(call.intended.key)
+        return self.counted and self.superseded.is_kept(call.intended.key)
 
     @property
     def start(self) -> Mapping[str, object] | None:
@@ -186,7 +195,7 @@ def _has_moved(records: Sequence[Record]) -> bool:
     return any(isinstance(record, r.Migrated) for record in records)
 
 
-def _rename(rows: Timeline, names: MovedNames) -> None:
+def _rename(rows: Timeline, names: VersionNames) -> None:
     """Name what the steps were by the version in which they are compared."""
     for row in rows.rows:
         if row.seq is not None:
@@ -195,20 +204,20 @@ def _rename(rows: Timeline, names: MovedNames) -> None:
         row.path, row.node = names.place(max(row.began, row.named), row.path, row.node)
 
 
-def _discard(rows: Timeline, discards: Discards) -> None:
+def _drop_superseded(rows: Timeline, superseded: Superseded) -> None:
     """Leave out what a run set aside when it was reopened."""
-    rows.rows = [row for row in rows.rows if not discards.is_undone(row.activation)]
+    rows.rows = [row for row in rows.rows if not superseded.is_undone(row.activation)]
     for row in rows.rows:
-        first = discards.first.get(row.activation, 1)
-        begun = discards.begun.get(row.activation, first)
+        first = superseded.first.get(row.activation, 1)
+        begun = superseded.begun.get(row.activation, first)
         row.failures = [failed for failed in row.failures if failed.attempt >= begun]
         row.calls = [
             call
             for call in row.calls
-            if call.intended.attempt >= first or (discards.is_kept(call.intended.key) and not call.running)
+            if call.intended.attempt >= first or (superseded.is_kept(call.intended.key) and not call.running)
         ]
         for call in row.calls:
-            if discards.is_asked_about(call.intended.key):
+            if superseded.is_asked_about(call.intended.key):
                 call.settled = None
 
 
@@ -246,10 +255,20 @@ def _calls_not_made(records: Sequence[Record]) -> Iterator[JournaledCall]:
             if (one.activation, one.digest, one.occurrence) in made:
                 continue
             intended = r.EffectIntended(
-                seq=one.seq, ts=one.ts, activation=one.activation, path=one.path, node=one.node, key=one.digest,
-                kind=one.kind, name=one.name, effect="read", digest=one.digest, occurrence=one.occurrence,
-                attempt=one.attempt, request=one.request,
-            )  # fmt: skip
+                seq=one.seq,
+                ts=one.ts,
+                activation=one.activation,
+                path=one.path,
+                node=one.node,
+                key=one.digest,
+                kind=one.kind,
+                name=one.name,
+                effect="read",
+                digest=one.digest,
+                occurrence=one.occurrence,
+                attempt=one.attempt,
+                request=one.request,
+            )
             yield JournaledCall(intended, one.ts)
 
 
@@ -398,7 +417,7 @@ class StepPair:
             one
             for one in row.asked
             if one.question.kind != "unknown_outcome"
-            and one.question.id not in read.discards.withdrawn
+            and one.question.id not in read.superseded.withdrawn
             and not (read.counted and in_family(one.question))
             and not any(begun < one.seq < ended for begun, ended in spans)
         ]
@@ -479,8 +498,12 @@ def _question(asked: AskedQuestion) -> dict[str, object]:
     prompt = "" if question.kind == "timer" else question.prompt  # it has the time
     choices = list(question.choices)
     return {
-        "kind": question.kind, "prompt": prompt, "payload": payload, "choices": choices, "schema": question.schema_,
-    }  # fmt: skip
+        "kind": question.kind,
+        "prompt": prompt,
+        "payload": payload,
+        "choices": choices,
+        "schema": question.schema_,
+    }
 
 
 def _answer(asked: AskedQuestion) -> object:

@@ -60,8 +60,12 @@ class EmbediaEvent(Event):
     def to_json(self) -> dict[str, object]:
         """`timestamp, id, event, data`, and the record's `seq`."""
         return {
-            "timestamp": self.timestamp, "id": self.id, "event": self.type, "seq": self.seq, "data": self.data,
-        }  # fmt: skip
+            "timestamp": self.timestamp,
+            "id": self.id,
+            "event": self.type,
+            "seq": self.seq,
+            "data": self.data,
+        }
 
 
 class Embedia:

@@ -15,8 +15,8 @@ from orchestrator.kernel.state import Activation
 from orchestrator.values import check_position
 from orchestrator.views.causes import Cause, Drop, Origin, Transition, TransitionEdge
 from orchestrator.views.safe_text import plain, told
-from orchestrator.views.standby import Standby
 from orchestrator.views.timeline import Timeline, TimelineRow
+from orchestrator.views.worker_info import Standby
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,8 +362,10 @@ def _decided(cause: Cause | None, row: TimelineRow) -> str:
 
 def guards_told(guards: Mapping[str, bool | str]) -> str:
     """The values of guards, including those of edges that were not taken; empty: there were none."""
-    said = [f"{plain(name)} {str(value).lower() if isinstance(value, bool) else told(value, 80)}"
-            for name, value in guards.items()]  # fmt: skip
+    said = [
+        f"{plain(name)} {str(value).lower() if isinstance(value, bool) else told(value, 80)}"
+        for name, value in guards.items()
+    ]
     return f"its guards: {_some(said)}" if said else ""
 
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from orchestrator.graph.state import StateSchema
-from orchestrator.kernel.machine import apply_stored
+from orchestrator.kernel.fold import apply_stored
+from orchestrator.kernel.merge import step_version
 from orchestrator.kernel.migration import plan_at
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Failure, Migrated, Record, StepDone, StepFailed
 from orchestrator.kernel.run_state import RunState
-from orchestrator.kernel.versions import step_version
-from orchestrator.views.askings import Askings, Unasked, asked_at
 from orchestrator.views.overlay import place_of
+from orchestrator.views.step_work import AskTracker, Unasked, asked_at
 
 _EVERY = 1000
 """Records between two kept copies of the run's state: an earlier step is reached by a short fold from a copy."""
@@ -147,19 +147,19 @@ class StepFold:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self._plan, self._askings = plan, Askings()
+        self._plan, self._ask_tracker = plan, AskTracker()
         self.later = dict(plan.later)
 
     def take(self, records: Iterable[Record], cursor: StateReader) -> list[Point]:
         """The steps that further records ended, with what gives the states after them."""
-        askings, found = self._askings, list[Point]()
+        ask_tracker, found = self._ask_tracker, list[Point]()
         for record in records:
-            askings.note(record)
+            ask_tracker.note(record)
             if isinstance(record, Migrated):
                 self._plan = self.later.get(record.content, self._plan)
             if isinstance(record, StepDone | StepFailed):
                 asks = asked_at(plan_at(self._plan, place_of(record.path)), record.node)
-                found.append(_point(record, cursor, askings.unasked(record.activation, asks)))
+                found.append(_point(record, cursor, ask_tracker.unasked(record.activation, asks)))
         return found
 
 

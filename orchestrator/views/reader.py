@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from orchestrator.kernel.machine import apply_stored
-from orchestrator.kernel.observer import Observer
+from orchestrator.kernel.fold import apply_stored
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Record
-from orchestrator.kernel.run_state import Delta, RunState
+from orchestrator.kernel.run_state import Delta, Observer, RunState
 from orchestrator.views.events import Event, record_of
 
 

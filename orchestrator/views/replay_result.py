@@ -10,10 +10,9 @@ from typing import Any, Literal, TypeAlias, cast
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel import records as r
 from orchestrator.kernel.records import Record
-from orchestrator.views.call_text import short
 from orchestrator.views.diff import diff_of, ended_diverged
 from orchestrator.views.run import Run
-from orchestrator.views.run_diff import RunDiff
+from orchestrator.views.run_diff import RunDiff, short
 from orchestrator.views.safe_text import told
 from orchestrator.views.timeline import timeline
 
@@ -47,9 +46,14 @@ class Divergence:
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
         return {
-            "path": self.path, "node": self.node, "visit": self.visit, "seq": self.seq, "kind": self.kind,
-            "name": self.name, "why": self.why,
-        }  # fmt: skip
+            "path": self.path,
+            "node": self.node,
+            "visit": self.visit,
+            "seq": self.seq,
+            "kind": self.kind,
+            "name": self.name,
+            "why": self.why,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +126,15 @@ class Replay:
         ended = self.run.machine.ended is not None and self.status != "diverged"
         after = short(answer_of(self.run), width) if ended or self.same else "-"
         return (
-            told(self.parent.run_id, 40), told(self.run.graph, 30), result, short(answer_of(self.parent), width), after,
-            str(self.made), str(self.saved.calls), f"{self.saved.cost:g}",
-        )  # fmt: skip
+            told(self.parent.run_id, 40),
+            told(self.run.graph, 30),
+            result,
+            short(answer_of(self.parent), width),
+            after,
+            str(self.made),
+            str(self.saved.calls),
+            f"{self.saved.cost:g}",
+        )
 
 
 COLUMNS = ("run", "graph", "result", "answer before", "answer after", "calls made", "saved", "cost saved")
@@ -160,9 +170,14 @@ def replay_of(parent: Run, before: Sequence[Record], run: Run, after: Sequence[R
     own = 0 if run.machine.fork is None else run.machine.fork.seq
     first = next((record for record in after if isinstance(record, r.Diverged) and record.seq > own), None)
     return Replay(
-        run, parent, diff_of(parent, before, run, after), None if first is None else _divergence(run, after, first),
-        run.machine.saved, ended_diverged(after), _refused(after, own),
-    )  # fmt: skip
+        run,
+        parent,
+        diff_of(parent, before, run, after),
+        None if first is None else _divergence(run, after, first),
+        run.machine.saved,
+        ended_diverged(after),
+        _refused(after, own),
+    )
 
 
 def _refused(records: Sequence[Record], after: int) -> int:

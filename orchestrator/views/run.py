@@ -19,12 +19,12 @@ from orchestrator.graph.isolation import isolated, json_copy
 from orchestrator.graph.limits import Usage
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.typevars import StateT
-from orchestrator.kernel.lineage import Parent
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import Branch, branches, open_questions, state_values
 from orchestrator.kernel.question import AnyQuestion
 from orchestrator.kernel.records import Failure, Record
 from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.status import Parent
 from orchestrator.redaction import redact
 from orchestrator.stores.requests import RunQuery
 from orchestrator.values import shown_labels
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from orchestrator.errors import Archived
     from orchestrator.views.explainer import Explainer, RunExplanation
     from orchestrator.views.overlay import Overlay
-    from orchestrator.views.standby import Standby
     from orchestrator.views.timeline import Timeline
+    from orchestrator.views.worker_info import Standby
 
 T = TypeVar("T")
 

@@ -16,11 +16,11 @@ from orchestrator.graph.isolation import SharedList, listed
 from orchestrator.graph.state import StateSchema
 from orchestrator.json import JsonObject
 from orchestrator.kernel import records as r
+from orchestrator.kernel.merge import step_version
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.run_state import Delta
 from orchestrator.kernel.state import Activation
 from orchestrator.kernel.version import Version
-from orchestrator.kernel.versions import step_version
 from orchestrator.views.reader import Fold, read
 
 Patch: TypeAlias = dict[str, list[object]]

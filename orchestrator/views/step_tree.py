@@ -15,10 +15,9 @@ from orchestrator.kernel import records as r
 from orchestrator.kernel.question import until
 from orchestrator.kernel.run_state import Delta
 from orchestrator.kernel.state import Activation, Phase
-from orchestrator.views.askings import Askings, Unasked, asked_at
-from orchestrator.views.calls import JournaledCall
 from orchestrator.views.events import Event
 from orchestrator.views.reader import Fold
+from orchestrator.views.step_work import AskTracker, JournaledCall, Unasked, asked_at
 
 StepRecord: TypeAlias = (
     r.StepDone | r.StepFailed | r.StepRetried | r.EffectIntended | r.EffectSettled | r.Asked | r.TimerSet
@@ -113,7 +112,7 @@ class StepTree(Fold):
         self._steps: dict[str, TreeStep] = {}
         self._askers: dict[str, TreeStep] = {}
         self._answered: dict[str, TreeStep] = {}
-        self._askings = Askings()
+        self._ask_tracker = AskTracker()
         self._broken_off: dict[str, TreeStep] = {}
         """Steps that failed or were dropped, by activation."""
 
@@ -210,7 +209,7 @@ class StepTree(Fold):
 
     def applying(self, record: r.Record) -> None:
         """See `Observer.applying`."""
-        self._askings.note(record)
+        self._ask_tracker.note(record)
         match record.type:
             case "step_done":
                 self._done(record)
@@ -255,7 +254,7 @@ class StepTree(Fold):
             step.started = record.started or step.started
         step.outcome, step.update = record.outcome, dict(record.update)
         step.failed_calls, step.cached = record.failed, record.cached
-        step.unasked = self._askings.unasked(record.activation, step.asks_kind)
+        step.unasked = self._ask_tracker.unasked(record.activation, step.asks_kind)
         step.fault = "" if record.error is None else str(record.error)
         self._ended(record.activation, "done", record.ended or record.ts)
 

@@ -1,4 +1,4 @@
-"""What a run did when: one row per activation, with its calls, its waits and its usage.
+"""A run over time: one row per activation, with its calls, waits and usage, and the times in which no row worked.
 
 Times are Unix seconds from the journal. A row's working time excludes waits for people, waits for the next attempt, and
 times in which no process drove the run.
@@ -6,23 +6,21 @@ times in which no process drove the run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from orchestrator.graph.limits import Usage
 from orchestrator.graph.model import Asked
 from orchestrator.kernel import records as r
-from orchestrator.kernel.handlers.questions import timer_question
+from orchestrator.kernel.fold.questions import timer_question
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Answer, Question
 from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.state import Activation, Phase
-from orchestrator.views.askings import Askings, Unasked, asked_at
-from orchestrator.views.calls import NO_USAGE, JournaledCall
 from orchestrator.views.causes import Causes
 from orchestrator.views.reader import Fold, read
-from orchestrator.views.work_time import working_time
+from orchestrator.views.step_work import NO_USAGE, AskTracker, JournaledCall, Unasked, asked_at, working_time
 
 TimelineRowStatus: TypeAlias = Literal["running", "waiting", "done", "failed", "dropped"]
 _MOMENT = 0.05
@@ -175,7 +173,7 @@ class Timeline(Fold):
         self.gaps: list[Wait] = []
         self.start = self.end = 0.0
         self._asked: dict[str, tuple[AskedQuestion, Wait]] = {}
-        self._askings = Askings()
+        self._ask_tracker = AskTracker()
         self._calls: dict[str, JournaledCall] = {}
         self._live: dict[str, TimelineRow] = {}
         self._failed: dict[str, r.StepFailed] = {}
@@ -198,7 +196,7 @@ class Timeline(Fold):
     def applied(self, record: r.Record, delta: Delta) -> None:
         """See `Fold.applied`."""
         self.start = self.start or record.ts
-        self._askings.note(record)
+        self._ask_tracker.note(record)
         if isinstance(record, r.Resumed | r.Migrated | r.Forked):
             self._gap(record)
         if isinstance(record, r.Forked) and record.question in self._asked:
@@ -337,7 +335,7 @@ class Timeline(Fold):
         row.error = record.error
         if isinstance(record, r.StepDone):
             row.failed, row.guards, row.cached = record.failed, record.guards, record.cached
-            row.unasked = self._askings.unasked(row.activation, row.asks)
+            row.unasked = self._ask_tracker.unasked(row.activation, row.asks)
         if isinstance(record, r.StepFailed):
             self._failed[row.activation] = record
         if row.status == "dropped":
@@ -371,3 +369,58 @@ class Timeline(Fold):
         for row in self._live.values():
             if not any(span.end is None for span in row.waits):
                 row.waits.append(Wait("stopped", before, record.ts, record.seq))
+
+
+_SHORTEST = 0.001
+"""Seconds. A shorter idle span is left out."""
+
+
+def working_seconds(timeline: Timeline) -> list[float]:
+    """Seconds that each row worked, by row number; a row with a graph inside works while a row inside does."""
+    found = [row.working(timeline.end) for row in timeline.rows]
+    inside = [0.0] * len(found)
+    for row in reversed(timeline.rows):
+        if row.graph:
+            found[row.number] = min(found[row.number], inside[row.number])
+        if row.parent is not None:
+            inside[row.parent] += found[row.number]
+    return found
+
+
+def idle_spans(timeline: Timeline) -> list[tuple[float, float]]:
+    """Times (start and end, Unix seconds) in which no row worked, because every live one waited."""
+    edges: list[tuple[float, int]] = []
+    for row in timeline.rows:
+        if row.graph:
+            continue  # the rows inside say when it works
+        at = row.started
+        end = timeline.end if row.ended is None else row.ended
+        for wait in sorted(row.waits, key=lambda one: one.start):
+            edges += [(at, 1), (max(at, wait.start), -1)]
+            at = max(at, end if wait.end is None else wait.end)
+        edges += [(at, 1), (max(at, end), -1)]
+    found: list[tuple[float, float]] = []
+    working, since = 0, timeline.start
+    for at, step in sorted(edges, key=lambda edge: (edge[0], -edge[1])):
+        if not working and step > 0 and at - since > _SHORTEST:
+            found.append((since, at))
+        working += step
+        if not working:
+            since = at
+    if not working and timeline.end - since > _SHORTEST:
+        found.append((since, timeline.end))
+    return found
+
+
+def nested(rows: Sequence[TimelineRow]) -> list[TimelineRow]:
+    """Rows in the order in which they began; rows of a graph inside follow the row that it runs in."""
+    inside: dict[int | None, list[TimelineRow]] = {}
+    for row in rows:
+        inside.setdefault(row.parent, []).append(row)
+    found: list[TimelineRow] = []
+    left = inside.get(None, [])[::-1]
+    while left:
+        row = left.pop()
+        found.append(row)
+        left += inside.get(row.number, [])[::-1]
+    return found

@@ -1,30 +1,181 @@
-"""Overlays of a run, record by record. Each record says what it changes, so a moment costs what the record touches."""
+"""Overlays of a run, record by record. Each record reports its changes, so a moment costs what the record touches.
+
+Plans that the run makes itself (maps over items that depend on each other) are part of an overlay.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NamedTuple
 
 from orchestrator.graph.topology import IF_NAMED
 from orchestrator.graph.versions import Renames
 from orchestrator.kernel import records as r
-from orchestrator.kernel.handlers.questions import timer_question
+from orchestrator.kernel.fold.questions import timer_question
 from orchestrator.kernel.migration import moved_edges, plan_at
-from orchestrator.kernel.needs import has_needs
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Question
-from orchestrator.kernel.rank import Path
-from orchestrator.kernel.run_state import Delta
-from orchestrator.kernel.state import Activation, FrameState, OrderedMap, Phase
-from orchestrator.kernel.version import Version
-from orchestrator.views.askings import Askings, asked_at
-from orchestrator.views.overlay import EdgeKey, NodeKey, Overlay, Planned, place_of
-from orchestrator.views.plans import PlannedMaps
+from orchestrator.kernel.run_state import Delta, RunState
+from orchestrator.kernel.state import Activation, FrameState, MapItem, OrderedMap, Phase
+from orchestrator.kernel.transitions import has_needs
+from orchestrator.kernel.version import Path, Version
+from orchestrator.views.overlay import EdgeKey, NodeKey, Overlay, Planned, PlannedState, PlannedStep, place_of
 from orchestrator.views.reader import Fold, read
-from orchestrator.views.work_time import WorkTime
+from orchestrator.views.step_work import AskTracker, WorkTime, asked_at
+
+
+class _PlannedMap:
+    """One such map, with its steps."""
+
+    __slots__ = ("busy", "edge", "ended", "group", "path", "steps")
+
+    def __init__(self, path: str, edge: int, items: Sequence[object], group: OrderedMap) -> None:
+        self.path, self.edge, self.group = path, edge, group
+        self.steps = [_step(number, item) for number, item in enumerate(items)]
+        self.busy: Counter[tuple[int, str]] = Counter()
+        """(number of a step, `running` or `waiting`) -> number of tokens."""
+        self.ended: dict[int, PlannedState] = {}
+
+    def move(self, number: int, state: str, by: int) -> None:
+        """Change the number of a step's tokens in a state."""
+        self.busy[number, state] += by
+        self.look(number)
+
+    def end(self, number: int, state: PlannedState) -> None:
+        """A step ended."""
+        self.ended[number] = state
+        self.look(number)
+
+    def restore(self, number: int) -> None:
+        """A step that failed is begun again."""
+        if self.ended.get(number) == "failed":
+            del self.ended[number]
+        self.look(number)
+
+    def look(self, number: int) -> None:
+        """Update the state of a step."""
+        step = self.steps[number]
+        state: PlannedState = self.ended.get(number, "planned")
+        if self.busy[number, "waiting"]:
+            state = "waiting"
+        elif self.busy[number, "running"]:
+            state = "running"
+        if state != step.state:
+            self.steps[number] = replace(step, state=state)
+
+    def settle(self, item: MapItem) -> None:
+        """End a step whose tokens all reached a join or END, and the steps that are skipped because of it."""
+        pending = [item]
+        while pending:
+            item = pending.pop()
+            if item.done and item.index not in self.ended:
+                self.end(item.index, "visited" if item.versions or item.ended else "skipped")
+                pending += [self.group.items[index] for index in self.group.dependents.get(item.index, ())]
+
+
+class PlannedMaps:
+    """All plans of a run, in the order in which it made them."""
+
+    def __init__(self) -> None:
+        self._plans: list[_PlannedMap] = []
+        self._numbers: dict[int, int] = {}
+        """Identity of a map in the kernel -> number of its plan, which keeps that map alive."""
+
+    def __len__(self) -> int:
+        return len(self._plans)
+
+    def planned(self, number: int) -> Planned:
+        """A plan after the last record."""
+        plan = self._plans[number]
+        return Planned(plan.path, plan.edge, tuple(plan.steps))
+
+    def open(
+        self,
+        group: OrderedMap,
+        path: str,
+        edge: int,
+        items: Sequence[object],
+        doing: Iterable[tuple[str, Activation]],
+    ) -> int:
+        """Add the plan of a map that the last record opened, and return its number.
+
+        Args:
+            group: the map, in the kernel.
+            path: path of its graph.
+            edge: number of its edge.
+            items: its items, as plain JSON.
+            doing: states of the tokens that run or wait already.
+        """
+        number = self._numbers[id(group)] = len(self._plans)
+        plan = _PlannedMap(path, edge, items, group)
+        self._plans.append(plan)
+        for state, token in doing:
+            for item in token.map_items:
+                if item.ordered_map is group:
+                    plan.move(item.index, state, 1)
+        for item in group.items:
+            plan.settle(item)  # a map may lead right to its join
+        return number
+
+    def move(self, machine: RunState, names: Renames) -> None:
+        """The run moved to another version of its graph, in which its maps are other objects."""
+        there = {
+            item.ordered_map.items[0].fork.key: item.ordered_map
+            for token in machine.live_tokens()
+            for item in token.map_items
+        }
+        self._numbers = {}
+        for number, plan in enumerate(self._plans):
+            plan.path = names.place(plan.path)
+            if plan.group.items:
+                plan.group = there.get(plan.group.items[0].fork.key, plan.group)
+            self._numbers[id(plan.group)] = number
+
+    def moves(self, token: Activation, state: str, by: int) -> Collection[int]:
+        """A token enters (1) or leaves (-1) a state. Returns the numbers of the plans that change."""
+        found = self._of(token)
+        for number, item in found:
+            self._plans[number].move(item.index, state, by)
+        return {number for number, _ in found}
+
+    def settles(self, token: Activation) -> Collection[int]:
+        """A token landed or was dropped. Returns the numbers of the plans that may change."""
+        found = self._of(token)
+        for number, item in found:
+            self._plans[number].settle(item)
+        return {number for number, _ in found}
+
+    def restores(self, token: Activation) -> Collection[int]:
+        """A token that failed is begun again. Returns the numbers of the plans that may change."""
+        found = self._of(token)
+        for number, item in found:
+            self._plans[number].restore(item.index)
+        return {number for number, _ in found}
+
+    def fails(self, token: Activation) -> None:
+        """A token failed without a further attempt."""
+        for number, item in self._of(token):
+            self._plans[number].end(item.index, "failed")
+
+    def _of(self, token: Activation) -> list[tuple[int, MapItem]]:
+        """The plans and items that a token belongs to."""
+        return [
+            (self._numbers[id(item.ordered_map)], item)
+            for item in token.map_items
+            if id(item.ordered_map) in self._numbers
+        ]
+
+
+def _step(number: int, item: object) -> PlannedStep:
+    if not isinstance(item, Mapping):
+        return PlannedStep(str(number), (), item)
+    needs = item.get("needs")
+    listed = needs if isinstance(needs, list | tuple) else () if needs is None else (needs,)
+    return PlannedStep(str(item.get("id", number)), tuple(map(str, listed)), item)
+
 
 _BEGINNINGS = ("resumed", "migrated", "forked")
 """Types of records before which a run stood still."""
@@ -80,7 +231,7 @@ class Trace(Fold):
         self._faulty: Counter[NodeKey] = Counter()
         self._asked_by_steps: Counter[NodeKey] = Counter()
         self._unasked: Counter[NodeKey] = Counter()
-        self._askings = Askings()
+        self._ask_tracker = AskTracker()
         self._taken: Counter[EdgeKey] = Counter()
         self._busy: dict[str, Counter[NodeKey]] = {"running": Counter(), "waiting": Counter()}
         self._failed: dict[NodeKey, None] = {}
@@ -154,8 +305,14 @@ class Trace(Fold):
             return names.place(key[0]), names.node(*key)
 
         everything: tuple[dict[NodeKey, Any], ...] = (
-            self._visits, self._faulty, self._asked_by_steps, self._unasked, self._seconds, self._items, self._done,
-        )  # fmt: skip
+            self._visits,
+            self._faulty,
+            self._asked_by_steps,
+            self._unasked,
+            self._seconds,
+            self._items,
+            self._done,
+        )
         for counts in everything:
             _rename(counts, at)
         for places in (self._failed, self._queued, self._entered):
@@ -195,7 +352,7 @@ class Trace(Fold):
     def applied(self, record: r.Record, delta: Delta) -> None:
         """See `Fold.applied`."""
         run, activation = self.run, self._now
-        self._askings.note(record)
+        self._ask_tracker.note(record)
         changed = self.changed = OverlayChange()
         if self._left is not None:
             changed.places.update((place, node) for place, plan in _all_plans(run.plan) for node in plan.nodes)
@@ -227,7 +384,7 @@ class Trace(Fold):
         for token in (*((activation,) if activation is not None else ()), *self._gone):
             changed.plans.update(self._plans.settles(token))
         if isinstance(record, r.Ended):
-            for key, (path, node) in self._askings.open():
+            for key, (path, node) in self._ask_tracker.open():
                 self._count_asked(key, (place_of(path), node), changed, ended=False)
             self._end(record, changed)
         elif isinstance(record, r.Reopened | r.Forked) and self._was_over:
@@ -341,10 +498,10 @@ class Trace(Fold):
     def _count_asked(self, activation: str, place: NodeKey, changed: OverlayChange, *, ended: bool) -> None:
         """A step is over: it asked what its kind asks, or, if it ended, found that it need not."""
         asks = asked_at(plan_at(self.run.plan, place[0]), place[1])
-        asked = self._askings.settle(activation, asks)
+        asked = self._ask_tracker.settle(activation, asks)
         if asked:
             self._asked_by_steps[place] += asked
-        elif ended and self._askings.unasked(activation, asks):
+        elif ended and self._ask_tracker.unasked(activation, asks):
             self._unasked[place] += 1
         changed.places.add(place)
 

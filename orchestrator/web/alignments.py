@@ -1,22 +1,166 @@
-"""Runs side by side, kept while they do not change: reading long runs takes seconds."""
+"""Several runs side by side: rows of the same step, and how each run differs there from the first.
+
+Each run is compared with the first one as `diff` compares two; the rows of all pairs are then put into one order.
+Reading long runs takes seconds, so alignments are kept while their runs do not change.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import anyio
 
 from orchestrator.executor.run_status import with_status
 from orchestrator.json import size_of
+from orchestrator.kernel.records import Record
 from orchestrator.tasks import away
-from orchestrator.views.alignment import Alignment, align
+from orchestrator.views.diff import ComparedRun, PairedRuns, Place, in_order
+from orchestrator.views.run import Run
+from orchestrator.views.run_diff import Difference
+from orchestrator.views.safe_text import told
+from orchestrator.views.step_names import step_name
+from orchestrator.views.timeline import TimelineRow, TimelineRowStatus
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor
     from orchestrator.stores.base import RunInfo
+
+
+RowKind: TypeAlias = Literal["start", "step", "end"]
+"""What a row is: what the runs began with, a step, or how they ended."""
+_NOWHERE: Place = ("", "", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedStep:
+    """A step of one run."""
+
+    number: int
+    """From 1, in the order in which the run's steps began."""
+    began: int
+    """The record after which it began."""
+    seq: int | None
+    """The record that ended it; None: it has not ended."""
+    status: TimelineRowStatus
+    outcome: str
+    tokens: int
+    cost: float
+    seconds: float
+    """Seconds that it worked."""
+
+    @classmethod
+    def of(cls, row: TimelineRow, now: float) -> AlignedStep:
+        """A row of a timeline.
+
+        Args:
+            row: the row.
+            now: the end of the time that counts for a step that has not ended, in Unix seconds.
+        """
+        usage = row.usage
+        return cls(
+            row.number + 1,
+            row.began,
+            row.seq,
+            row.status,
+            told(row.outcome, 80),
+            usage.tokens,
+            usage.cost,
+            row.working(now),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedRow:
+    """A row: the same step of all runs."""
+
+    number: int
+    """From 0, which is what the runs began with."""
+    kind: RowKind
+    place: Place
+    """Branch, node, and which of the node's steps in that branch it is; of a start and an end nothing."""
+    name: str
+    """What the step does and with what; of a start and an end empty."""
+    steps: tuple[AlignedStep | None, ...]
+    """One for each run; None: the run did not come here. Empty for a start and an end."""
+    differences: tuple[tuple[Difference, ...], ...]
+    """For each run but the first: how it differs here from the first. Without the lines of texts, see `texts`."""
+
+    @property
+    def differs(self) -> bool:
+        """Whether any run differs here from the first."""
+        return any(self.differences)
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """Several runs, row by row."""
+
+    runs: tuple[Run, ...]
+    rows: tuple[AlignedRow, ...]
+    _pairs: tuple[PairedRuns, ...]
+
+    @property
+    def first(self) -> AlignedRow | None:
+        """The first row in which a run differs from the first one; None: there is none."""
+        return next((row for row in self.rows if row.differs), None)
+
+    @property
+    def differing(self) -> int:
+        """How many rows differ."""
+        return sum(row.differs for row in self.rows)
+
+    def row(self, kind: RowKind, place: Place = _NOWHERE) -> AlignedRow | None:
+        """The row of a step; None: no run came there."""
+        return next((row for row in self.rows if (row.kind, row.place) == (kind, place)), None)
+
+    def texts(self, row: AlignedRow) -> tuple[tuple[Difference, ...], ...]:
+        """The differences of a row with their lines, for each run but the first."""
+        return tuple(tuple(_differences(pair, row.kind, row.place, texts=True)) for pair in self._pairs)
+
+
+def align(runs: Sequence[tuple[Run, Sequence[Record]]]) -> Alignment:
+    """Put runs side by side.
+
+    Args:
+        runs: two or more runs with their records; the others are compared with the first.
+    """
+    (first, records), *others = runs
+    pairs = tuple(PairedRuns.of(first, records, run, read) for run, read in others)
+    places: list[Place] = [*pairs[0].one.steps]
+    for pair in pairs:
+        places = [*in_order(places, pair.places())]
+    rows = [_row(0, "start", _NOWHERE, pairs)]
+    rows += [_row(number, "step", place, pairs) for number, place in enumerate(places, 1)]
+    rows.append(_row(len(rows), "end", _NOWHERE, pairs))
+    return Alignment(tuple(run for run, _ in runs), tuple(rows), pairs)
+
+
+def _row(number: int, kind: RowKind, place: Place, pairs: Sequence[PairedRuns]) -> AlignedRow:
+    differences = tuple(tuple(_differences(pair, kind, place, texts=False)) for pair in pairs)
+    if kind != "step":
+        return AlignedRow(number, kind, place, "", (), differences)
+    one = next((pair.one for pair in pairs if place in pair.one.steps), pairs[0].one)
+    reads = (one, *(pair.other for pair in pairs))
+    name = next(str(step_name(read.steps[place])) for read in reads if place in read.steps)
+    return AlignedRow(number, kind, place, name, tuple(_step(read, place) for read in reads), differences)
+
+
+def _step(read: ComparedRun, place: Place) -> AlignedStep | None:
+    row = read.steps.get(place)
+    return None if row is None else AlignedStep.of(row, read.run.machine.updated)
+
+
+def _differences(pair: PairedRuns, kind: RowKind, place: Place, *, texts: bool) -> Iterator[Difference]:
+    if kind == "start":
+        yield from pair.starts(texts=texts)
+    elif kind == "end":
+        yield from pair.ends(texts=texts)
+    elif place in pair.one.steps or place in pair.other.steps:  # else a third run alone came here
+        yield from pair.step(place, texts=texts)
+
 
 _KEPT = 3
 """Alignments that are kept. Each has the records of its runs."""

@@ -23,13 +23,13 @@ from orchestrator.tasks import away
 from orchestrator.web import openapi, problems
 from orchestrator.web.alignments import Alignments
 from orchestrator.web.bodies import body_of, query_of, response_of
+from orchestrator.web.compose.checks import Texts
 from orchestrator.web.compose.saved import SavedGraphs
 from orchestrator.web.compose.scratch import Scratch, of_own
-from orchestrator.web.compose.texts import Texts
 from orchestrator.web.documents import JSON, Document, json_of
 from orchestrator.web.endpoint import Call, Endpoint, Service
 from orchestrator.web.guard import Guard
-from orchestrator.web.principals import Act, labelled, name_of, refused, refused_for
+from orchestrator.web.principals import Act, Sessions, labelled, name_of, refused, refused_for
 from orchestrator.web.problems import HttpProblem
 from orchestrator.web.replay_batches import ReplayBatches
 from orchestrator.web.requests import NoQuery
@@ -37,7 +37,6 @@ from orchestrator.web.routes import TRIES, routes, routes_of_tries
 from orchestrator.web.screens.pages import FOLDERS, SCREENS
 from orchestrator.web.screens.run_feed import RunFeeds
 from orchestrator.web.screens.shell import problem_page
-from orchestrator.web.sessions import Sessions
 from orchestrator.web.streams import OpenStreams
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ from pydantic_core import to_jsonable_python
 from orchestrator.graph.limits import Usage
 from orchestrator.json import PIECE, JsonObject, in_pieces, is_small
 from orchestrator.kernel.question import Question
-from orchestrator.kernel.records import RunStatus
+from orchestrator.kernel.status import RunStatus
 from orchestrator.redaction import redacted
 from orchestrator.stores.base import RunInfo
 from orchestrator.tasks import away
-from orchestrator.views.outcome_choices import OutcomeChoice, outcome_choices
+from orchestrator.views.call_questions import OutcomeChoice, outcome_choices
 from orchestrator.views.run import Run
 from orchestrator.views.worker_info import WorkerInfo, WorkerState
 from orchestrator.visible import exact
@@ -460,11 +460,21 @@ def worker_of(info: WorkerInfo, runs: Iterable[str]) -> WorkerRow:
         runs: the ids of its runs that are named.
     """
     return WorkerRow(
-        id=info.id, state=info.state, worker=info.worker, host=first_line(info.host), pid=info.pid,
-        graphs=[first_line(name) for name in info.graphs[:_GRAPHS]], more_graphs=max(0, len(info.graphs) - _GRAPHS),
-        slots=info.slots, started=info.started, version=first_line(info.version), heartbeat=info.heartbeat,
-        ttl=info.ttl, held=info.held, runs=list(runs),
-    )  # fmt: skip
+        id=info.id,
+        state=info.state,
+        worker=info.worker,
+        host=first_line(info.host),
+        pid=info.pid,
+        graphs=[first_line(name) for name in info.graphs[:_GRAPHS]],
+        more_graphs=max(0, len(info.graphs) - _GRAPHS),
+        slots=info.slots,
+        started=info.started,
+        version=first_line(info.version),
+        heartbeat=info.heartbeat,
+        ttl=info.ttl,
+        held=info.held,
+        runs=list(runs),
+    )
 
 
 def question_of(question: Question, made: JsonObject | None = None, *, answerable: bool) -> QuestionDocument:

@@ -18,10 +18,19 @@ from orchestrator.kernel.records import Answered, Asked
 from orchestrator.stores.base import RunInfo
 from orchestrator.web.compose.scratch import OWNER
 from orchestrator.web.documents import Document
-from orchestrator.web.principals import Act, answering, labelled, name_of, refused, refused_for, tools_of
+from orchestrator.web.principals import (
+    SESSION,
+    Act,
+    Sessions,
+    answering,
+    labelled,
+    name_of,
+    refused,
+    refused_for,
+    tools_of,
+)
 from orchestrator.web.problems import HttpProblem
 from orchestrator.web.requests import Body, LimitChanges, NoQuery, Query
-from orchestrator.web.sessions import SESSION, Sessions
 from orchestrator.web.settings import Risk, Settings
 from orchestrator.web.streams import EventStream
 
@@ -30,11 +39,11 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from orchestrator.executor import Executor
-    from orchestrator.views.approval_context import ApprovalContext
+    from orchestrator.views.call_questions import ApprovalContext
     from orchestrator.web.alignments import Alignments
+    from orchestrator.web.compose.checks import Texts
     from orchestrator.web.compose.saved import SavedGraphs
     from orchestrator.web.compose.scratch import Scratch
-    from orchestrator.web.compose.texts import Texts
     from orchestrator.web.replay_batches import ReplayBatches
     from orchestrator.web.screens.run_feed import RunFeeds
     from orchestrator.web.streams import OpenStreams
@@ -162,10 +171,11 @@ class Call(Generic[QueryT, BodyT]):
         authorize = self.settings.authorize
         if higher and (authorize is None or await name_of(authorize, self.request, "raise_limits", self.row) is None):
             raise HttpProblem(
-                403, "limits-refused",
+                403,
+                "limits-refused",
                 f"limits: this server lets requests lower {', '.join(higher)}, and not raise: start it with higher "
                 "--max-... options, or let authorize() allow raise_limits",
-            )  # fmt: skip
+            )
         return wanted
 
     async def graphs(self) -> Mapping[str, GraphDefinition]:

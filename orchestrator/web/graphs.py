@@ -1,4 +1,4 @@
-"""The graphs of the server, and the check of graph files."""
+"""The graphs of the server: a list, and one with its drawing and the form of its input."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from orchestrator.graph.state import start_form
 from orchestrator.graph.writing import to_yaml
 from orchestrator.render import to_svg
 from orchestrator.tasks import away
-from orchestrator.web.compose import checks
-from orchestrator.web.compose.documents import CheckDocument
-from orchestrator.web.compose.requests import CheckBody
-from orchestrator.web.compose.saved_files import SavedFile
+from orchestrator.web.compose.saved import SavedFile
 from orchestrator.web.documents import GraphDocument, GraphList, GraphRow, SavedText, blank
 from orchestrator.web.endpoint import Call
 from orchestrator.web.requests import NoQuery
@@ -40,27 +37,26 @@ def _document(graph: GraphDefinition, saved: SavedFile | None) -> GraphDocument:
     except NotSerialisable:
         yaml = None
     return GraphDocument(
-        **_row(graph), data=blank(dict(graph.data())), yaml=None if yaml is None else str(blank(yaml)),
-        form=dict(start_form(graph.schema, graph.input_fields if graph.input else None)), drawing=to_svg(graph),
+        **_row(graph),
+        data=blank(dict(graph.data())),
+        yaml=None if yaml is None else str(blank(yaml)),
+        form=dict(start_form(graph.schema, graph.input_fields if graph.input else None)),
+        drawing=to_svg(graph),
         saved=None if saved is None else SavedText(text=saved.text, digest=saved.digest),
-    )  # fmt: skip
+    )
 
 
 def _row(graph: GraphDefinition) -> dict[str, Any]:
     return {
-        "name": graph.name, "description": graph.description, "nodes": len(graph.nodes),
-        "structure": graph.structure, "content": graph.content, "input": list(_names(graph.input)),
+        "name": graph.name,
+        "description": graph.description,
+        "nodes": len(graph.nodes),
+        "structure": graph.structure,
+        "content": graph.content,
+        "input": list(_names(graph.input)),
         "output": list(_names(graph.output)),
-    }  # fmt: skip
+    }
 
 
 def _names(fields: str | tuple[str, ...] | None) -> tuple[str, ...]:
     return () if fields is None else (fields,) if isinstance(fields, str) else tuple(fields)
-
-
-async def check(call: Call[NoQuery, CheckBody]) -> CheckDocument:
-    """Check the text of a graph. Of the code that it names only that is used which the server was given."""
-    body, texts = call.body, call.service.texts
-    return await texts.away(
-        lambda: checks.check(body.text, body.format, texts.code, texts.tools, draw=body.draw, prove=body.prove)
-    )

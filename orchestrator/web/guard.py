@@ -21,13 +21,13 @@ from urllib.parse import parse_qsl, quote, urlencode
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 
+from orchestrator.web.principals import SESSION, cookies
 from orchestrator.web.problems import HttpProblem, answer, fault
-from orchestrator.web.sessions import SESSION, cookies
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from orchestrator.web.sessions import Sessions
+    from orchestrator.web.principals import Sessions
     from orchestrator.web.settings import Settings
 
 POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -144,19 +144,25 @@ class Guard:
             scope[SESSION] = ids
             return None
         raise HttpProblem(
-            401, "token-missing",
+            401,
+            "token-missing",
             "this server wants its token. Open the address that was printed, or send Authorization: Bearer TOKEN",
             headers={"WWW-Authenticate": "Bearer"},
-        )  # fmt: skip
+        )
 
     def _entered(self, scope: Scope, query: list[tuple[str, str]]) -> Response:
         # One slash: `//name` would be an address on another host.
         path = "/" + quote(str(scope["path"]).lstrip("/\\"), safe="/")
         response = Response(status_code=303, headers={"Location": f"{path}{'?' if query else ''}{urlencode(query)}"})
         response.set_cookie(
-            self.settings.cookie, self.sessions.open(), max_age=int(self.settings.session), path="/", httponly=True,
-            samesite="strict", secure=scope["scheme"] == "https",
-        )  # fmt: skip
+            self.settings.cookie,
+            self.sessions.open(),
+            max_age=int(self.settings.session),
+            path="/",
+            httponly=True,
+            samesite="strict",
+            secure=scope["scheme"] == "https",
+        )
         return response
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from orchestrator import __version__
 from orchestrator.errors import DISTRIBUTION
 from orchestrator.web.documents import ProblemDocument
 from orchestrator.web.endpoint import Endpoint
@@ -31,9 +32,12 @@ _PHRASES = {
     503: "The store cannot be used now, or there are too many streams.",
 }
 _LAST: Mapping[str, Any] = {
-    "name": "Last-Event-ID", "in": "header", "required": False, "schema": {"type": "integer", "minimum": 0},
+    "name": "Last-Event-ID",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "integer", "minimum": 0},
     "description": "The number of the last record that the client has; it counts before `after`.",
-}  # fmt: skip
+}
 
 
 def document(routes: Sequence[Endpoint], *, server: str = "", token: bool = False) -> dict[str, Any]:
@@ -44,8 +48,6 @@ def document(routes: Sequence[Endpoint], *, server: str = "", token: bool = Fals
         server: the path before theirs.
         token: whether requests must bring a token.
     """
-    from orchestrator import __version__
-
     models: dict[type[BaseModel], Any] = {ProblemDocument: "serialization"}
     for route in routes:
         models.update(dict.fromkeys(filter(None, (route.answer, route.streams)), "serialization"))

@@ -7,16 +7,13 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
+from starlette.responses import Response
 
 from orchestrator import errors
 from orchestrator.errors import DISTRIBUTION
 from orchestrator.redaction import redact, redacted
-
-if TYPE_CHECKING:
-    from starlette.responses import Response
 
 log = logging.getLogger("orchestrator.web")
 MEDIA = "application/problem+json"
@@ -118,6 +115,4 @@ def fault() -> HttpProblem:
 
 def answer(problem: HttpProblem) -> Response:
     """The problem as a response."""
-    from starlette.responses import Response
-
     return Response(json.dumps(problem.document()), problem.status, headers=problem.headers, media_type=MEDIA)

@@ -27,8 +27,7 @@ from orchestrator.web.documents import (
 from orchestrator.web.endpoint import Call
 from orchestrator.web.problems import fields_problem
 from orchestrator.web.requests import QuestionsQuery
-from orchestrator.web.store_watch import StoreWatch
-from orchestrator.web.streams import MEDIA
+from orchestrator.web.streams import MEDIA, StoreWatch
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -82,13 +81,16 @@ async def _documents(call: Call[QuestionsQuery], found: Sequence[RunQuestion]) -
     return await away(
         lambda: [
             AskedDocument(
-                run_id=one.run_id, graph=one.graph, labels=blank(shown_labels(one.labels)), asked=one.asked,
+                run_id=one.run_id,
+                graph=one.graph,
+                labels=blank(shown_labels(one.labels)),
+                asked=one.asked,
                 question=question_of(one.question, answerable=answerable),
             )
             for one in found
         ],
         found,
-    )  # fmt: skip
+    )
 
 
 async def _changes(call: Call[QuestionsQuery]) -> AsyncIterator[str]:
@@ -96,7 +98,7 @@ async def _changes(call: Call[QuestionsQuery]) -> AsyncIterator[str]:
     ready = False
     watch = StoreWatch(call.executor.store, call.settings)
     while True:
-        await watch.turn()
+        await watch.wait()
         now = {(one.run_id, one.question.id, one.question.digest): one for one in await _all(call)}
         for key in known.keys() - now.keys():
             yield _text(QuestionEvent(type="closed", run_id=key[0], question=key[1]))

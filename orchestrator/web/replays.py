@@ -5,38 +5,29 @@ The ids of the replays follow from the name of the batch and the ids of the runs
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import anyio
+from pydantic import Field, StringConstraints
 
 from orchestrator.errors import OrchestratorError, RunUnknown
 from orchestrator.executor.run_status import with_status
+from orchestrator.kernel.status import RunStatus
 from orchestrator.redaction import redact
 from orchestrator.tasks import away
-from orchestrator.views.call_text import short
 from orchestrator.views.replay_result import Replay, answer_of, replay_of
-from orchestrator.web.aligned_runs import key_of
-from orchestrator.web.documents import blank, first_line
+from orchestrator.views.run_diff import short
+from orchestrator.web.comparisons import key_of
+from orchestrator.web.documents import Document, blank, first_line
 from orchestrator.web.endpoint import Call
 from orchestrator.web.problems import HttpProblem, fields_problem
-from orchestrator.web.replay_documents import (
-    MOST,
-    Outcome,
-    ReplayRow,
-    ReplaysBody,
-    ReplaysDocument,
-    ReplaysEvent,
-    ReplaysQuery,
-    StopBody,
-)
-from orchestrator.web.requests import NoQuery
-from orchestrator.web.store_watch import StoreWatch
-from orchestrator.web.streams import MEDIA
+from orchestrator.web.requests import Body, Name, NoQuery, Query
+from orchestrator.web.settings import Risk
+from orchestrator.web.streams import MEDIA, StoreWatch, event_text
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -44,6 +35,101 @@ if TYPE_CHECKING:
     from orchestrator.executor import Run
     from orchestrator.executor.replay.start import ReplayProgress
     from orchestrator.stores.base import RunInfo
+
+
+MOST = 100
+"""Runs of one batch."""
+BatchName = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9]{1,40}$"), Field(description="What the ids of the replays begin with.")
+]
+RunsToReplay = Annotated[
+    list[Annotated[str, StringConstraints(max_length=2000)]],  # longer addresses are cut off by servers
+    Field(
+        min_length=1,
+        description=f"Up to {MOST} ids, with commas between them or each in a parameter of its own.",
+    ),
+]
+Outcome: TypeAlias = Literal[
+    "absent", "waiting", "running", "same", "different", "asks", "failed", "stopped", "interrupted"
+]
+"""What came of the replay of one run.
+
+absent        it was not begun, or is deleted
+waiting       it is begun when others are over
+running       it runs
+same          it made the same calls and ended the same way
+different     it asked something else, or ended otherwise
+asks          it waits for an answer of a person
+failed        the run cannot be replayed
+stopped       the batch was stopped before
+interrupted   no process drives it
+"""
+
+
+class ReplaysBody(Body):
+    """Runs to replay, and how."""
+
+    runs: Annotated[list[Name], Field(min_length=1, max_length=MOST, description="The ids of the runs.")]
+    batch: BatchName | None = Field(
+        None, description="Your own name: the same name and replays mean the same runs. Default: a new one."
+    )
+    at: Annotated[int, Field(ge=0, le=2**53)] | None = Field(
+        None, description="The record to replay from; 0: the start."
+    )
+    graph: Name | None = Field(None, description="Another graph of this server.")
+    approve: Risk | None = None
+    live: Literal["never", "ask", "always"] = Field("never", description="What to do where a replay is live.")
+
+
+class StopBody(Body):
+    """A batch to stop."""
+
+    batch: BatchName
+
+
+class ReplaysQuery(Query):
+    """The replays of some runs."""
+
+    runs: RunsToReplay
+    batch: BatchName
+
+
+class ReplayRow(Document):
+    """The replay of one run."""
+
+    run_id: str
+    replay_id: str
+    input: Annotated[str, Field(description="The first line of the input of the run.")]
+    graph: Annotated[str, Field(description="The graph of the replay.")]
+    outcome: Outcome
+    status: Annotated[RunStatus | Literal["diverged", ""], Field(description="Of the replay; empty: there is none.")]
+    error: Annotated[str, Field(description="Why the run cannot be replayed.")]
+    first: Annotated[str, Field(description="The first difference.")]
+    step: Annotated[str, Field(description="The `key` of its row in a comparison.")]
+    before: Annotated[str, Field(description="The first line of what the run answered.")]
+    after: Annotated[str, Field(description="That of the replay.")]
+    made: Annotated[int, Field(description="How many calls were made.")]
+    saved_calls: int
+    saved_cost: float
+    cost: Annotated[float, Field(description="What the replay spent.")]
+
+
+class ReplaysDocument(Document):
+    """Replays of many runs."""
+
+    batch: str
+    going: Annotated[bool, Field(description="Whether this server works on it.")]
+    done: Annotated[int, Field(description="How many are over.")]
+    same: int
+    different: int
+    replays: list[ReplayRow]
+
+
+class ReplaysEvent(Document):
+    """The data of an event about replays: `ready` when the stream begins, then each `changed`."""
+
+    type: Literal["ready", "changed"]
+
 
 _AT_ONCE = 2
 """Replays of a batch that run at the same time."""
@@ -132,10 +218,13 @@ async def _document(call: Call[Any, Any], name: str, runs: Sequence[str]) -> Rep
     rows = [await _row(call, run_id, id_of(name, run_id), known) for run_id in runs]
     outcomes = [row.outcome for row in rows]
     return ReplaysDocument(
-        batch=name, going=going, replays=rows,
+        batch=name,
+        going=going,
+        replays=rows,
         done=sum(one not in ("absent", "waiting", "running", "stopped", "interrupted") for one in outcomes),
-        same=outcomes.count("same"), different=outcomes.count("different"),
-    )  # fmt: skip
+        same=outcomes.count("same"),
+        different=outcomes.count("different"),
+    )
 
 
 async def _row(call: Call[Any, Any], run_id: str, replay_id: str, known: dict[str, ReplayProgress]) -> ReplayRow:
@@ -147,14 +236,33 @@ async def _row(call: Call[Any, Any], run_id: str, replay_id: str, known: dict[st
     if parent is not None and info is not None and not error and not await call.may_see(info):
         error = "you may not see this replay here"
     if parent is None or info is None or info.parent is None or info.parent.run_id != run_id or error:
-        outcome: Outcome = "failed" if error else "absent" if progress is None or progress.state == "over" else (
-            progress.state  # one of waiting, running, stopped
-        )  # fmt: skip
+        outcome: Outcome = (
+            "failed"
+            if error
+            else "absent"
+            if progress is None or progress.state == "over"
+            else (
+                progress.state  # one of waiting, running, stopped
+            )
+        )
         graph = "" if parent is None else parent.graph
         return ReplayRow(
-            run_id=run_id, replay_id=replay_id, input=given, graph=graph, outcome=outcome, status="", error=error,
-            first="", step="", before="", after="", made=0, saved_calls=0, saved_cost=0.0, cost=0.0,
-        )  # fmt: skip
+            run_id=run_id,
+            replay_id=replay_id,
+            input=given,
+            graph=graph,
+            outcome=outcome,
+            status="",
+            error=error,
+            first="",
+            step="",
+            before="",
+            after="",
+            made=0,
+            saved_calls=0,
+            saved_cost=0.0,
+            cost=0.0,
+        )
     found = await _result(call, parent, info)
     ends = [(run.machine.ended, run.error) for run in (found.parent, found.run)]
     return await away(partial(_compared, given, found, progress), ends, found.diff.first)
@@ -162,18 +270,32 @@ async def _row(call: Call[Any, Any], run_id: str, replay_id: str, known: dict[st
 
 def _compared(given: str, found: Replay, progress: ReplayProgress | None) -> ReplayRow:
     first = found.diff.first
-    step = "" if first is None else key_of("step", (first.path, first.node, first.visit)) if first.node else (
-        "end" if first.kind in ("status", "output", "error") else "start"
-    )  # fmt: skip
+    step = (
+        ""
+        if first is None
+        else key_of("step", (first.path, first.node, first.visit))
+        if first.node
+        else ("end" if first.kind in ("status", "output", "error") else "start")
+    )
     said = str(found.diverged_at) if found.diverged_at is not None and first is None else first.line if first else ""
     ended = found.run.machine.ended is not None and found.status != "diverged"
     return ReplayRow(
-        run_id=found.parent.run_id, replay_id=found.run.run_id, input=given, graph=found.run.graph,
+        run_id=found.parent.run_id,
+        replay_id=found.run.run_id,
+        input=given,
+        graph=found.run.graph,
         outcome=_outcome(found, progress),
-        status=found.status, error="", first=blank(said), step=step, before=_answer(found.parent),
-        after=_answer(found.run) if ended else "", made=found.made, saved_calls=found.saved.calls,
-        saved_cost=found.saved.cost, cost=found.run.usage.cost,
-    )  # fmt: skip
+        status=found.status,
+        error="",
+        first=blank(said),
+        step=step,
+        before=_answer(found.parent),
+        after=_answer(found.run) if ended else "",
+        made=found.made,
+        saved_calls=found.saved.calls,
+        saved_cost=found.saved.cost,
+        cost=found.run.usage.cost,
+    )
 
 
 def _outcome(found: Replay, progress: ReplayProgress | None) -> Outcome:
@@ -232,14 +354,10 @@ async def _changes(call: Call[ReplaysQuery], runs: Sequence[str]) -> AsyncIterat
         heads = [None if info is None else (info.head, info.status) for info in infos]
         now = {one: progress.state for one, progress in batches.runs(name).items()}, heads
         if known is None:
-            yield _text(ReplaysEvent(type="ready"))
+            yield event_text(ReplaysEvent(type="ready"))
         elif now != known:
-            yield _text(ReplaysEvent(type="changed"))
+            yield event_text(ReplaysEvent(type="changed"))
         known = now
         await anyio.sleep(call.settings.poll)
         if not batches.going(name):
-            await watch.turn()
-
-
-def _text(event: ReplaysEvent) -> str:
-    return f"data: {json.dumps(event.model_dump(mode='json'))}\n\n"
+            await watch.wait()

@@ -1,21 +1,75 @@
-"""What requests say: their queries and bodies, as models that validate them and describe them in OpenAPI."""
+"""Requests: their queries and bodies, as models that validate them and describe them in OpenAPI.
+
+A day in a query is in UTC and counts as a whole.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic.json_schema import SkipJsonSchema
 
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition
-from orchestrator.kernel.lineage import Relation
 from orchestrator.kernel.question import Answer, Approve, Deny, QuestionKind, Value
-from orchestrator.kernel.records import RunStatus
+from orchestrator.kernel.status import Relation, RunStatus
 from orchestrator.values import MAX_LABEL, MAX_LABELS, MAX_NAME
 from orchestrator.web.documents import labels_of
-from orchestrator.web.moments import Moment, Since, Until, unix
 from orchestrator.web.settings import Risk
+
+DAY = 86400.0
+"""Seconds."""
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_OR_DAY = WithJsonSchema(
+    {
+        "anyOf": [
+            {"type": "number"},
+            {"type": "string", "format": "date-time"},
+            {"type": "string", "format": "date"},
+        ]
+    }
+)
+
+
+def _beginning(given: object) -> object:
+    """A day as its first moment; what else was given as it is."""
+    if isinstance(given, str) and _DATE.fullmatch(given):
+        return datetime.fromisoformat(given).replace(tzinfo=UTC).timestamp()
+    return given
+
+
+def _end(given: object) -> object:
+    """A day as the moment after its last."""
+    found = _beginning(given)
+    return found + DAY if found is not given and isinstance(found, float) else found
+
+
+Moment: TypeAlias = Annotated[
+    Annotated[float, Field(allow_inf_nan=False)] | AwareDatetime,
+    Field(description="Unix seconds, or ISO 8601 with a time zone."),
+]
+Since: TypeAlias = Annotated[Moment, BeforeValidator(_beginning), _OR_DAY]
+"""A moment, or a day from its beginning on."""
+Until: TypeAlias = Annotated[Moment, BeforeValidator(_end), _OR_DAY]
+"""The moment after the last that counts, or a day up to its end."""
+
+
+def unix(moment: float | datetime | None) -> float | None:
+    """A moment of a query in Unix seconds."""
+    return moment.timestamp() if isinstance(moment, datetime) else moment
+
 
 Seq = Annotated[int, Field(ge=1, le=2**53, description="The number of a record.")]
 After = Annotated[int, Field(ge=0, le=2**53, description="The number of the last record to leave out; 0: none.")]
@@ -310,12 +364,17 @@ class ForkBody(Body):
             graph: the graph that it names.
         """
         return {
-            "at": self.at, "update": self.update, "branch": self.branch, "result": self.result,
+            "at": self.at,
+            "update": self.update,
+            "branch": self.branch,
+            "result": self.result,
             "answer": None if self.answer is None else self.answer.answer(),
             "answers": None if self.answers is None else {name: one.answer() for name, one in self.answers.items()},
             "digests": [one.digest for one in (self.answer, *(self.answers or {}).values()) if one is not None],
-            "graph": graph, "run_id": self.run_id, "labels": self.labels,
-        }  # fmt: skip
+            "graph": graph,
+            "run_id": self.run_id,
+            "labels": self.labels,
+        }
 
 
 class ReplayBody(Body):

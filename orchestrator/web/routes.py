@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from orchestrator.web import (
-    aligned_runs,
-    comparison_documents,
     comparisons,
     documents,
-    events,
-    fork_documents,
     forks,
     graphs,
     questions,
-    replay_documents,
     replays,
     requests,
-    run_changes,
     run_commands,
     runs,
     statistics,
@@ -23,10 +17,9 @@ from orchestrator.web import (
     workers,
 )
 from orchestrator.web.compose import documents as compose_documents
-from orchestrator.web.compose import kinds, saving, tries
-from orchestrator.web.compose import requests as compose_requests
+from orchestrator.web.compose import handlers as compose
 from orchestrator.web.endpoint import Call, Endpoint
-from orchestrator.web.sessions import cookies
+from orchestrator.web.principals import cookies
 
 _RUN = "/api/runs/{run_id}"
 TRIES = "/try"
@@ -40,7 +33,7 @@ async def _log_out(call: Call) -> documents.LoggedOut:
 
 ROUTES: tuple[Endpoint, ...] = (
     Endpoint(
-        "GET", "/api/runs", "list_runs", run_changes.listing, "List runs, the newest first.", documents.RunPage,
+        "GET", "/api/runs", "list_runs", runs.listing, "List runs, the newest first.", documents.RunPage,
         query=requests.RunsQuery, streams=documents.RunsEvent,
     ),
     Endpoint(
@@ -78,7 +71,7 @@ ROUTES: tuple[Endpoint, ...] = (
     ),
     Endpoint("GET", f"{_RUN}/page.html", "page_run", runs.page, "The run as one HTML file.", None, media="text/html"),
     Endpoint(
-        "GET", f"{_RUN}/events", "stream_events", events.stream, "Stream the events of a run until it ends.", None,
+        "GET", f"{_RUN}/events", "stream_events", runs.event_stream, "Stream the events of a run until it ends.", None,
         query=requests.EventsQuery, media=streams.MEDIA, streams=documents.Event,
     ),
     Endpoint(
@@ -103,16 +96,16 @@ ROUTES: tuple[Endpoint, ...] = (
     ),
     Endpoint(
         "GET", f"{_RUN}/fork/form", "show_fork_form", forks.form, "Show what a fork at a record can change.",
-        fork_documents.ForkForm, query=requests.AtQuery,
+        forks.ForkForm, query=requests.AtQuery,
     ),
     Endpoint(
         "POST", f"{_RUN}/fork/preview", "preview_fork", forks.preview,
-        "Tell what a fork would reuse, make again and ask about.", fork_documents.ForkPreviewDocument,
+        "Tell what a fork would reuse, make again and ask about.", forks.ForkPreviewDocument,
         body=requests.ForkBody, problems=(409,),
     ),
     Endpoint(
         "GET", f"{_RUN}/family", "list_family", forks.family, "List the forks and replays around a run.",
-        fork_documents.Family,
+        forks.Family,
     ),
     Endpoint(
         "POST", f"{_RUN}/replay", "replay_run", run_commands.replay, "Replay a run.", documents.ReplayDocument,
@@ -132,20 +125,20 @@ ROUTES: tuple[Endpoint, ...] = (
     ),
     Endpoint("GET", "/api/graphs", "list_graphs", graphs.listing, "List the graphs.", documents.GraphList),
     Endpoint(
-        "GET", "/api/kinds", "list_kinds", kinds.listing, "List what the text of a graph is made of.",
+        "GET", "/api/kinds", "list_kinds", compose.listing, "List what the text of a graph is made of.",
         compose_documents.KindList,
     ),
     Endpoint(
-        "POST", "/api/graphs/check", "check_graph", graphs.check, "Check the text of a graph file.",
-        compose_documents.CheckDocument, body=compose_requests.CheckBody,
+        "POST", "/api/graphs/check", "check_graph", compose.check, "Check the text of a graph file.",
+        compose_documents.CheckDocument, body=compose_documents.CheckBody,
     ),
     Endpoint(
-        "POST", "/api/graphs/try", "try_graph", tries.start, "Run the graph of a text in a store of its own.",
-        documents.RunResult, body=compose_requests.TryBody, status=201, headers=("Location",), below=TRIES,
+        "POST", "/api/graphs/try", "try_graph", compose.start_try, "Run the graph of a text in a store of its own.",
+        documents.RunResult, body=compose_documents.TryBody, status=201, headers=("Location",), below=TRIES,
     ),
     Endpoint(
-        "POST", "/api/graphs/save", "save_graph", saving.save, "Save the text of a graph as a file of the server.",
-        compose_documents.SavedDocument, body=compose_requests.SaveBody, status=201, problems=(409,),
+        "POST", "/api/graphs/save", "save_graph", compose.save, "Save the text of a graph as a file of the server.",
+        compose_documents.SavedDocument, body=compose_documents.SaveBody, status=201, problems=(409,),
     ),
     Endpoint("GET", "/api/graphs/{name}", "show_graph", graphs.show, "Show a graph.", documents.GraphDocument),
     Endpoint(
@@ -158,24 +151,24 @@ ROUTES: tuple[Endpoint, ...] = (
     ),
     Endpoint(
         "POST", "/api/replays", "replay_runs", replays.start, "Begin to replay many runs.",
-        replay_documents.ReplaysDocument, body=replay_documents.ReplaysBody, status=201, problems=(404,),
+        replays.ReplaysDocument, body=replays.ReplaysBody, status=201, problems=(404,),
     ),
     Endpoint(
         "GET", "/api/replays", "list_replays", replays.listing, "List what came of the replays of many runs.",
-        replay_documents.ReplaysDocument, query=replay_documents.ReplaysQuery, streams=replay_documents.ReplaysEvent,
+        replays.ReplaysDocument, query=replays.ReplaysQuery, streams=replays.ReplaysEvent,
     ),
     Endpoint(
         "POST", "/api/replays/stop", "stop_replays", replays.stop, "Stop replaying many runs.",
-        replay_documents.ReplaysDocument, body=replay_documents.StopBody, problems=(404,),
+        replays.ReplaysDocument, body=replays.StopBody, problems=(404,),
     ),
     Endpoint(
-        "GET", "/api/diff/steps", "align_runs", aligned_runs.listing, "Put the steps of runs side by side.",
-        comparison_documents.AlignedRuns, query=comparison_documents.AlignedQuery, problems=(404,),
-        streams=comparison_documents.AlignedEvent,
+        "GET", "/api/diff/steps", "align_runs", comparisons.listing, "Put the steps of runs side by side.",
+        comparisons.AlignedRuns, query=comparisons.AlignedQuery, problems=(404,),
+        streams=comparisons.AlignedEvent,
     ),
     Endpoint(
-        "GET", "/api/diff/step", "compare_step", aligned_runs.texts, "Compare the texts of one step of runs.",
-        comparison_documents.RowTexts, query=comparison_documents.TextsQuery, problems=(404,),
+        "GET", "/api/diff/step", "compare_step", comparisons.texts, "Compare the texts of one step of runs.",
+        comparisons.RowTexts, query=comparisons.TextsQuery, problems=(404,),
     ),
     Endpoint("POST", "/api/logout", "log_out", _log_out, "End the session of a browser.", documents.LoggedOut),
 )  # fmt: skip

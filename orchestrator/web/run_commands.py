@@ -43,9 +43,15 @@ async def start(call: Call[NoQuery, StartBody]) -> RunResult:
     run_id = os.urandom(8).hex() if body.run_id is None else body.run_id
     refs = None if call.settings.refs is None else call.settings.refs(run_id, graph.name)
     await executor.submit(
-        graph, body.input, run_id=run_id, labels=body.labels, approve=approve,
-        limits=await call.limits(body.limits, graph.limits), refs=refs, by=call.principal,
-    )  # fmt: skip
+        graph,
+        body.input,
+        run_id=run_id,
+        labels=body.labels,
+        approve=approve,
+        limits=await call.limits(body.limits, graph.limits),
+        refs=refs,
+        by=call.principal,
+    )
     if body.wait:
         async with call.waiting():
             return await result_of(await executor.wait(run_id))
@@ -83,9 +89,12 @@ def _became(records: list[Record], question: str) -> dict[str, object]:
     last = answers[-1]
     by = "a rule" if last.policy else last.by
     return {
-        "status": "answered", "by": by, "seq": last.seq, "ts": last.ts,
+        "status": "answered",
+        "by": by,
+        "seq": last.seq,
+        "ts": last.ts,
         "answer": blank(last.answer.model_dump(mode="json")),
-    }  # fmt: skip
+    }
 
 
 async def resume(call: Call[NoQuery, ResumeBody]) -> RunResult:
@@ -98,10 +107,14 @@ async def resume(call: Call[NoQuery, ResumeBody]) -> RunResult:
         root = (await call.executor.load(call.run_id)).machine.root
         limits = await call.limits(body.limits, Limits() if root is None else root.limits)
     run = await call.executor.resume(
-        call.run_id, retry=body.retry, limits=limits,
-        approve=call.risk(body.approve), accept_changes=body.accept_changes, background=True,
+        call.run_id,
+        retry=body.retry,
+        limits=limits,
+        approve=call.risk(body.approve),
+        accept_changes=body.accept_changes,
+        background=True,
         by=call.principal,
-    )  # fmt: skip
+    )
     return await result_of(run)
 
 
@@ -146,11 +159,18 @@ async def replay(call: Call[NoQuery, ReplayBody]) -> ReplayDocument:
     await call.check_new(body.run_id, call.run.graph if graph is None else graph.name, labels)
     await call.check_answers((), body.at, replaced=body.answer is not None)
     found = await call.executor.replay(
-        call.run_id, graph, update=body.update, result=body.result,
-        answer=None if body.answer is None else body.answer.answer(), at=body.at, approve=call.risk(body.approve),
-        live=body.live, replay_id=body.run_id, by=call.by(body.by),
+        call.run_id,
+        graph,
+        update=body.update,
+        result=body.result,
+        answer=None if body.answer is None else body.answer.answer(),
+        at=body.at,
+        approve=call.risk(body.approve),
+        live=body.live,
+        replay_id=body.run_id,
+        by=call.by(body.by),
         digests=None if body.answer is None else [body.answer.digest],
-    )  # fmt: skip
+    )
     return await away(lambda: ReplayDocument(**blank(found.to_json())))
 
 

@@ -1,27 +1,34 @@
-"""Lists of runs, and what one run was and is."""
+"""Runs: their lists, also as a stream of changes, one run with its history, and its events as a stream."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator
 from dataclasses import asdict
+from functools import partial
 from html import unescape
 from typing import TYPE_CHECKING, cast
 
+import anyio
 from starlette.responses import Response, StreamingResponse
 
 from orchestrator.errors import OrchestratorError, StoreError
-from orchestrator.executor import Point, Run
-from orchestrator.json import cut_up, encoded
+from orchestrator.executor import Event, Point, Run
+from orchestrator.json import cut_up, encoded, in_pieces
+from orchestrator.kernel.status import FINAL
+from orchestrator.redaction import redacted
 from orchestrator.tasks import away
 from orchestrator.views.events import event_of
 from orchestrator.views.run import explainer_of
+from orchestrator.web import questions
 from orchestrator.web.bodies import response_of
 from orchestrator.web.documents import (
     Records,
     RunDocument,
     RunPage,
     RunRow,
+    RunsEvent,
     ScannedJournals,
     StateDocument,
     Steps,
@@ -34,14 +41,16 @@ from orchestrator.web.documents import (
 from orchestrator.web.endpoint import Call
 from orchestrator.web.principals import Act
 from orchestrator.web.problems import HttpProblem, fields_problem, log
-from orchestrator.web.requests import AtQuery, ExportQuery, NoQuery, PageQuery, RunsQuery, WhyQuery
+from orchestrator.web.requests import AtQuery, EventsQuery, ExportQuery, NoQuery, PageQuery, RunsQuery, WhyQuery
+from orchestrator.web.streams import MEDIA, StoreWatch, event_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from starlette.types import ASGIApp
 
-    from orchestrator.kernel.records import RunStatus
+    from orchestrator.kernel.status import RunStatus
+
 
 _LOOKED_AT = 2000
 """Rows of which `authorize` may leave out all, before a page is answered as it is."""
@@ -51,7 +60,7 @@ _PICTURE = "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancest
 _PAGE_POLICY = re.compile(r'http-equiv="Content-Security-Policy" content="([^"]*)"')
 
 
-async def listing(call: Call[RunsQuery]) -> RunPage:
+async def page_of(call: Call[RunsQuery]) -> RunPage:
     """A page of runs."""
     query = call.query
     rows: list[RunRow] = []
@@ -80,12 +89,16 @@ async def show(call: Call[NoQuery]) -> RunDocument:
     root = run.machine.root
     return await away(
         lambda: RunDocument(
-            **result_fields(run, answerable=not call.settings.read_only), state=blank(run.values),
-            branches=branches_of(run), why=str(blank(explainer_of(run).run_reason())),
-            limits=None if root is None else root.limits.model_dump(mode="json"), driver=call.run.driver,
-            created=call.run.created, updated=call.run.updated,
+            **result_fields(run, answerable=not call.settings.read_only),
+            state=blank(run.values),
+            branches=branches_of(run),
+            why=str(blank(explainer_of(run).run_reason())),
+            limits=None if root is None else root.limits.model_dump(mode="json"),
+            driver=call.run.driver,
+            created=call.run.created,
+            updated=call.run.updated,
         )
-    )  # fmt: skip
+    )
 
 
 async def history(call: Call[PageQuery]) -> Steps:
@@ -118,10 +131,14 @@ async def state(call: Call[AtQuery]) -> StateDocument:
     run = await _at(call)
     return await away(
         lambda: StateDocument(
-            run_id=run.run_id, seq=run.seq, status=cast("RunStatus", run.status),
-            state=blank(run.values), branches=branches_of(run), output=blank(run.output),
+            run_id=run.run_id,
+            seq=run.seq,
+            status=cast("RunStatus", run.status),
+            state=blank(run.values),
+            branches=branches_of(run),
+            output=blank(run.output),
         )
-    )  # fmt: skip
+    )
 
 
 async def drawing(call: Call[AtQuery]) -> Response:
@@ -194,3 +211,71 @@ async def _at(call: Call[AtQuery]) -> Run:
 def _check_record(run: Run, seq: int | None) -> None:
     if seq is not None and seq > run.seq:
         raise HttpProblem(404, "record-unknown", f"run {run.run_id!r} has {run.seq} records, and none is {seq}")
+
+
+SEARCHED = 10.0
+"""Seconds between two looks of a stream with `q`: each may read journals."""
+
+
+async def listing(call: Call[RunsQuery]) -> RunPage | ASGIApp:
+    """A page of runs; or, if the client wants a stream, each change of it and of how many questions wait for people."""
+    if MEDIA in call.request.headers.get("accept", ""):
+        return call.stream(_changes(call))
+    return await page_of(call)
+
+
+async def _changes(call: Call[RunsQuery]) -> AsyncIterator[str]:
+    watch = StoreWatch(call.executor.store, call.settings, rest=SEARCHED if call.query.q else 0.0)
+    known: dict[str, object] | None = None
+    asked = 0
+    while True:
+        await watch.wait()
+        rows, waiting = _rows(await page_of(call)), await questions.waiting_for_people(call)
+        if known is None:
+            yield event_text(RunsEvent(type="ready", questions=waiting))
+        else:
+            changed = [run_id for run_id in {**known, **rows} if known.get(run_id) != rows.get(run_id)]
+            if changed or waiting != asked:
+                yield event_text(RunsEvent(type="changed", run_ids=changed, questions=waiting))
+        known, asked = rows, waiting
+        await anyio.sleep(call.settings.poll)
+
+
+def _rows(page: RunPage) -> dict[str, object]:
+    return {row.run_id: row for row in page.runs}
+
+
+_SPACED = json.JSONEncoder()
+
+
+async def event_stream(call: Call[EventsQuery]) -> ASGIApp:
+    """Stream the events of a run until it ends.
+
+    A run that has ended and has no further records is answered with 204, at which a browser connects no more.
+    """
+    after = _after(call)
+    if call.run.status in FINAL and call.run.head <= after:
+        return Response(status_code=204)
+    events = call.executor.events(call.run_id, after=after, follow=True)
+    return call.stream(_event_texts(events))
+
+
+async def _event_texts(events: AsyncIterator[Event]) -> AsyncIterator[str]:
+    """Events as texts of a stream: the number of a record is its `id`."""
+    async for event in events:
+        yield await away(partial(_event_text, event), event.data)
+
+
+def _event_text(event: Event) -> str:
+    number = "" if event.seq is None else f"id: {event.seq}\n"
+    return f"{number}data: {''.join(in_pieces(redacted(event.to_json()), _SPACED))}\n\n"
+
+
+def _after(call: Call[EventsQuery]) -> int:
+    """The last record that the reader has. A browser that connects again says it in a header."""
+    said = call.request.headers.get("last-event-id", "")
+    if not said:
+        return call.query.after
+    if not (said.isascii() and said.isdecimal() and len(said) <= 16):
+        raise fields_problem([{"field": "Last-Event-ID", "message": "it is not the number of a record"}], "query")
+    return int(said)

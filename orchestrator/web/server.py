@@ -1,20 +1,195 @@
-"""A server around the application, which ends its streams and gives its runs back when it is stopped."""
+"""A server around the application, which ends its streams and gives its runs back when it is stopped.
+
+Its connections are bounded, and each has times for the head of a request and for answers. A client that opens
+connections and sends or reads nothing needs no token, and each connection takes a file descriptor. So a server keeps
+half of the descriptors of its process for connections. When they are all taken, the connection that has waited longest
+for its client, for a whole request or until an answer is read, gives way to the next one; if none waits, the next one
+is closed.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
+import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
+import h11
 import uvicorn
-
-from orchestrator.web.connections import BoundedConfig, bounded_logs, most_connections
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
+
+
+HEAD_TIME = 10.0
+"""Seconds in which the head of a request must arrive."""
+READ_TIME = 30.0
+"""Seconds in which a client must take something of an answer that waits for it."""
+_MOST = 4096
+_EVERY = 60.0
+"""Seconds in which a line is logged once."""
+
+
+def most_connections() -> int:
+    """The most connections at the same time, by the descriptors that the process may open."""
+    try:
+        import resource
+    except ImportError:  # Windows, which has no such limit
+        return _MOST
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST if soft == resource.RLIM_INFINITY else max(8, min(_MOST, soft // 2))
+
+
+class BoundedConfig(uvicorn.Config):
+    """A configuration of uvicorn with bounded connections.
+
+    Args:
+        app: the application.
+        most: the most connections at the same time.
+        options: further options of uvicorn.
+    """
+
+    def __init__(self, app: Any, most: int, **options: Any) -> None:
+        # asyncio accepts as many connections as the backlog has, three times, before the first of them can give way.
+        super().__init__(app, http=_Connection, backlog=max(8, min(128, most // 8)), **options)
+        self.most = most
+        self.waiting: dict[_Connection, None] = {}
+        """Connections without a whole request, or whose answer is not read; the one that has waited longest first."""
+
+
+class _Connection(H11Protocol):
+    """A connection that is closed if the head of a request does not arrive in time, or an answer is not read."""
+
+    _head_timer: asyncio.TimerHandle | None = None
+    _read_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def _waiting(self) -> dict[_Connection, None]:
+        return cast("BoundedConfig", self.config).waiting
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > cast("BoundedConfig", self.config).most:
+            oldest = next(iter(self._waiting), self)
+            oldest._give_up("more connections than the server takes")
+        if not transport.is_closing():
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_reading()
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._waiting.setdefault(self)
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        self._stop_reading()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._waiting.pop(self, None)
+        super().resume_writing()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        # After an answer, what is left of a body is no request either.
+        if self.conn.their_state is h11.IDLE or (self.cycle is not None and self.cycle.response_complete):
+            self._wait()
+        elif self.conn.their_state is h11.SEND_BODY:
+            self._stop_head_timer()
+            self._waiting.setdefault(self)  # the application says how long the body may take
+        else:
+            self._stop_waiting()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            self._waiting[self] = None  # uvicorn's keep-alive closes it until the next byte arrives
+        elif not self.transport.is_closing() and self.cycle.response_complete:
+            self._wait()
+        else:
+            self._stop_waiting()  # the next request came with the last one
+
+    def _watch_reader(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        self._read_timer = self.loop.call_later(READ_TIME, self._check_reader, left)
+
+    def _check_reader(self, left: int) -> None:
+        if self.transport.get_write_buffer_size() >= left:
+            self._give_up("an answer is not read")
+        else:
+            self._watch_reader()
+
+    def _stop_reading(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
+
+    def _wait(self) -> None:
+        self._waiting.setdefault(self)
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(HEAD_TIME, self._give_up, "no request came")
+
+    def _stop_waiting(self) -> None:
+        if self._read_timer is None:
+            self._waiting.pop(self, None)
+        self._stop_head_timer()
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _give_up(self, why: str) -> None:
+        self._stop_reading()
+        self._stop_waiting()
+        self.connections.discard(self)
+        self.logger.warning("connections are closed: %s", why)
+        self.transport.abort()
+
+
+class Seldom(logging.Filter):
+    """Lets each message of a logger through once a minute: what clients do must not fill a disk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next: dict[str, float] = {}
+        self._held = Counter[str]()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is logged."""
+        message, now = record.getMessage()[:200], time.monotonic()
+        if now < self._next.get(message, 0.0):
+            self._held[message] += 1
+            return False
+        if len(self._next) > 100:
+            self._next.clear()
+        self._next[message] = now + _EVERY
+        held = self._held.pop(message, 0)
+        if held:
+            record.msg, record.args = f"{record.getMessage()} ({held} more since the last such line)", ()
+        return True
+
+
+@contextmanager
+def bounded_logs() -> Iterator[None]:
+    """Bound what the server and its event loop log, while it runs: the loggers are those of the whole process."""
+    added = [(logging.getLogger(name), Seldom()) for name in ("uvicorn.error", "asyncio")]
+    for logger, seldom in added:
+        logger.addFilter(seldom)
+    try:
+        yield
+    finally:
+        for logger, seldom in added:
+            logger.removeFilter(seldom)
+
 
 _GRACE = 2
 """Seconds that requests get to end when the server is stopped."""
@@ -34,9 +209,16 @@ class Server(uvicorn.Server):
         self._streams.lower(most // 2)  # streams leave connections for all else
         # h11, wherever it runs: it bounds the headers of a request, and keeps the host of an absolute target.
         config = BoundedConfig(
-            app, most, ws="none", lifespan="off", log_level=logging.WARNING, access_log=False,
-            server_header=False, proxy_headers=False, timeout_graceful_shutdown=_GRACE,
-        )  # fmt: skip
+            app,
+            most,
+            ws="none",
+            lifespan="off",
+            log_level=logging.WARNING,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=_GRACE,
+        )
         super().__init__(config)
 
     @contextmanager

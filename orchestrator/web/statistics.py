@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import asdict
@@ -15,10 +14,8 @@ from orchestrator.tasks import away
 from orchestrator.web import questions
 from orchestrator.web.documents import Document, StatsDocument, StatsGroup, blank, labels_of
 from orchestrator.web.endpoint import Call
-from orchestrator.web.moments import unix
-from orchestrator.web.requests import StatsQuery
-from orchestrator.web.store_watch import StoreWatch
-from orchestrator.web.streams import MEDIA
+from orchestrator.web.requests import StatsQuery, unix
+from orchestrator.web.streams import MEDIA, StoreWatch, event_text
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -55,13 +52,12 @@ async def _changes(call: Call[StatsQuery]) -> AsyncIterator[str]:
     watch = StoreWatch(call.executor.store, call.settings, rest=_REST)
     known: tuple[list[StatsGroup], int] | None = None
     while True:
-        await watch.turn()
+        await watch.wait()
         begun = time.monotonic()
         now = await _asked(call), await questions.waiting_for_people(call)
         lasted = time.monotonic() - begun
         if now != known:
-            event = StatsEvent(type="ready" if known is None else "changed")
-            yield f"data: {json.dumps(event.model_dump(mode='json'))}\n\n"
+            yield event_text(StatsEvent(type="ready" if known is None else "changed"))
         known = now
         await anyio.sleep(max(call.settings.poll, lasted / SHARE - lasted))
 

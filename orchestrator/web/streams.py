@@ -1,28 +1,42 @@
-"""Server-sent events: streams that end with their source, their reader, or the server, and hold nothing up."""
+"""Server-sent events: streams that end with their source, their reader, or the server, and hold nothing up.
+
+A stream that follows a store reads it only after something was written to it, as far as the store can tell.
+"""
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 import anyio
+from pydantic import BaseModel
 
 from orchestrator.errors import RunUnknown
 from orchestrator.json import cut_up
+from orchestrator.stores.base import Changing
 from orchestrator.web.problems import HttpProblem, log
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectSendStream
     from starlette.types import Receive, Scope, Send
 
+    from orchestrator.stores.base import Store
     from orchestrator.web.settings import Settings
+
 
 MEDIA = "text/event-stream"
 RECONNECT = "retry: 1000\n\n"
 """The first line of a stream: milliseconds after which a browser connects again."""
 _AHEAD = 64
 """Events that are read ahead of a reader."""
+
+
+def event_text(data: BaseModel) -> str:
+    """A document as an event of a stream."""
+    return f"data: {json.dumps(data.model_dump(mode='json'))}\n\n"
 
 
 class OpenStreams:
@@ -117,9 +131,10 @@ class EventStream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Stream until the events, the reader or the server end."""
         start = {
-            "type": "http.response.start", "status": 200,
+            "type": "http.response.start",
+            "status": 200,
             "headers": [(b"content-type", f"{MEDIA}; charset=utf-8".encode()), (b"x-accel-buffering", b"no")],
-        }  # fmt: skip
+        }
         if scope["method"] == "HEAD":
             await send(start)
             await send({"type": "http.response.body", "body": b""})
@@ -193,3 +208,30 @@ async def _disconnected(receive: Receive, scope: anyio.CancelScope, seconds: flo
         pass
     await anyio.sleep(seconds)
     scope.cancel()
+
+
+class StoreWatch:
+    """When a stream has to look at the store.
+
+    Args:
+        store: the store.
+        settings: the times of the application.
+        rest: seconds between two looks at least, for looks that cost much.
+    """
+
+    def __init__(self, store: Store, settings: Settings, *, rest: float = 0.0) -> None:
+        self._store, self._settings, self._rest = store, settings, rest
+        self._changes: object = None
+        self._looked = -float("inf")
+
+    async def wait(self) -> None:
+        """Wait until a read is due. What lapses without a write, such as a lease, is read after a heartbeat."""
+        while True:
+            changes = self._store.changes() if isinstance(self._store, Changing) else None
+            since = time.monotonic() - self._looked
+            new = changes is None or changes != self._changes or since >= self._settings.heartbeat
+            if new and since >= self._rest:
+                self._changes = changes  # asked before looking: what is written meanwhile is looked at next
+                self._looked = time.monotonic()
+                return
+            await anyio.sleep(self._settings.poll)

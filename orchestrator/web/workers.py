@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from orchestrator.web import questions
 from orchestrator.web.documents import WorkerList, WorkersEvent, rows_of, worker_of
 from orchestrator.web.endpoint import Call
 from orchestrator.web.requests import WorkersQuery
-from orchestrator.web.streams import MEDIA
+from orchestrator.web.streams import MEDIA, event_text
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -70,9 +69,9 @@ async def _changes(call: Call[WorkersQuery]) -> AsyncIterator[str]:
         if changes is None or changes != written:
             written, counted = changes, await questions.waiting_for_people(call)
         if known is None:
-            yield _text(WorkersEvent(type="ready"))
+            yield event_text(WorkersEvent(type="ready"))
         elif _differs(known, now) or counted != asked:
-            yield _text(WorkersEvent(type="changed"))
+            yield event_text(WorkersEvent(type="changed"))
         known, asked = now, counted
         await anyio.sleep(call.settings.poll)
 
@@ -85,7 +84,3 @@ def _differs(before: WorkerList, now: WorkerList) -> bool:
 
 def _without_ages(found: WorkerList) -> WorkerList:
     return found.model_copy(update={"workers": [one.model_copy(update={"heartbeat": 0.0}) for one in found.workers]})
-
-
-def _text(event: WorkersEvent) -> str:
-    return f"data: {json.dumps(event.model_dump(mode='json'))}\n\n"

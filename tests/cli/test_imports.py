@@ -22,7 +22,7 @@ NEVER = {
 }  # fmt: skip
 """What no command below needs."""
 OF_RUNS = frozenset(
-    {"executor.executor", "executor.step_tasks", "graph.model", "kernel.machine", "models", "nodes", "tools"}
+    {"executor.executor", "executor.step_tasks", "graph.model", "kernel.fold", "models", "nodes", "tools"}
 )
 """What is not needed to read rows of runs."""
 TABLE: dict[str, tuple[tuple[str, ...], frozenset[str], int]] = {

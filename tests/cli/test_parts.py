@@ -29,8 +29,7 @@ from orchestrator.kernel.question import Question, Value
 from orchestrator.models import model_from_ref
 from orchestrator.render.terminal import texts
 from orchestrator.render.terminal.questions import question_text
-from orchestrator.render.terminal.run_table import run_table
-from orchestrator.render.terminal.table import Looks
+from orchestrator.render.terminal.tables import Looks, run_table
 from orchestrator.stores import RunInfo
 from orchestrator.tools import tools_from_ref
 from orchestrator.values import MAX_BYTES

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator import Toolbox, tool
 from orchestrator.cli.listing import known_tools
-from orchestrator.render.terminal.tool_table import arguments, tool_table
+from orchestrator.render.terminal.tables import arguments, tool_table
 
 
 @pytest.mark.parametrize(

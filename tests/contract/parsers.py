@@ -40,36 +40,32 @@ from orchestrator.nodes.plans.step_list import read_steps
 from orchestrator.nodes.respond import answer_in, thought_in
 from orchestrator.nodes.route import GuardFault, read_guard
 from orchestrator.redaction import redact, redacted
-from orchestrator.render.html.call_data import CallData
-from orchestrator.render.html.clean_data import clean
 from orchestrator.render.html.page import embedded
+from orchestrator.render.html.step_data import CallData, clean
 from orchestrator.render.terminal import excerpts
 from orchestrator.stores.payloads import holes, split
-from orchestrator.stores.postgres.texts import escaped, unescaped
-from orchestrator.stores.words import words as words_of
-from orchestrator.tools.builtin.browser import page_text, proxy
+from orchestrator.stores.postgres.statements import escaped, unescaped
+from orchestrator.stores.requests import words as words_of
+from orchestrator.tools.builtin.browser import proxy, tabs
+from orchestrator.tools.builtin.files import Text, numbered
 from orchestrator.tools.builtin.files.names import parts_of
-from orchestrator.tools.builtin.files.text import Text, numbered
-from orchestrator.tools.builtin.terminal.kept import Kept
+from orchestrator.tools.builtin.terminal.shell import Kept
 from orchestrator.tools.builtin.web_fetch import _HOST, guard
-from orchestrator.tools.builtin.web_fetch.letters import text_of
+from orchestrator.tools.builtin.web_fetch.client import text_of
 from orchestrator.tools.builtin.web_fetch.readable import readable
 from orchestrator.tools.builtin.web_search import Hit, _clean
-from orchestrator.tools.content import Blob, told_of
-from orchestrator.tools.conversion import coerced
-from orchestrator.tools.docs import read_docstring
-from orchestrator.tools.doctypes import written_type
-from orchestrator.tools.mcp import tail
-from orchestrator.tools.mcp.lines import Lines, id_of
-from orchestrator.tools.mcp.listing import names_of
-from orchestrator.tools.mcp.schemas import checked_schema
+from orchestrator.tools.docstrings import read_docstring, written_type
+from orchestrator.tools.mcp import untrusted
+from orchestrator.tools.mcp.listing import checked_schema, names_of
 from orchestrator.tools.mcp.servers import refuse_secrets, servers_of
+from orchestrator.tools.mcp.stdio import Lines, id_of
+from orchestrator.tools.result import Blob, told_of
 from orchestrator.tools.tool import checked
-from orchestrator.tools.validation import faults
+from orchestrator.tools.validation import coerced, faults
 from orchestrator.views import safe_text
 from orchestrator.visible import barred, exact, narrow, shown
 from orchestrator.web import guard as request_guard
-from orchestrator.web.screens.diff_lines import lines_of
+from orchestrator.web.screens.compare import lines_of
 
 Reader: TypeAlias = Callable[[str], object]
 
@@ -230,8 +226,8 @@ def _server_lines(text: str) -> None:
         for _ in lines.feed(data[start : start + 4096]):
             pass
     id_of(data[:400], data[-400:])
-    tail.plain(text)
-    kept = tail.Tail(("secret",))
+    untrusted.plain(text)
+    kept = untrusted.Tail(("secret",))
     kept.add(data)
     assert len(kept.text) < 10_000
 
@@ -291,8 +287,8 @@ def _terminal(text: str) -> None:
 
 
 def _browser_page(text: str) -> object:
-    found = page_text.quoted(text), page_text.elements(text), page_text.same(text, text + "x")
-    return *found, page_text.file_name(text)
+    found = tabs.quoted(text), tabs.elements(text), tabs.same(text, text + "x")
+    return *found, tabs.file_name(text)
 
 
 def _proxied(text: str) -> object:
@@ -434,7 +430,7 @@ PARSERS: Mapping[str, Parser] = {
     "model names": Parser(lambda text: profile_of(text, text), ("orchestrator.models.profile:*",), ("o1", "http://")),
     "lines of MCP servers": Parser(
         _server_lines,
-        ("orchestrator.tools.mcp.lines:*", "orchestrator.tools.mcp.tail:*"),
+        ("orchestrator.tools.mcp.stdio:*", "orchestrator.tools.mcp.untrusted:*"),
         ('{"jsonrpc":"2.0","id":1,', "\x1b[", "\n", "secret"),
     ),
     "schemas": Parser(
@@ -446,19 +442,19 @@ PARSERS: Mapping[str, Parser] = {
     "values and their schemas": Parser(_validation, (), (*_JSON, "(", "-", "'a',", "aaaa", "a!", "not ", "~")),
     "references of MCP servers": Parser(
         lambda text: (refuse_secrets(text), servers_of("NAME=${NAME} " + text)),
-        ("orchestrator.tools.mcp.servers:*", "orchestrator.tools.mcp.written_secrets:*"),
+        ("orchestrator.tools.mcp.servers:*", "orchestrator.tools.mcp.servers:*"),
         ("${A:-", "${env:", "A=", "'", '"', "\\", "mcp:", "--api-key ", "-k=", "https://", "?key=", "a_B", "#"),
         (GraphError,),
     ),
     "docstrings": Parser(
         read_docstring,
-        ("orchestrator.tools.docs:*",),
+        ("orchestrator.tools.docstrings:*",),
         ("Args:\n", "    a: b\n", ":param a: b\n", "a\n---\n", "Args:\n    a (int): b\n", "Parameters\n----------\n"),
         usual=200_000,
     ),
     "types in docstrings": Parser(
         written_type,
-        ("orchestrator.tools.doctypes:*",),
+        ("orchestrator.tools.docstrings:*",),
         ("list of ", "Optional[", "Literal['a'", "{'a'", "a or ", ", optional", "(", "-", "list["),
     ),
     "types of states": Parser(
@@ -483,11 +479,11 @@ PARSERS: Mapping[str, Parser] = {
     "graph files in JSON": Parser(read_json, ("orchestrator.graph.text.source:*",), _JSON, (ValueError,)),
     "pages": Parser(
         lambda text: readable(text, "http://a/"),
-        ("orchestrator.tools.builtin.web_fetch.readable:*", "orchestrator.tools.builtin.web_fetch.quotes:*"),
+        ("orchestrator.tools.builtin.web_fetch.readable:*", "orchestrator.tools.builtin.web_fetch.readable:*"),
         ("<a ", '<a href="', "<a href='b'>", "<!--", "<title>", "<svg>", "</", "<p>", "&#", "<", "<pre>", "<textarea>"),
     ),
     "letters of pages": Parser(
-        _letters, ("orchestrator.tools.builtin.web_fetch.letters:*",), ("<meta ", "charset=", "<?xml encoding='")
+        _letters, ("orchestrator.tools.builtin.web_fetch.client:*",), ("<meta ", "charset=", "<?xml encoding='")
     ),
     "addresses": Parser(
         _address,
@@ -498,7 +494,7 @@ PARSERS: Mapping[str, Parser] = {
     "pages of the browser": Parser(
         _browser_page,
         (
-            "orchestrator.tools.builtin.browser.page_text:*",
+            "orchestrator.tools.builtin.browser.tabs:*",
             "orchestrator.tools.builtin.browser.tabs:*",
         ),
         ('- button "', "- 'a", " [ref=e1]", "[", '\\"', "''", "a-a ", ".", "\n", "../"),
@@ -509,7 +505,7 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "pictures of tools": Parser(
         lambda text: CallData(int)._pictures({"content": [{"url": text}]}),
-        ("orchestrator.render.html.call_data:*",),
+        ("orchestrator.render.html.step_data:*",),
         ("data:image/png;base64,", "A", "=", "A=", "+/"),
     ),
     "search results": Parser(_search_results, ("orchestrator.tools.builtin.web_search:*",), ("\u202e", " ", "\x00")),
@@ -519,9 +515,9 @@ PARSERS: Mapping[str, Parser] = {
         ("a/", "../", "./", "con", "\u200d"),
         (ToolError,),
     ),
-    "contents of files": Parser(_files, ("orchestrator.tools.builtin.files.text:*",), ("a ", "\r\n", "a\n", "a\n a")),
+    "contents of files": Parser(_files, ("orchestrator.tools.builtin.files:*",), ("a ", "\r\n", "a\n", "a\n a")),
     "output of commands": Parser(_terminal, (), ("a", "\n", "\u00e9")),
-    "content of tools": Parser(_content, ("orchestrator.tools.content:*",), ("data:", ";", ",", "a/b", "a/")),
+    "content of tools": Parser(_content, ("orchestrator.tools.result:*",), ("data:", ";", ",", "a/b", "a/")),
     "names of tools": Parser(
         lambda text: checked(text, "read", "read", None),
         ("orchestrator.tools.tool:*",),
@@ -529,11 +525,11 @@ PARSERS: Mapping[str, Parser] = {
         (TypeError, ValueError),
     ),
     "words of texts": Parser(
-        words_of, ("orchestrator.stores.words:*",), ("a ", "a", "-", "\u00e9", "\u0301", "\u6f22")
+        words_of, ("orchestrator.stores.requests:*",), ("a ", "a", "-", "\u00e9", "\u0301", "\u6f22")
     ),
     "texts in PostgreSQL": Parser(
         lambda text: unescaped(escaped(text)),
-        ("orchestrator.stores.postgres.texts:*",),
+        ("orchestrator.stores.postgres.statements:*",),
         ("a", "\0", "\x01", "\x01\x03", "\ud800"),
     ),
     "hosts and origins of requests": Parser(
@@ -541,7 +537,7 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "lines of a comparison": Parser(
         lambda text: lines_of([f"-{text}", f"+{text} b"]),
-        ("orchestrator.web.screens.diff_lines:*",),
+        ("orchestrator.web.screens.compare:*",),
         ("a", " ", "-", "+"),
     ),
     "marks": Parser(lambda text: (safe_text.plain(text), redact(text)), (), _MARKS, usual=200_000),
@@ -567,17 +563,17 @@ OWN: Mapping[str, str] = {
     "orchestrator.render.html.page:_LOOK": "a drawing of ours, in which all text is escaped",
     "orchestrator.models.text.conversation:_place": "the prompt that a developer gives",
     "orchestrator.models.offline.planning:named()": "calls that the offline model wrote itself",
-    "orchestrator.tools.builtin.files.history:_RECORD": "names of files in a directory of ours, at most 255 bytes",
+    "orchestrator.tools.builtin.files.edits:_RECORD": "names of files in a directory of ours, at most 255 bytes",
     "orchestrator.graph.reading:_add_problems()": "messages of ours about a graph file",
-    "orchestrator.graph.text.places:_SAID": "how messages of ours begin",
-    "orchestrator.render.css_attributes:_PARTS": "a style sheet of ours",
-    "orchestrator.render.css_attributes:_VARIABLE": "a style sheet of ours",
-    "orchestrator.render.css_attributes:_rules()": "a style sheet of ours",
+    "orchestrator.graph.text.source:_SAID": "how messages of ours begin",
+    "orchestrator.render.png:_PARTS": "a style sheet of ours",
+    "orchestrator.render.png:_VARIABLE": "a style sheet of ours",
+    "orchestrator.render.png:_rules()": "a style sheet of ours",
     "orchestrator.render.png:painted()": "the first line of a drawing of ours",
-    "orchestrator.render.image_element:_HEAD": "the first line of a drawing of ours",
-    "orchestrator.render.image_element:_GIVEN": "the first line of a drawing of ours",
-    "orchestrator.web.compose.saved_files:_DRAFT": "a name of at most 255 bytes, sign by sign",
-    "orchestrator.web.moments:_DATE": "a day of a query, sign by sign",
+    "orchestrator.render.svg:_SVG_TAG": "the first line of a drawing of ours",
+    "orchestrator.render.svg:_ATTRIBUTE": "the first line of a drawing of ours",
+    "orchestrator.web.compose.saved:_DRAFT": "a name of at most 255 bytes, sign by sign",
+    "orchestrator.web.requests:_DATE": "a day of a query, sign by sign",
     "orchestrator.web.screens.compose:_renamed()": "the first line of a graph file of ours",
     "orchestrator.web.problems:_WORD": "names of classes of errors",
     "orchestrator.web.runs:_PAGE_POLICY": "the head of a page of ours",
@@ -586,7 +582,7 @@ OWN: Mapping[str, str] = {
     "orchestrator.web.settings:_TOKEN": "an option that the user types",
     "orchestrator.nodes.catalog:summary()": "docstrings of ours",
     "orchestrator.nodes.catalog:failures()": "docstrings of ours",
-    "orchestrator.web.compose.kinds:_words()": "a docstring of ours",
+    "orchestrator.web.compose.handlers:_words()": "a docstring of ours",
     "orchestrator.tools.schema:_is_key()": "annotations of functions in the program",
 }
 """Patterns that see nothing of others, and why."""

@@ -17,13 +17,13 @@ from orchestrator.errors import InvalidExport, InvalidValue
 from orchestrator.executor.schedules import fire_due
 from orchestrator.kernel.question import until
 from orchestrator.render.terminal.run_report import run_text
-from orchestrator.render.terminal.run_table import run_table
+from orchestrator.render.terminal.tables import run_table
 from orchestrator.render.terminal.texts import ago
 from orchestrator.stores import Store, open_store
 from orchestrator.stores.requests import NewRun
 from orchestrator.values import EARLIEST, LATEST, MAX_LABEL, MAX_LABELS, MAX_NAME, in_calendar, new_labels, utc
 from orchestrator.views.run import explainer_of
-from orchestrator.views.standby import Standby
+from orchestrator.views.worker_info import Standby
 from orchestrator.web.documents import result_of, row_of
 from tests.support import stores
 from tests.support.executors import chain, says

@@ -9,7 +9,8 @@ from typing import get_args
 import pytest
 
 import orchestrator
-from orchestrator.kernel.records import EffectClass, RunStatus
+from orchestrator.kernel.records import EffectClass
+from orchestrator.kernel.status import RunStatus
 from orchestrator.tools.result import Risk
 
 DOCS = Path(__file__).parents[2] / "docs"

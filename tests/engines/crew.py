@@ -22,7 +22,7 @@ from orchestrator import Executor, Run
 from orchestrator.engines import Deliveries, EngineStatus, ServedEngine, engine_at
 from orchestrator.errors import RunError
 from orchestrator.executor.lease import is_held
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from tests.engines.program import GRAPHS
 from tests.executor.errand_program import IRREVERSIBLE
 from tests.executor.outside import Outside, ask, outside

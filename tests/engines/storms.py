@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 
 from orchestrator.errors import EngineUnavailable, RunError, StoreError
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from tests.engines.crew import PATIENCE, TTL, Crew, Server
 from tests.executor.errand_program import IRREVERSIBLE
 from tests.support.postgres import PostgresServer

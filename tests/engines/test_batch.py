@@ -14,7 +14,7 @@ import pytest
 from orchestrator import Approve, Executor, Run
 from orchestrator.engines import engine_at
 from orchestrator.errors import RunError
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from tests.engines.batch_program import app
 from tests.engines.crew import Server
 from tests.frozen.blanking import line_of

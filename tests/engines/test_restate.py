@@ -19,7 +19,7 @@ from orchestrator import Context, Executor, Graph, Update, node
 from orchestrator.engines import Deliveries
 from orchestrator.engines.restate import RestateEngine, service
 from orchestrator.engines.restate import engine as restate_engine
-from orchestrator.engines.restate.server import listen
+from orchestrator.engines.restate.worker import listen
 from orchestrator.errors import EngineUnavailable, RunError
 from tests.engines.crew import Server
 from tests.engines.test_deliveries import Count, until

@@ -11,7 +11,7 @@ from temporalio.worker import Replayer
 
 from orchestrator.engines import engine_at
 from orchestrator.engines.temporal import RunWorkflow, TemporalEngine
-from orchestrator.engines.temporal.address import TemporalAddress, address_of
+from orchestrator.engines.temporal.engine import TemporalAddress, address_of
 from orchestrator.errors import EngineUnavailable, InvalidValue
 from tests.support.ports import free_port
 

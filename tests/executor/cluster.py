@@ -23,7 +23,7 @@ import psycopg
 
 from orchestrator import Executor
 from orchestrator.errors import RunError, StoreError
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from tests.executor.cluster_faults import Fault
 from tests.executor.errand_program import ERRAND, errand
 from tests.executor.outside import Outside, ask, outside

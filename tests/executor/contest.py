@@ -19,7 +19,8 @@ from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, Retry, Update, append, node
 from orchestrator.errors import ModelUnavailable, RunConflict, RunError
-from orchestrator.kernel.records import FINAL, EffectIntended
+from orchestrator.kernel.records import EffectIntended
+from orchestrator.kernel.status import FINAL
 from orchestrator.models import Reply
 from orchestrator.models.base import ModelRequest
 from orchestrator.models.middleware import RateLimit, with_middleware

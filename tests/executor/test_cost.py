@@ -20,8 +20,8 @@ from pydantic import BaseModel
 from orchestrator import Executor, Graph, Limits, Outcome, append, node
 from orchestrator.executor import heartbeat, journal
 from orchestrator.executor.drive import Drive
-from orchestrator.kernel import machine
-from orchestrator.kernel.records import Record, codec, encode
+from orchestrator.kernel import fold, records
+from orchestrator.kernel.records import Record, encode
 from orchestrator.kernel.run_state import Delta
 from orchestrator.stores.sqlite import SQLiteStore, readers
 from orchestrator.stores.sqlite.files import PAGE_BYTES
@@ -86,7 +86,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> tuple[Counter[str], list[int]]:
         return Delta()
 
     monkeypatch.setattr(sqlite3, "connect", connected)
-    monkeypatch.setattr(machine, "Delta", begun)
+    monkeypatch.setattr(fold, "Delta", begun)
     return statements, folds
 
 
@@ -195,7 +195,7 @@ async def test_a_run_is_loaded_and_answered_without_a_thread_for_reading(
 async def test_each_record_that_a_load_reads_is_validated_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
-    validated, validate = [0], codec._validate
+    validated, validate = [0], records._validate
 
     def counted(fields: object) -> Record:
         validated[0] += 1
@@ -218,7 +218,7 @@ async def test_each_record_that_a_load_reads_is_validated_once(
         run = await executor.start(looping("pure"), {"until": steps}, run_id="r")
     store = Plain(f"{tmp_path}/runs.db")
     async with Executor(store) as executor:
-        monkeypatch.setattr(codec, "_validate", counted)
+        monkeypatch.setattr(records, "_validate", counted)
         assert (await executor.load("r")).values == run.values
     assert validated[0] == store.records == steps + 2
 

@@ -27,7 +27,7 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.nodes import Ask
 from orchestrator.render import to_html, to_mermaid, to_svg, to_text
 from orchestrator.render.terminal.run_report import run_text
-from orchestrator.render.terminal.run_table import run_table
+from orchestrator.render.terminal.tables import run_table
 from orchestrator.stores.stored import checksum
 from orchestrator.views.run import explainer_of
 from tests.support.sizes import sized

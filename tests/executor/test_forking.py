@@ -24,9 +24,9 @@ from orchestrator.errors import (
     ToolsChanged,
 )
 from orchestrator.graph import Migration
-from orchestrator.kernel.lineage import Parent
 from orchestrator.kernel.question import Approve, Deny, Question
 from orchestrator.kernel.records import Asked, EffectIntended, EffectSettled, Record, Spent, StepDone, StepFailed
+from orchestrator.kernel.status import Parent
 from orchestrator.models import Reply
 from orchestrator.nodes import Ask, Confirm, Execute
 from orchestrator.render.terminal.tree import summary

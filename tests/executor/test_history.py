@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from orchestrator import Executor, Graph, Limits, Outcome, append, node
 from orchestrator.errors import InvalidValue
 from orchestrator.executor import Point, loader
-from orchestrator.kernel import machine
+from orchestrator.kernel import fold
 from orchestrator.kernel.records import Record
 from orchestrator.kernel.run_state import Delta
 from orchestrator.stores.sqlite import SQLiteStore
@@ -71,7 +71,7 @@ async def test_listing_folds_nothing_and_reading_in_order_folds_each_record_once
             folds[0] += 1
             return Delta()
 
-        monkeypatch.setattr(machine, "Delta", begun)
+        monkeypatch.setattr(fold, "Delta", begun)
         points = await executor.history(run.run_id)
         assert (len(points), folds[0]) == (300, 0)
         assert all(point.values for point in points)

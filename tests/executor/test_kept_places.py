@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator import Approve, Executor, Limits, Run
-from orchestrator.kernel.records import FINAL, EffectIntended, EffectSettled
+from orchestrator.kernel.records import EffectIntended, EffectSettled
+from orchestrator.kernel.status import FINAL
 from tests.data.kept_places import (
     ANSWER,
     LEFT_OUT,

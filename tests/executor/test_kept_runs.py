@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from orchestrator import Approve, Executor, Run
-from orchestrator.kernel.machine import apply
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.queries import state_values
-from orchestrator.kernel.records import FINAL
 from orchestrator.kernel.seals import audit
 from orchestrator.kernel.snapshot import dump, load
+from orchestrator.kernel.status import FINAL
 from tests.data.kept_runs import (
     ANSWER,
     ARCHIVE,

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, Limits, Run, append, node
-from orchestrator.kernel.machine import apply
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot import dump, load

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator import Approve, Context, Deny, Executor, Retry, Run, Update, tool
 from orchestrator.errors import StoreError
-from orchestrator.views.outcome_choices import outcome_choices
+from orchestrator.views.call_questions import outcome_choices
 from tests.executor.test_refused_results import DEEP
 from tests.executor.test_unknown import World
 from tests.support.executors import Log, single

@@ -12,7 +12,7 @@ from orchestrator import Approve, Context, Executor, Update
 from orchestrator.executor import journal
 from orchestrator.executor.journal import short_text
 from orchestrator.graph.limits import Limits
-from orchestrator.kernel.machine import apply
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.run_state import RunState
 from orchestrator.models import OfflineModel

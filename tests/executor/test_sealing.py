@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from orchestrator import Approve, Context, Deny, Executor, Graph, node, tool
 from orchestrator.errors import StoreError
 from orchestrator.executor import Run, Seal
-from orchestrator.kernel.machine import apply
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Answered, Asked, EffectIntended, EffectSettled, Record, StepDone
 from orchestrator.kernel.run_state import RunState

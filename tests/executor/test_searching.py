@@ -15,9 +15,8 @@ from orchestrator.errors import StoreError
 from orchestrator.executor import run_search
 from orchestrator.kernel.records import EffectIntended, EffectSettled, EventReceived, Record
 from orchestrator.stores import RunInfo, Store
-from orchestrator.stores.requests import NewRun
+from orchestrator.stores.requests import NewRun, words
 from orchestrator.stores.rows import Scanned
-from orchestrator.stores.words import words
 from orchestrator.strategies.react import graph as react
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools import tool

@@ -11,7 +11,7 @@ import pytest
 from pydantic import Field
 
 from orchestrator import Context, Executor, Graph, Retry, Run, Update, node
-from orchestrator.kernel.machine import apply
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Record, TimerFired
 from orchestrator.kernel.run_state import RunState

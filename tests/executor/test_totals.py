@@ -18,7 +18,7 @@ from pydantic_core import from_json, to_json
 from orchestrator import Approve, Context, Executor, OfflineModel, Retry, Update, node, tool
 from orchestrator.errors import InvalidValue, OrchestratorError, StoreError, ToolError
 from orchestrator.executor.journal import questions_of, totals_of
-from orchestrator.kernel.machine import apply
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Forked, Record, StepDone, StepFailed
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot import dump, load

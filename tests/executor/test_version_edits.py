@@ -20,7 +20,7 @@ from orchestrator.errors import GraphChanged, InvalidGraph
 from orchestrator.executor.versions.migrations import PlannedMigration, planned
 from orchestrator.graph_class import Graph
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import apply
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.run_state import RunState
 from tests.kernel.behave import Seeded

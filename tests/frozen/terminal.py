@@ -20,7 +20,7 @@ from typer.main import get_command
 from orchestrator import Executor
 from orchestrator.cli.app import application
 from orchestrator.json import digest
-from orchestrator.kernel.machine import apply
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.queries import state_values
 from orchestrator.kernel.run_state import RunState
 from orchestrator.render import render, to_svg

@@ -14,11 +14,11 @@ from typing import Any
 
 from orchestrator.graph.topology import END, STOP
 from orchestrator.kernel import records as r
-from orchestrator.kernel.needs import has_needs
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import branches
 from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.state import Activation, FrameState, MapItem, OpenFork, Phase
+from orchestrator.kernel.transitions import has_needs
 
 from .harness import TooLongError
 from .reference import Shape

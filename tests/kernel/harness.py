@@ -17,12 +17,11 @@ from typing import Any
 from orchestrator.graph.isolation import listed
 from orchestrator.json import canonical
 from orchestrator.kernel import records as r
-from orchestrator.kernel.breakpoints import PAUSE
-from orchestrator.kernel.machine import apply, fold
+from orchestrator.kernel.fold import apply, fold
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import branches, edges_taken, node_visits, state_values, validate_outcome
-from orchestrator.kernel.question import Approve, Question
-from orchestrator.kernel.records.run import RULES
+from orchestrator.kernel.question import PAUSE, Approve, Question
+from orchestrator.kernel.records import RULES
 from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.snapshot import dump, load
 from orchestrator.kernel.state import Activation

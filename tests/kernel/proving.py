@@ -17,10 +17,9 @@ from orchestrator import Graph
 from orchestrator.graph.report import WitnessStep
 from orchestrator.graph.topology import IF_NAMED
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import apply
-from orchestrator.kernel.observer import Observer
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.run_state import Observer, RunState
 from orchestrator.kernel.state import Activation, FrameState, Phase
 from orchestrator.kernel.version import Version, causes
 

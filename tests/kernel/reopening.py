@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.kernel import records as r
-from orchestrator.kernel.handlers.questions import PAUSE
+from orchestrator.kernel.question import PAUSE
 
 from .harness import FINAL, Simulation
 

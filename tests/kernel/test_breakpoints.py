@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from orchestrator.kernel import records as r
-from orchestrator.kernel.breakpoints import PAUSE
+from orchestrator.kernel.question import PAUSE
 from orchestrator.kernel.run_state import Delta, RunState
 from tests.support.sizes import sized
 

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import apply
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import state_values
-from orchestrator.kernel.records.run import RULES
+from orchestrator.kernel.records import RULES
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot import dump
 from tests.support.sizes import sized

@@ -18,7 +18,7 @@ from hypothesis import assume
 
 from orchestrator.json import canonical
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import apply
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Question
 from orchestrator.kernel.run_state import Delta

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import assume
 
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import apply
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Approve, Deny, Question
 from orchestrator.kernel.run_state import RunState

@@ -22,8 +22,8 @@ from orchestrator.errors import InvalidGraph
 from orchestrator.graph.limits import Limits
 from orchestrator.json import canonical
 from orchestrator.kernel import records as r
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.frame import SPENT
-from orchestrator.kernel.machine import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.run_state import RunState
 from tests.support.sizes import sized

@@ -16,7 +16,7 @@ from orchestrator.graph.edges import Edge
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.topology import ANY, END, START, STOP
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import apply, apply_stored
+from orchestrator.kernel.fold import apply, apply_stored
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.snapshot import dump, lineage_of, load

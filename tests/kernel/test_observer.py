@@ -10,11 +10,10 @@ import pytest
 
 from orchestrator.errors import InvalidGraph
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import apply, fold
-from orchestrator.kernel.observer import Observer
+from orchestrator.kernel.fold import apply, fold
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import edges_taken
-from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.run_state import Observer, RunState
 from orchestrator.kernel.snapshot import dump
 from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapItem
 from orchestrator.kernel.version import Version

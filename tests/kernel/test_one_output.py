@@ -22,7 +22,7 @@ from orchestrator.executor.step_context import StepContext
 from orchestrator.graph import Node
 from orchestrator.json import canonical
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import apply
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot import dump, load
 from orchestrator.nodes import Subgraph

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import state_values
-from orchestrator.kernel.rank import FIRST, Path, Rank, order_among
+from orchestrator.kernel.version import FIRST, Path, Rank, order_among
 from tests.support.sizes import sized
 
 from .behave import Act, Behaviour, Script, Sight

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from orchestrator.graph.limits import Limits
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import apply
-from orchestrator.kernel.observer import Observer
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import Branch, branches
-from orchestrator.kernel.run_state import Delta, RunState
+from orchestrator.kernel.run_state import Delta, Observer, RunState
 from orchestrator.kernel.state import Activation, Phase
 from tests.support.sizes import sized
 

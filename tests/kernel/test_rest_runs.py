@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import InvalidGraph
-from orchestrator.kernel.machine import apply
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation

@@ -21,11 +21,10 @@ from orchestrator.graph.limits import Limits
 from orchestrator.kernel import records as r
 from orchestrator.kernel.ledger import EffectEntry, Ledger
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.rank import Path, Rank
 from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.snapshot import dump, load
 from orchestrator.kernel.state import Activation, FrameState, FrozenTokens, MapItem, OpenFork, OrderedMap
-from orchestrator.kernel.version import Version
+from orchestrator.kernel.version import Path, Rank, Version
 from tests.support.sizes import sized
 
 from .behave import Script, Seeded, times

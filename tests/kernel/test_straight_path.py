@@ -20,16 +20,13 @@ from hypothesis import strategies as st
 from orchestrator.errors import InvalidGraph, StoreCorrupt
 from orchestrator.graph.limits import Limits, Reserve
 from orchestrator.kernel import records as r
-from orchestrator.kernel.handlers import steps
-from orchestrator.kernel.handlers.steps import go_straight
-from orchestrator.kernel.ids import hash_id
-from orchestrator.kernel.machine import apply, apply_stored
-from orchestrator.kernel.observer import Observer
+from orchestrator.kernel.fold import apply, apply_stored, steps
+from orchestrator.kernel.fold.steps import go_straight
 from orchestrator.kernel.question import Question
-from orchestrator.kernel.rank import FIRST, ROOT, Rank
-from orchestrator.kernel.run_state import Delta, RunState
+from orchestrator.kernel.run_state import Delta, Observer, RunState
 from orchestrator.kernel.snapshot import dump
-from orchestrator.kernel.version import Version
+from orchestrator.kernel.state import hash_id
+from orchestrator.kernel.version import FIRST, ROOT, Rank, Version
 from tests.support.sizes import sized
 
 from .behave import Act, Behaviour, Script, Seeded, times

@@ -9,7 +9,8 @@ import pytest
 
 from orchestrator import Executor, OpenAIModel, tool
 from orchestrator.models import ModelRequest, assistant, tool_result, user
-from orchestrator.models.chat.request import named_back, renamed, wire_names
+from orchestrator.models.chat.reply import named_back
+from orchestrator.models.chat.request import renamed, wire_names
 from orchestrator.models.messages import Reply, ToolCall
 from orchestrator.strategies.react import react
 from orchestrator.strategies.rewoo import rewoo

@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator import Graph
 from orchestrator.graph import Proof
 from orchestrator.render import to_svg
-from orchestrator.views.witness import witness_overlay
+from orchestrator.views.overlay import witness_overlay
 
 PAGE = Path(__file__).parents[2] / "docs" / "proofs.md"
 

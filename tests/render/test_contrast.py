@@ -12,8 +12,8 @@ import pytest
 
 from orchestrator.nodes import Sleep, Subgraph, Wait
 from orchestrator.render import dot, mermaid, to_svg
-from orchestrator.render.css_attributes import with_attributes
 from orchestrator.render.overlaid import STATUSES
+from orchestrator.render.png import with_attributes
 from orchestrator.views.overlay import Overlay, Planned, PlannedStep
 from tests.render.pictures import everything
 from tests.render.sample import essay, make, research, search, stored

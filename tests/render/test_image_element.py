@@ -6,7 +6,7 @@ from base64 import b64decode
 from html.parser import HTMLParser
 
 from orchestrator.render import to_svg
-from orchestrator.render.image_element import image_element
+from orchestrator.render.svg import image_element
 from tests.render.sample import HOSTILE, research
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from orchestrator.render import RenderError, draw, engines, to_svg
 from orchestrator.render.backends import dot_program, graphviz
+from orchestrator.render.drawing import backward, dominators
 from orchestrator.render.geometry import Direction, Engine, midway
 from orchestrator.render.layers import layered
 from orchestrator.render.layout import lay_out, layout_source, read_layout
-from orchestrator.render.order import backward, dominators
 from orchestrator.render.sizes import node_size
 from tests.render.sample import HOSTILE, essay, large, make, research, search, stored
 from tests.support.sizes import sized

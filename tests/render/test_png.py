@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator import Graph
 from orchestrator.render import RenderError, engines, png, to_png, to_svg
-from orchestrator.render.css_attributes import with_attributes
+from orchestrator.render.png import with_attributes
 from orchestrator.views.overlay import Overlay
 from tests.render.pictures import everything
 from tests.render.pixels import Picture, ink, labels, outside, without_texts

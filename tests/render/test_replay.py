@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from orchestrator import Graph
 from orchestrator.kernel import records as r
-from orchestrator.kernel.machine import apply
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.queries import edges_taken
 from orchestrator.kernel.run_state import RunState

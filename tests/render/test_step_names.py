@@ -11,8 +11,7 @@ from orchestrator.kernel.plan import Plan
 from orchestrator.models.messages import Reply, ToolCall
 from orchestrator.strategies.react import react
 from orchestrator.testing import ScriptedModel
-from orchestrator.views.map_groups import MapGroups
-from orchestrator.views.step_names import item_name, main_argument, step_name
+from orchestrator.views.step_names import MapGroups, item_name, main_argument, step_name
 from orchestrator.views.timeline import Timeline, timeline
 from tests.render.html.shapes import SHAPES
 from tests.render.test_why import Talk

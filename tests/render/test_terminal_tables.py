@@ -7,7 +7,7 @@ import io
 import pytest
 
 from orchestrator.render.terminal.colours import wants_colours
-from orchestrator.render.terminal.table import Cell, Column, Looks, looks_of, table
+from orchestrator.render.terminal.tables import Cell, Column, Looks, looks_of, table
 from orchestrator.render.terminal.texts import columns_of
 
 COLUMNS = (

@@ -31,9 +31,8 @@ from orchestrator.errors import (
 from orchestrator.kernel.records import encode
 from orchestrator.stores import Store, open_store, with_archive
 from orchestrator.stores.aes_gcm import AESGCMCodec
-from orchestrator.stores.archive import Archive, ArchivedStore, open_archive
-from orchestrator.stores.archive.base import new_name
-from orchestrator.stores.archive.lines import records_of
+from orchestrator.stores.archive import Archive, new_name, open_archive
+from orchestrator.stores.archive.store import ArchivedStore, records_of
 from orchestrator.stores.copying import copy_store
 from orchestrator.testing.store_conformance import STORE_CHECKS, StoreCheck
 from tests.support.executors import chain, says, single
@@ -545,7 +544,7 @@ def test_stores_that_cannot_be_archived(tmp_path: Path) -> None:
 
 
 def test_names_of_objects_stay_inside_of_the_archive() -> None:
-    from orchestrator.stores.archive.base import is_name
+    from orchestrator.stores.archive import is_name
 
     for run_id in ("r", "../../etc/passwd", "a" * 500, "", ".", "ä/ö", "x\0y"):
         name = new_name(run_id, 12, 1_764_000_000.0, gzip=True)
@@ -575,7 +574,7 @@ async def test_objects_are_what_they_say(tmp_path: Path) -> None:
 def test_an_object_that_would_get_too_large_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A text of one letter is packed to a thousandth of its size."""
     most = 8 << 20
-    monkeypatch.setattr("orchestrator.stores.archive.lines.MAX_RECORD_BYTES", most)  # the real one takes a gigabyte
+    monkeypatch.setattr("orchestrator.stores.archive.store.MAX_RECORD_BYTES", most)  # the real one takes a gigabyte
     packer = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | 16)
     packed = b"".join(packer.compress(bytes(1 << 20)) for _ in range(40)) + packer.flush()
     assert len(packed) < most // 100

@@ -18,8 +18,8 @@ import pytest
 from orchestrator import Executor
 from orchestrator.errors import Archived, RunArchived, RunConflict, StoreCorrupt, StoreUnavailable
 from orchestrator.stores import open_store
-from orchestrator.stores.archive import ArchivedStore, open_archive
-from orchestrator.stores.archive.base import new_name
+from orchestrator.stores.archive import new_name, open_archive
+from orchestrator.stores.archive.store import ArchivedStore
 from orchestrator.stores.base import Archivable
 from tests.support.executors import chain, says
 from tests.support.s3 import KEY, SECRET

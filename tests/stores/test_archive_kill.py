@@ -15,7 +15,7 @@ import pytest
 
 from orchestrator import Executor
 from orchestrator.errors import RunUnknown
-from orchestrator.stores.archive import ArchivedStore
+from orchestrator.stores.archive.store import ArchivedStore
 from orchestrator.stores.base import Archivable
 from tests.support.executors import chain, says
 from tests.support.postgres import PostgresDatabase
@@ -35,7 +35,7 @@ import anyio
 
 from orchestrator import Executor
 from orchestrator.stores import open_store
-from orchestrator.stores.archive.base import FolderArchive
+from orchestrator.stores.archive import FolderArchive
 
 url, archive, what, left = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
 

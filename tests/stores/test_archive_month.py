@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import Executor
-from orchestrator.stores.archive import ArchivedStore
+from orchestrator.stores.archive.store import ArchivedStore
 from orchestrator.stores.postgres import record_partitions
 from orchestrator.stores.sqlite.searching import COUNTED
 from tests.stores.test_scale import Counted

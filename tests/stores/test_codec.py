@@ -27,8 +27,7 @@ from orchestrator.errors import (
     StoreUnavailable,
 )
 from orchestrator.executor.schedules import fire_due
-from orchestrator.kernel.records import EventReceived, decode, encode
-from orchestrator.kernel.records.coded import as_coded
+from orchestrator.kernel.records import EventReceived, as_coded, decode, encode
 from orchestrator.nodes import Ask
 from orchestrator.stores import Lease, Store, open_store, with_codec
 from orchestrator.stores.aes_gcm import AESGCMCodec, new_key

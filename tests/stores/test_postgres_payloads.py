@@ -17,9 +17,9 @@ import pytest
 from orchestrator.errors import StoreCorrupt
 from orchestrator.stores.postgres import changes
 from orchestrator.stores.postgres.connections import address_of, patiently, store_error
-from orchestrator.stores.postgres.payloads import keep, note
+from orchestrator.stores.postgres.related_rows import keep, note
+from orchestrator.stores.postgres.statements import adapt
 from orchestrator.stores.postgres.store import PostgresStore
-from orchestrator.stores.postgres.texts import adapt
 from orchestrator.stores.requests import Append
 from tests.stores.runs import add_run, event, events
 from tests.support.postgres import PostgresDatabase

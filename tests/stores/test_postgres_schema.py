@@ -13,7 +13,7 @@ from orchestrator.stores.places import shown_url
 from orchestrator.stores.postgres import fair_index
 from orchestrator.stores.postgres.connections import address_of, connect
 from orchestrator.stores.postgres.schema import VERSION, version_of
-from orchestrator.stores.postgres.texts import escaped, index_key, unescaped
+from orchestrator.stores.postgres.statements import escaped, index_key, unescaped
 from tests.support.postgres import PASSWORD, PostgresDatabase, PostgresServer
 
 

@@ -16,7 +16,7 @@ from orchestrator.stores import open_store
 from orchestrator.stores.postgres import PostgresStore, changes, leases
 from orchestrator.stores.postgres.changes import ChangeJob
 from orchestrator.stores.postgres.related_rows import RelatedRows
-from orchestrator.stores.postgres.texts import adapt
+from orchestrator.stores.postgres.statements import adapt
 from orchestrator.stores.postgres.writes import AppendJob, CreateJob, append_all, create_all
 from orchestrator.stores.requests import Append, NewRun
 from orchestrator.stores.stored import rows_of

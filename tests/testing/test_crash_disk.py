@@ -14,10 +14,9 @@ import pytest
 from orchestrator.executor import Executor
 from orchestrator.stores import open_store
 from orchestrator.testing import CrashUnsafe, assert_disk_safe
-from orchestrator.testing.crash import failing
-from orchestrator.testing.crash.disk import Fault
+from orchestrator.testing.crash import processes
+from orchestrator.testing.crash.disk import Fault, before_and_after, log_of, tear
 from orchestrator.testing.crash.processes import Life, written
-from orchestrator.testing.crash.tearing import before_and_after, log_of, tear
 from tests.support.executors import says, single
 from tests.support.sizes import sized
 
@@ -113,7 +112,7 @@ def test_a_torn_write_is_there_or_not(life: Life, tmp_path: Path) -> None:
 @pytest.mark.parametrize("more", [False, True])
 def test_it_is_seen_if_more_is_torn(life: Life, monkeypatch: pytest.MonkeyPatch, more: bool) -> None:
     if more:
-        monkeypatch.setattr(failing, "tear", lambda file, chance: log_of(file).write_bytes(b""))
-    failing._tear(life, random.Random(0))
+        monkeypatch.setattr(processes, "tear", lambda file, chance: log_of(file).write_bytes(b""))
+    processes._tear(life, random.Random(0))
     fault = "the journal ends neither before the torn write nor after it"
     assert life.faults == ([fault] if more else [])

@@ -11,9 +11,8 @@ from pydantic import BaseModel
 from orchestrator import Graph, ToolCall, tool
 from orchestrator.nodes import CallModel, Execute, ReadReply
 from orchestrator.testing import ScriptedModel
-from orchestrator.tools.conversion import coerced
 from orchestrator.tools.result import as_text
-from orchestrator.tools.validation import faults
+from orchestrator.tools.validation import coerced, faults
 
 TEXTS = ("3.10", "null", "None", "1e5", "0x10", "60", "true", "007", "[1, 2]", '{"a": "1"}', '"60"', "", "x")
 """Each is a text, and most of them can also be read as another value."""

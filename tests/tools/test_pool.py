@@ -334,7 +334,7 @@ async def test_with_reset_instances_are_used_again_as_new(counted: type[Env]) ->
 
 @pytest.mark.parametrize("how", ["raises", "hangs"])
 async def test_what_cannot_be_reset_is_closed(counted: type[Env], how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.tools.instances.CLOSING", 0.05)
+    monkeypatch.setattr("orchestrator.tools.pool.CLOSING", 0.05)
 
     async def reset(env: Env) -> None:
         if how == "raises":

@@ -19,8 +19,7 @@ from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
 from orchestrator import Tool, Toolbox, tool
 from orchestrator.errors import AgentError, SecretInState
-from orchestrator.tools.conversion import coerced
-from orchestrator.tools.validation import faults
+from orchestrator.tools.validation import coerced, faults
 from tests.support.sizes import sized
 
 

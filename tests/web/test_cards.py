@@ -27,7 +27,7 @@ from orchestrator.render.html.step_data import StepData
 from orchestrator.render.terminal.questions import question_text
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.requests import NewRun
-from orchestrator.views.approval_context import ApprovalContext
+from orchestrator.views.call_questions import ApprovalContext
 from orchestrator.views.timeline import AskedQuestion
 from orchestrator.visible import barred, exact
 from orchestrator.web.documents import AskedDocument, question_of

@@ -10,9 +10,9 @@ from urllib.parse import quote
 import pytest
 
 from orchestrator import Executor, Graph, Limits, Outcome, node
-from orchestrator.views.alignment import align
 from orchestrator.web import alignments
-from orchestrator.web.screens.diff_lines import lines_of
+from orchestrator.web.alignments import align
+from orchestrator.web.screens.compare import lines_of
 from tests.web import essays
 from tests.web.api import Api, Note, api, held
 from tests.web.hostile import HOSTILE, faults

@@ -15,9 +15,8 @@ import httpx2
 import pytest
 
 from orchestrator import Executor, web
-from orchestrator.web.compose.saved import SavedGraphs
-from orchestrator.web.compose.saved_files import digest_of
-from orchestrator.web.compose.texts import Texts
+from orchestrator.web.compose.checks import Texts
+from orchestrator.web.compose.saved import SavedGraphs, digest_of
 from orchestrator.web.problems import HttpProblem
 from tests.web.api import GRAPHS, Api, api, pay
 from tests.web.test_compose_try import CALL, QUIET
@@ -180,7 +179,7 @@ import sys
 from pathlib import Path
 from orchestrator import Executor
 from orchestrator.web.compose.saved import SavedGraphs
-from orchestrator.web.compose.texts import Texts
+from orchestrator.web.compose.checks import Texts
 from orchestrator.web.problems import HttpProblem
 
 folder, number, text = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
@@ -189,7 +188,7 @@ saved = SavedGraphs(folder, executor, Texts(executor))
 made = 0
 for turn in range(20):
     while True:
-        saved.look()
+        saved.read_changed()
         saved.settle()
         known = saved.files.get("quiet")
         times = 0 if known is None else int(known.text.rpartition("times: ")[2].split("}")[0])

@@ -12,9 +12,8 @@ import yaml
 
 from orchestrator import Executor, Graph, OfflineModel, web
 from orchestrator.errors import StoreError
-from orchestrator.web.compose import scratch, scratch_store
-from orchestrator.web.compose.scratch import Scratch
-from orchestrator.web.compose.scratch_store import ScratchStore
+from orchestrator.web.compose import scratch
+from orchestrator.web.compose.scratch import Scratch, ScratchStore
 from tests.web.api import GRAPHS, Api, api, pay
 
 CALL = """\
@@ -223,7 +222,7 @@ async def test_old_tries_are_deleted_and_their_graphs_forgotten(monkeypatch: pyt
         await tries.start(graph, {"x": "a"}, model=None, limits=None, approve=None, labels={})
         assert list(tries.executor.graphs) == ["g"]
         monkeypatch.setattr(scratch, "LONGEST", -1.0)
-        monkeypatch.setattr(scratch_store, "_UNUSED", 0.0)
+        monkeypatch.setattr(scratch, "_UNUSED", 0.0)
         for _ in range(100):
             if not (await tries.executor.runs()).runs and not tries.executor.graphs and not tries.store.size:
                 break

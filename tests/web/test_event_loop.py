@@ -44,7 +44,7 @@ _SLOW = {redaction.redact.__code__: "text", exact.__code__: "value"}
 """Functions that work in pieces, and so may get anything in another thread."""
 _ENGINE = ("executor/drive.py", "executor/step_tasks.py", "executor/commands.py", "executor/replay/start.py")
 """What the steps and commands of a run do with its values happens on the loop that drives it."""
-_ONE_VALUE = ("kernel/records/codec.py", "stores/", "values.py", "views/call_text.py")
+_ONE_VALUE = ("kernel/records.py", "stores/", "values.py", "views/run_diff.py")
 """A record is read and written whole, and a value is checked, and compared, whole: some milliseconds a megabyte."""
 _QUICK = {"startswith", "endswith", "isascii", "__len__"}
 

@@ -10,8 +10,7 @@ from pydantic import BaseModel
 
 from orchestrator import Context, Graph, Retry, Tool, Update, node, tool
 from orchestrator.kernel.question import Question
-from orchestrator.views.approval_context import ApprovalContext
-from orchestrator.views.outcome_choices import outcome_choices
+from orchestrator.views.call_questions import ApprovalContext, outcome_choices
 from orchestrator.web.documents import AskedDocument, question_of
 from orchestrator.web.screens.inbox import card_of
 from tests.web.api import Api, Note, api

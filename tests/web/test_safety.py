@@ -17,7 +17,7 @@ import pytest
 
 from orchestrator import Graph, Limits, redaction
 from orchestrator.render import redact_also
-from orchestrator.web.sessions import Sessions
+from orchestrator.web.principals import Sessions
 from tests.support.sizes import sized
 from tests.web.api import Api, api, letter
 

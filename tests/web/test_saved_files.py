@@ -20,10 +20,9 @@ from orchestrator import Executor, web
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.tools.result import Risk
 from orchestrator.tools.toolbox import Toolbox
-from orchestrator.web.compose import saved_files
-from orchestrator.web.compose.saved import SavedGraphs
-from orchestrator.web.compose.saved_files import digest_of
-from orchestrator.web.compose.texts import Texts
+from orchestrator.web.compose import saved
+from orchestrator.web.compose.checks import Texts
+from orchestrator.web.compose.saved import SavedGraphs, digest_of
 from orchestrator.web.problems import HttpProblem
 from tests.support.programs import next_line, piped
 from tests.support.sizes import sized
@@ -189,7 +188,7 @@ def test_a_file_that_names_a_tool_is_read_again_when_the_tools_are_known(folder:
     saved = SavedGraphs(folder, executor, Texts(executor))
     assert "is no code of this program" in saved.faults["quiet"]
     remote.known = True
-    saved.look()
+    saved.read_changed()
     saved.settle()
     assert "is no code" not in saved.faults.get("quiet", "")
 
@@ -206,7 +205,7 @@ def test_a_graph_that_the_program_adds_later_is_not_replaced(server: Api, folder
 
 
 def test_a_full_folder_takes_no_further_file(server: Api, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saved_files, "MOST_FILES", 2)
+    monkeypatch.setattr(saved, "MOST_FILES", 2)
     for name in ("b", "c"):
         server.post("graphs/save", 201, name=name, text=named(name))
     assert server.post("graphs/save", 409, name="a", text=named("a"))["type"].endswith("graphs-full")
@@ -243,7 +242,7 @@ import sys
 from pathlib import Path
 from orchestrator import Executor
 from orchestrator.web.compose.saved import SavedGraphs
-from orchestrator.web.compose.texts import Texts
+from orchestrator.web.compose.checks import Texts
 
 folder, text = Path(sys.argv[1]), sys.argv[2] + "# padding\\n" * 20_000
 executor = Executor()

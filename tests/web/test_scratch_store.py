@@ -13,9 +13,8 @@ from orchestrator.errors import GraphUnknown, StoreError
 from orchestrator.kernel.records import Migrated, Record, Resumed, RunStarted
 from orchestrator.stores.items import Item
 from orchestrator.stores.requests import Append
-from orchestrator.web.compose import scratch, scratch_store
-from orchestrator.web.compose.scratch import Scratch
-from orchestrator.web.compose.scratch_store import ScratchStore
+from orchestrator.web.compose import scratch
+from orchestrator.web.compose.scratch import Scratch, ScratchStore
 from tests.web.api import GRAPHS, api, pay
 from tests.web.test_compose_try import CALL, QUIET
 
@@ -71,7 +70,7 @@ async def test_messages_that_were_taken_are_not_counted_any_more() -> None:
 
 @pytest.mark.anyio
 async def test_graphs_are_counted_and_go_with_their_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scratch_store, "_UNUSED", 0.0)
+    monkeypatch.setattr(scratch, "_UNUSED", 0.0)
     async with Executor(graphs=GRAPHS, tools=[pay]) as outer:
         tries = Scratch(outer)
         store = tries.store
@@ -91,7 +90,7 @@ async def test_graphs_are_counted_and_go_with_their_runs(monkeypatch: pytest.Mon
 
 @pytest.mark.anyio
 async def test_the_graphs_that_a_run_has_gone_on_in_are_kept_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scratch_store, "_UNUSED", 0.0)
+    monkeypatch.setattr(scratch, "_UNUSED", 0.0)
     store = ScratchStore()
     async with Executor(store, graphs=[waiting()]) as executor:
         await executor.start("g", {"x": "a"}, run_id="one")
@@ -152,7 +151,7 @@ async def test_an_append_looks_at_what_it_appends_and_no_more() -> None:
 
 @pytest.mark.anyio
 async def test_values_in_memory_and_in_the_cache_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scratch_store, "MOST_ITEMS", 10_000)
+    monkeypatch.setattr(scratch, "MOST_ITEMS", 10_000)
     store = ScratchStore()
     for number in range(100):
         item = Item(("a",), str(number), "x" * 1_000)

@@ -17,12 +17,11 @@ import httpx2
 import pytest
 
 from orchestrator import Executor
-from orchestrator.web import configured, connections, run_commands
+from orchestrator.web import configured, run_commands
 from orchestrator.web import server as server_module
 from orchestrator.web.server import serve
 from orchestrator.web.settings import Settings
-from orchestrator.web.store_watch import StoreWatch
-from orchestrator.web.streams import OpenStreams
+from orchestrator.web.streams import OpenStreams, StoreWatch
 from tests.support.shell import Shell
 from tests.support.sizes import sized
 from tests.web.api import Api, api, held, plain
@@ -166,14 +165,14 @@ MANY = ("/api/openapi.json",) * 8
 def test_a_client_that_reads_no_answer_is_left(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(connections, "READ_TIME", 0.2)
+    monkeypatch.setattr(server_module, "READ_TIME", 0.2)
     with api() as found, connected(found, *MANY, room=4096):
         Shell.until(lambda: "an answer is not read" in capfd.readouterr().err)
 
 
 @pytest.mark.full
 def test_a_client_that_reads_slowly_gets_the_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "READ_TIME", 3.0)
+    monkeypatch.setattr(server_module, "READ_TIME", 3.0)
     with api() as found:
         whole = len(found.client.get(MANY[0]).content)
         with connected(found, MANY[0], room=4096, more="Connection: close\r\n") as client:
@@ -253,7 +252,7 @@ async def test_what_a_client_asked_for_is_done_though_it_leaves_at_once() -> Non
 
 
 def test_a_request_that_comes_with_the_one_before_may_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEAD_TIME", 0.2)
+    monkeypatch.setattr(server_module, "HEAD_TIME", 0.2)
     paths = "/api/graphs", "/api/runs/one/events"
     with held(settings={"heartbeat": 0.1}) as (found, gate), connected(found, *paths) as client:
         until_read(client, "run_started")
@@ -376,7 +375,7 @@ def test_a_stream_looks_at_a_store_that_tells_of_changes_only_after_a_change(url
             async def turns() -> None:
                 nonlocal looks
                 while True:
-                    await watch.turn()
+                    await watch.wait()
                     looks += 1
                     await anyio.sleep(0.001)
 
@@ -400,4 +399,4 @@ def test_a_stream_looks_at_a_store_that_tells_of_changes_only_after_a_change(url
 
 def test_where_descriptors_have_no_limit_a_server_takes_the_most_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "resource", None)  # as on Windows
-    assert connections.most_connections() == 4096
+    assert server_module.most_connections() == 4096

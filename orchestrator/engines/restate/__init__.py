@@ -13,11 +13,11 @@ from orchestrator._lazy import lazy_names
 
 if TYPE_CHECKING:
     from orchestrator.engines.restate.engine import RestateEngine
-    from orchestrator.engines.restate.service import service
+    from orchestrator.engines.restate.worker import service
 
 _HOMES = {
     "orchestrator.engines.restate.engine": ("RestateEngine",),
-    "orchestrator.engines.restate.service": ("service",),
+    "orchestrator.engines.restate.worker": ("service",),
 }
 
 __all__ = ["RestateEngine", "service"]

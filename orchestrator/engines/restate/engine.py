@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import anyio
 
-from orchestrator.engines.restate.address import EXTRA, HANDLER, address_of
+from orchestrator.engines.restate.address import HANDLER, address_of
 from orchestrator.errors import EngineUnavailable
 
 if TYPE_CHECKING:
@@ -77,10 +77,9 @@ class RestateEngine:
     async def serve(self, deliveries: Deliveries, *, stop: anyio.Event) -> None:
         """See `ServedEngine.serve`. Workers on one machine may listen on the same port and share its connections."""
         try:
-            from orchestrator.engines.restate.server import listen
-            from orchestrator.engines.restate.service import service
+            from orchestrator.engines.restate.worker import listen, service
         except ImportError as error:
-            raise EngineUnavailable(f"{error}; {EXTRA}") from error
+            raise EngineUnavailable(str(error)) from error
 
         async with anyio.create_task_group() as tasks:
             made = service(deliveries, name=self.address.service)

@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING
 from orchestrator._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from orchestrator.engines.temporal.engine import TemporalEngine
-    from orchestrator.engines.temporal.worker import worker
+    from orchestrator.engines.temporal.engine import TemporalEngine, worker
     from orchestrator.engines.temporal.workflow import RunWorkflow
 
 _HOMES = {
-    "orchestrator.engines.temporal.engine": ("TemporalEngine",),
-    "orchestrator.engines.temporal.worker": ("worker",),
+    "orchestrator.engines.temporal.engine": ("TemporalEngine", "worker"),
     "orchestrator.engines.temporal.workflow": ("RunWorkflow",),
 }
 

@@ -1,15 +1,18 @@
-"""A Temporal server from outside: runs are submitted, cancelled and looked up; and the worker that it delivers to."""
+"""A Temporal server, its URL, and the worker that it delivers runs to."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import anyio
+from temporalio import activity
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
@@ -17,21 +20,81 @@ from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig
 from temporalio.service import RPCError, RPCStatusCode
 
-from orchestrator.engines.temporal.address import address_of
-from orchestrator.engines.temporal.workflow import RunWorkflow
-from orchestrator.errors import EngineUnavailable
+from orchestrator.engines.base import Deliveries
+from orchestrator.engines.temporal.workflow import DRIVE, Outcome, RunWorkflow
+from orchestrator.errors import EngineUnavailable, InvalidValue
+from orchestrator.executor import Executor
 
 if TYPE_CHECKING:
     from temporalio.worker import Worker
 
-    from orchestrator.engines.base import Deliveries, EngineStatus
+    from orchestrator.engines.base import EngineStatus
 
 log = logging.getLogger("orchestrator.worker")
+
+PORT = 7233
+"""The port that Temporal uses by default."""
+TASK_QUEUE = "orchestrator"
+"""The name of the task queue by default."""
 
 _PATIENCE = timedelta(seconds=10)
 """Within which the server answers."""
 _TASK = timedelta(seconds=5)
 """What a worker gets for a decision of the workflow, which takes milliseconds, before another one is asked."""
+_BEAT = 1.0
+"""Seconds between two reports that a drive goes on."""
+_STICKY = timedelta(seconds=1)
+"""How long a workflow waits for the worker that has it in memory, before another one replays its history."""
+_GRACE = timedelta(seconds=15)
+"""What deliveries get to be answered when the worker stops: more than steps get by default."""
+_PARAMETERS = ("task_queue", "profile")
+
+
+@dataclass(frozen=True)
+class TemporalAddress:
+    """What a URL of a Temporal server says."""
+
+    target: str
+    """Where the server is, such as `127.0.0.1:7233`."""
+    namespace: str
+    """The namespace, which has to exist."""
+    task_queue: str
+    """The task queue that workers poll. Apps that share a namespace, and no store, need one each."""
+    profile: str | None
+    """The profile of Temporal's configuration file that has the certificates or the API key; None: no TLS."""
+
+
+def address_of(url: str) -> TemporalAddress:
+    """Read `temporal://HOST:PORT/NAMESPACE?task_queue=NAME&profile=NAME`.
+
+    Args:
+        url: host and port are 127.0.0.1:7233 by default, the namespace `default`, and the task queue `orchestrator`.
+            `profile` is a profile of Temporal's configuration file (`~/.config/temporalio/temporal.toml`, or
+            `TEMPORAL_CONFIG_FILE`), from which TLS, certificates and the API key are read.
+
+    Raises:
+        InvalidValue: it is no such URL.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise InvalidValue(
+            "a temporal:// URL is temporal://HOST:PORT, with [ ] around a host of IPv6", where="engine"
+        ) from None
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    unknown = sorted(given.keys() - set(_PARAMETERS))
+    if parts.username is not None or unknown:
+        what = f"parameter {unknown[0]!r}" if unknown else "user or password"
+        raise InvalidValue(f"a temporal:// URL has no {what}: use {', '.join(_PARAMETERS)}", where="engine")
+    namespace = unquote(parts.path.strip("/")) or "default"
+    if "/" in namespace:
+        raise InvalidValue(f"{namespace} is no namespace: use temporal://HOST:PORT/NAMESPACE", where="engine")
+    try:
+        host, port = parts.hostname or "127.0.0.1", parts.port or PORT
+    except ValueError:
+        raise InvalidValue(f"{parts.netloc}: use HOST:PORT with a port below 65536", where="engine") from None
+    target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return TemporalAddress(target, namespace, given.get("task_queue") or TASK_QUEUE, given.get("profile") or None)
 
 
 class TemporalEngine:
@@ -92,8 +155,6 @@ class TemporalEngine:
         Raises:
             RuntimeError: the event loop is not asyncio's.
         """
-        from orchestrator.engines.temporal.worker import worker
-
         pause = 0.2
         while not deliveries.draining.is_set():
             try:
@@ -168,3 +229,46 @@ def _runtime() -> Runtime:
 
 def _id(run_id: str) -> str:
     return f"run:{run_id}"
+
+
+def worker(executor: Executor | Deliveries, client: Client, *, task_queue: str = TASK_QUEUE) -> Worker:
+    """Make the worker through which Temporal delivers runs to this process.
+
+        client = await Client.connect("127.0.0.1:7233")
+        async with worker(executor, client):
+            ...
+
+    Args:
+        executor: an open executor with the graphs of the runs; or `Deliveries`, to bound how many are driven.
+        client: a client that is connected.
+        task_queue: the task queue that the worker polls, as in the URL of the engine.
+
+    Raises:
+        ImportError: the extra `temporal` is not installed.
+    """
+    from temporalio.worker import Worker  # takes 0.2 s, which a process that only submits runs saves
+
+    deliveries = executor if isinstance(executor, Deliveries) else Deliveries(executor)
+
+    @activity.defn(name=DRIVE)
+    async def drive(run_id: str, tries: int) -> Outcome:
+        beats = asyncio.create_task(_report())
+        try:
+            delivered = await deliveries.deliver(run_id, tries)
+        finally:
+            beats.cancel()
+        # A time would be read by the clock of the server, which may be another one.
+        wait = None if delivered.due is None else max(0.0, delivered.due - time.time())
+        return Outcome(delivered.status, wait, delivered.tries)
+
+    return Worker(
+        client, task_queue=task_queue, workflows=[RunWorkflow], activities=[drive],
+        max_concurrent_activities=deliveries.slots, sticky_queue_schedule_to_start_timeout=_STICKY,
+        max_heartbeat_throttle_interval=timedelta(seconds=_BEAT), graceful_shutdown_timeout=_GRACE,
+    )  # fmt: skip
+
+
+async def _report() -> None:
+    while True:
+        activity.heartbeat()
+        await asyncio.sleep(_BEAT)

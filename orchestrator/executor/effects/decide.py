@@ -38,10 +38,9 @@ from typing import Any, TypeAlias
 
 from orchestrator.executor.effects.effect import Effect
 from orchestrator.graph.limits import Usage
-from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.ledger import EffectEntry, did_irreversible
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Failure, failed_result
-from orchestrator.kernel.state import Activation
+from orchestrator.kernel.state import Activation, hash_id
 
 SUSPENDED = "Suspended"
 """Type of the failure that stands for an effect which asked something itself, and is started anew with the answer."""

@@ -28,7 +28,6 @@ from orchestrator.executor.effects.questions import answer_to, asking_again, ide
 from orchestrator.executor.effects.under_way import UnderWay, patience
 from orchestrator.executor.failures import Lost
 from orchestrator.json import canonical
-from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.question import FAMILY, Approve, Deny, Question, Value, in_family
 from orchestrator.kernel.records import (
@@ -42,7 +41,7 @@ from orchestrator.kernel.records import (
     failed_result,
 )
 from orchestrator.kernel.run_state import RunState
-from orchestrator.kernel.state import Activation
+from orchestrator.kernel.state import Activation, hash_id
 from orchestrator.stores.base import Store
 from orchestrator.stores.shared import forks_of
 from orchestrator.tools.truncation import cut

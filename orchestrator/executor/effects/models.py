@@ -32,9 +32,8 @@ from orchestrator.models.base import (
     closing,
     gives_pieces,
 )
-from orchestrator.models.messages import Reply
+from orchestrator.models.messages import Reply, received
 from orchestrator.models.prices import expected
-from orchestrator.models.received import received
 from orchestrator.redaction import without_known
 from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked, fault_in
 

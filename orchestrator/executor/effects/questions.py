@@ -22,14 +22,13 @@ from orchestrator.executor.effects.effect import Attempt, Effect
 from orchestrator.executor.failures import Suspend
 from orchestrator.graph.isolation import isolated
 from orchestrator.json import digest
-from orchestrator.kernel.ids import hash_id
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.question import Answer, Question, QuestionKind, until
-from orchestrator.kernel.state import Activation
+from orchestrator.kernel.state import Activation, hash_id
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.truncation import in_words
 from orchestrator.values import utc
-from orchestrator.views.outcome_choices import CHOICES
+from orchestrator.views.call_questions import CHOICES
 
 T = TypeVar("T")
 

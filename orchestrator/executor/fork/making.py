@@ -47,8 +47,8 @@ from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.reducers import Replace, replace
 from orchestrator.graph.state import StateSchema
 from orchestrator.json import JsonObject, digest
-from orchestrator.kernel.handlers.forking import edited_tokens
-from orchestrator.kernel.machine import apply
+from orchestrator.kernel.fold import apply
+from orchestrator.kernel.fold.lifecycle import edited_tokens
 from orchestrator.kernel.queries import in_places
 from orchestrator.kernel.question import PAUSE, Answer, Question
 from orchestrator.kernel.records import (

@@ -23,7 +23,7 @@ from orchestrator.executor.start import check_new_id
 from orchestrator.graph.limits import Usage
 from orchestrator.graph.state import start_form
 from orchestrator.json import JsonObject
-from orchestrator.kernel.handlers.forking import edited_tokens
+from orchestrator.kernel.fold.lifecycle import edited_tokens
 from orchestrator.kernel.ledger import EffectEntry, did_irreversible
 from orchestrator.kernel.queries import in_places
 from orchestrator.kernel.question import PAUSE, Answer, Question

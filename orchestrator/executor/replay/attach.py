@@ -15,7 +15,7 @@ from orchestrator.executor.replay.steps import answer_as_recorded
 from orchestrator.executor.resources import Resources
 from orchestrator.kernel.records import Forked, Migrated, Record, RunStarted
 from orchestrator.stores.base import Store
-from orchestrator.views.moved_names import MovedNames
+from orchestrator.views.version_names import VersionNames
 
 if TYPE_CHECKING:
     from orchestrator.executor.drive import Drive
@@ -80,7 +80,7 @@ async def _recording(store: Store, loader: RunLoader, fork: Forked, structure: s
         return Recording()
     found = recording_of(await loader.plan_of(info, records), records, fork.at, fork.withdrawn)
     if any(isinstance(record, Migrated) for record in records):
-        rename(found, MovedNames(records, structure))
+        rename(found, VersionNames(records, structure))
     for call in found.all_calls():
         inner = _inner_run(call)
         if inner:

@@ -12,16 +12,16 @@ from typing import TypeAlias
 from orchestrator.graph.topology import counts
 from orchestrator.json import digest
 from orchestrator.kernel import records as r
-from orchestrator.kernel.handlers.questions import timer_question
+from orchestrator.kernel.fold.questions import timer_question
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import FAMILY, OWN_PARTS, Deny, Question, in_family, parts_of
 from orchestrator.kernel.records import Record
 from orchestrator.kernel.run_state import Delta
 from orchestrator.kernel.state import Activation, FrameResult, FrameState
-from orchestrator.views.discards import Discards
-from orchestrator.views.moved_names import MovedNames
 from orchestrator.views.reader import Fold, read
+from orchestrator.views.superseded import Superseded
 from orchestrator.views.timeline import is_asked
+from orchestrator.views.version_names import VersionNames
 
 Outside: TypeAlias = r.Cancelled | r.LimitSpent | r.TimerFired | r.EventReceived
 """Records of what time and people brought about while calls were in progress."""
@@ -134,7 +134,7 @@ def recording_of(plan: Plan, records: Sequence[Record], after: int = 0, withdraw
         after: a call counts if its result is behind this record, a question if its answer is.
         withdrawn: questions whose answers count although they came before.
     """
-    found, discards = _Recorder(), Discards()
+    found, discards = _Recorder(), Superseded()
     read(plan, records, discards, found)
     recording = found.recording
     for place, calls in recording.calls.items():
@@ -158,7 +158,7 @@ def recording_of(plan: Plan, records: Sequence[Record], after: int = 0, withdraw
     return recording
 
 
-def _is_undone(discards: Discards, record: Outside) -> bool:
+def _is_undone(discards: Superseded, record: Outside) -> bool:
     return isinstance(record, r.TimerFired) and discards.is_undone(record.activation)
 
 
@@ -285,7 +285,7 @@ class _Recorder(Fold):
 # -- of a run that moved to other versions of its graph ----------------------------------------------------------------
 
 
-def rename(recording: Recording, names: MovedNames) -> None:
+def rename(recording: Recording, names: VersionNames) -> None:
     """Put everything where it is in the version. Within a place the journal's order holds."""
     calls = sorted(recording.all_calls(), key=lambda call: call.intended.seq)
     asked = sorted((one for some in recording.questions.values() for one in some), key=lambda one: one.seq)
@@ -298,7 +298,7 @@ def rename(recording: Recording, names: MovedNames) -> None:
     recording.outside = [_outside(record, names) for record in recording.outside]
 
 
-def _intended(call: RecordedCall, names: MovedNames) -> r.EffectIntended:
+def _intended(call: RecordedCall, names: VersionNames) -> r.EffectIntended:
     before = call.intended
     path, node = names.place(before.seq, before.path, before.node)
     changed: dict[str, object] = {"path": path, "node": node}
@@ -307,11 +307,11 @@ def _intended(call: RecordedCall, names: MovedNames) -> r.EffectIntended:
     return before.model_copy(update=changed)
 
 
-def _place(one: RecordedQuestion, names: MovedNames) -> tuple[str, str]:
+def _place(one: RecordedQuestion, names: VersionNames) -> tuple[str, str]:
     return names.place(one.seq, one.question.path, one.question.node)
 
 
-def _outside(record: Outside, names: MovedNames) -> Outside:
+def _outside(record: Outside, names: VersionNames) -> Outside:
     if not isinstance(record, r.TimerFired):
         return record
     path, node = names.place(record.seq, record.path, record.node)

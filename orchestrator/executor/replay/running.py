@@ -25,13 +25,12 @@ from orchestrator.executor.replay.recording import (
 from orchestrator.graph.topology import START
 from orchestrator.json import digest
 from orchestrator.kernel import records as r
-from orchestrator.kernel.handlers.questions import timer_question
-from orchestrator.kernel.machine import apply_stored
-from orchestrator.kernel.observer import Observer
+from orchestrator.kernel.fold import apply_stored
+from orchestrator.kernel.fold.questions import timer_question
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Approve, Question
 from orchestrator.kernel.records import Record
-from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.run_state import Observer, RunState
 from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapItem
 from orchestrator.kernel.version import Version
 

@@ -32,11 +32,11 @@ from orchestrator.kernel.records import Forked, Migrated, RunStarted
 from orchestrator.models.base import Model
 from orchestrator.stores.requests import NewRun
 from orchestrator.values import check_mapping, check_position, check_text
-from orchestrator.views.discards import Discards
-from orchestrator.views.moved_names import MovedNames
 from orchestrator.views.reader import read
 from orchestrator.views.replay_result import Replay, replay_of
 from orchestrator.views.run import Run
+from orchestrator.views.superseded import Superseded
+from orchestrator.views.version_names import VersionNames
 
 if TYPE_CHECKING:
     from orchestrator.executor.drive import Drive
@@ -149,7 +149,7 @@ async def _from_its_start(
     resources.check(graph, models=False)
     host.resources.begun[graph.content] = graph
     context = options.context or await host.contexts.for_new(name, graph.name, {}, None)
-    began = MovedNames(await host.store.read(options.parent), graph.structure).start(parent.machine.started.values)
+    began = VersionNames(await host.store.read(options.parent), graph.structure).start(parent.machine.started.values)
     discards = await _discards(host, options.parent, 0)
     started, forked = _first_records(host, options, parent, graph, name, discards, began)
     host.contexts.check(options.parent, started, context)
@@ -200,7 +200,7 @@ def _first_records(
     parent: Run,
     graph: GraphDefinition,
     name: str,
-    discards: Discards,
+    discards: Superseded,
     began: Mapping[str, object],
 ) -> tuple[RunStarted, Forked]:
     """The first record of the replayed run as it is with this graph, and the record of the replay.
@@ -253,7 +253,7 @@ def _first_records(
     return started, forked
 
 
-def _given(options: ReplayOptions, discards: Discards) -> dict[str, Any]:
+def _given(options: ReplayOptions, discards: Superseded) -> dict[str, Any]:
     """Fields of the record `forked` that only a replay has."""
     return {
         "live": options.live,
@@ -263,10 +263,10 @@ def _given(options: ReplayOptions, discards: Discards) -> dict[str, Any]:
     }
 
 
-async def _discards(host: Host, run_id: str, after: int) -> Discards:
+async def _discards(host: Host, run_id: str, after: int) -> Superseded:
     """Records that no longer count in a run because it was reopened."""
     records = await host.store.read(run_id)
-    found = Discards(after)
+    found = Superseded(after)
     read(await host.loader.plan_of(await host.store.info(run_id), records), records, found)
     return found
 

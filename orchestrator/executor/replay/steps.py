@@ -43,8 +43,7 @@ from orchestrator.executor.replay import REPLAYED
 from orchestrator.executor.replay.recording import question_digest
 from orchestrator.executor.run_log import RunLog
 from orchestrator.graph.limits import Reserve
-from orchestrator.kernel.handlers.questions import timer_question
-from orchestrator.kernel.ids import hash_id
+from orchestrator.kernel.fold.questions import timer_question
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.queries import exceeded_limit
 from orchestrator.kernel.question import LATE, Answer, Approve, Deny, Question, in_family
@@ -63,7 +62,7 @@ from orchestrator.kernel.records import (
     StepRetried,
     TimerSet,
 )
-from orchestrator.kernel.state import Activation
+from orchestrator.kernel.state import Activation, hash_id
 from orchestrator.tools.result import Risk, risk_at_most
 
 if TYPE_CHECKING:

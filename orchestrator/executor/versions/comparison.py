@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 from orchestrator.errors import InvalidMigration
 from orchestrator.executor.versions.migrated_state import FrameValues, StateMove, field_names, graph_at
-from orchestrator.graph.checks.proofs import lost_proofs
+from orchestrator.graph.checks.lost_proofs import lost_proofs
 from orchestrator.graph.checks.shape import Placements
 from orchestrator.graph.diff import Change, structure_changes
 from orchestrator.graph.model import GraphDefinition, Node, node_data

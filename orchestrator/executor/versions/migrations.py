@@ -32,7 +32,7 @@ from orchestrator.graph.versions import (
     state_shape,
 )
 from orchestrator.kernel.endings import kept_frames
-from orchestrator.kernel.machine import apply
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Approve
 from orchestrator.kernel.records import Migrated

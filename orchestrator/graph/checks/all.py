@@ -6,25 +6,29 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import Problem
-from orchestrator.graph.checks.edges import edge_problems, look_alike_problems, name_problems, reach_problems
-from orchestrator.graph.checks.nodes import (
+from orchestrator.graph.checks.lost_proofs import unconfirmed
+from orchestrator.graph.checks.parts import (
     cache_problems,
+    edge_problems,
     entry_problems,
     failure_problems,
+    field_problems,
     interrupt_problems,
     kind_problems,
+    look_alike_problems,
     mapping_problems,
+    name_problems,
     nested_problems,
     pool_problems,
+    reach_problems,
     unnamed_pools,
+    write_problems,
 )
-from orchestrator.graph.checks.proofs import unconfirmed
 from orchestrator.graph.checks.shape import shape_problems
-from orchestrator.graph.checks.state import field_problems, write_problems
 from orchestrator.graph.model import GraphDefinition
 
 if TYPE_CHECKING:
-    from orchestrator.graph.node_tools import NodeTool
+    from orchestrator.graph.refs import NodeTool
     from orchestrator.graph.report import CheckReport
 
 

@@ -16,7 +16,7 @@ from orchestrator.graph.proofs.writes import separate
 
 if TYPE_CHECKING:
     from orchestrator.graph.model import GraphDefinition
-    from orchestrator.graph.node_tools import NodeTool
+    from orchestrator.graph.refs import NodeTool
     from orchestrator.graph.report import Proof
 
 __all__ = ["Place", "places_of", "prove"]

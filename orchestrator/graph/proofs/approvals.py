@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from orchestrator.graph.checks.edges import listed
+from orchestrator.graph.faults import listed_names
 from orchestrator.graph.proofs.paths import ENDS, Move, Paths, Spot, may_run_out
 from orchestrator.graph.proofs.places import (
     CHANGING,
@@ -26,7 +26,7 @@ from orchestrator.graph.topology import DONE, START
 
 if TYPE_CHECKING:
     from orchestrator.graph.model import GraphDefinition, Node
-    from orchestrator.graph.node_tools import NodeTool
+    from orchestrator.graph.refs import NodeTool
 
 # -- What is approved on each path to a node: the search that the claims about confirmations rest on -----------
 # A confirmation without a call approves what comes after it, each node once: a node that runs a second time wants
@@ -481,18 +481,18 @@ def _proof(places: Sequence[Place], place: Place, name: str, calls: Calls, tools
     if certain is not None:
         claim = f"every path to {certain[-1].node} passes a confirmation"
     if certain is not None and calls.changing:
-        reason = f"without one it may call {listed(calls.changing)}"
+        reason = f"without one it may call {listed_names(calls.changing)}"
         if "its effect is irreversible" in calls.changing:
             reason = "its effect is irreversible"
         elif trusting.others:
-            reason += f"; {listed(trusting.others)} asks about another tool of that name"
+            reason += f"; {listed_names(trusting.others)} asks about another tool of that name"
         return Proof("confirmed", claim, "refuted", reason, certain, tool=place.tool)
     if certain is not None:
         return Proof("confirmed", claim, "undecided", calls.unknown, certain, tool=place.tool)
-    writers = listed(dict.fromkeys(step.node for step in strict if _unknown_writer(root.graph, step.node)))
+    writers = listed_names(dict.fromkeys(step.node for step in strict if _unknown_writer(root.graph, step.node)))
     reason = f"{writers} may write the call that was approved: declare writes="
     if not writers and doubting.others:
-        reason = f"{listed(doubting.others)} may ask about another tool of the same name: pass --tools"
+        reason = f"{listed_names(doubting.others)} may ask about another tool of the same name: pass --tools"
     elif not writers:
         reason = "the call that is made may differ from the approved one, as its fields are merged: leave reducers off"
     return Proof("confirmed", claim, "undecided", reason, strict, tool=place.tool)

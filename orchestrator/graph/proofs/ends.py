@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from orchestrator.graph.checks.edges import listed
+from orchestrator.graph.faults import listed_names
 from orchestrator.graph.proofs.paths import Paths, Spot
 from orchestrator.graph.proofs.places import Place, asks_model_before
 from orchestrator.graph.report import Proof, WitnessStep
@@ -143,7 +143,7 @@ def firing(places: Sequence[Place]) -> Iterator[Proof]:
                 why = f"{name} waits forever: a concurrent branch loops without end and can always reach it"
             yield Proof("joins", f"{name} can fire", "refuted", why, witness, tool=place.tool)
     if not refuted:
-        yield Proof("joins", "every join can fire", "proved", listed(held) if held else "there is no join")
+        yield Proof("joins", "every join can fire", "proved", listed_names(held) if held else "there is no join")
 
 
 def ending(places: Sequence[Place]) -> Iterator[Proof]:

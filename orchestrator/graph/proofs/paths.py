@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from orchestrator.graph.checks.nodes import can_time_out
+from orchestrator.graph.checks.parts import can_time_out
 from orchestrator.graph.topology import DONE, END, IF_NAMED, START, STOP, counts, digraph
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from orchestrator.graph.checks.edges import listed
+from orchestrator.graph.faults import listed_names
 from orchestrator.graph.model import GraphDefinition, Node, is_shipped
 from orchestrator.graph.proofs.paths import Paths, Spot
 from orchestrator.graph.report import WitnessStep
@@ -14,7 +14,7 @@ from orchestrator.graph.report import WitnessStep
 if TYPE_CHECKING:
     from orchestrator.graph.limits import Limits
     from orchestrator.graph.model import Approval, Node
-    from orchestrator.graph.node_tools import NodeTool
+    from orchestrator.graph.refs import NodeTool
 
 # -- Which calls a node may make, as far as is declared --------------------------------------------------------
 
@@ -120,7 +120,7 @@ def calls_of(node: Node, tools: Sequence[NodeTool] | None, scope: Scope = EVERYW
     else:
         absent = [one for one in toolset if isinstance(one, str) and one not in given]
         found = [given[one] if isinstance(one, str) else one for one in toolset if one not in absent]
-        missing = f"tool {listed(map(str, absent))} is not declared: pass --tools" if absent else ""
+        missing = f"tool {listed_names(map(str, absent))} is not declared: pass --tools" if absent else ""
         changing = [tool for tool in found if tool.risk not in HARMLESS]
         if own and node.tools is None and changing:
             missing = f"its code may call {_names(changing)}: name its tools, tools=[...]"
@@ -244,7 +244,7 @@ def _is_work(name: str, value: object) -> bool:
 
 
 def _names(tools: Sequence[NodeTool]) -> str:
-    return listed(f"{tool.name} ({tool.risk})" for tool in tools)
+    return listed_names(f"{tool.name} ({tool.risk})" for tool in tools)
 
 
 # -- All graphs that run when a graph runs: those inside its nodes, and those that its tools run ---------------

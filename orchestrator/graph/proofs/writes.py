@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
-from orchestrator.graph.checks.edges import listed
 from orchestrator.graph.checks.shape import most_tokens
+from orchestrator.graph.faults import listed_names
 from orchestrator.graph.proofs.paths import Move, Paths, Spot
 from orchestrator.graph.proofs.places import Place, updates_of
 from orchestrator.graph.report import Proof, WitnessStep
@@ -407,7 +407,7 @@ def _proof(place: Place, field: str, hit: Collision, silent: frozenset[str]) -> 
     nodes = " and ".join(place.named(name) for name in dict.fromkeys(hit.nodes))
     fork = place.named(hit.fork.vertex)
     if silent:
-        which = listed(place.named(name) for name in dict.fromkeys(hit.nodes) if name in silent)
+        which = listed_names(place.named(name) for name in dict.fromkeys(hit.nodes) if name in silent)
         reason = f"{which} may write {field!r} in concurrent branches of {fork}: declare writes="
         return Proof("writes", f"{CLAIM}{place.where}", "undecided", reason, one, other, place.tool)
     verb = "runs in two concurrent branches" if len(set(hit.nodes)) == 1 else "run in concurrent branches"

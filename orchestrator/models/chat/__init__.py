@@ -4,8 +4,8 @@ https://platform.openai.com/docs/api-reference/chat; servers differ in details, 
 that is missing or odd costs that field and not the answer.
 """
 
-from orchestrator.models.chat.reply import counts, error_in, parsed, read_arguments, reply_from, reply_of
-from orchestrator.models.chat.request import body_of, understood
+from orchestrator.models.chat.reply import counts, error_in, parsed, read_arguments, reply_from, reply_of, understood
+from orchestrator.models.chat.request import body_of
 from orchestrator.models.chat.stream import Assembly, EventDecoder, Piece
 
 __all__ = [

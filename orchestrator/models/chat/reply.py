@@ -11,9 +11,12 @@ from uuid import uuid4
 from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
 from orchestrator.graph.limits import Usage
 from orchestrator.json import deeper_than
+from orchestrator.models.base import ModelRequest, unfenced
+from orchestrator.models.chat.request import WRAP, is_object, wire_names
 from orchestrator.models.http_errors import quoted, refusal, status_of
-from orchestrator.models.messages import Reply, ToolCall
-from orchestrator.models.received import received
+from orchestrator.models.messages import Reply, ToolCall, received
+from orchestrator.models.profile import Profile
+from orchestrator.models.strict import without_nulls
 from orchestrator.values import FOREIGN_DEPTH, MAX_TOKENS
 
 OWN = {"role", "content", "tool_calls", "function_call", "refusal", "annotations", "audio"}
@@ -192,3 +195,45 @@ def counts(written: object) -> tuple[int | None, int | None]:
     if not isinstance(written, dict):
         return None, None
     return _count(written.get("prompt_tokens")), _count(written.get("completion_tokens"))
+
+
+# -- the reply to what was asked for, where the request asked for something else in its place ------------------------
+
+
+def understood(reply: Reply, request: ModelRequest, profile: Profile) -> Reply:
+    """The reply to what was asked for, where `body_of` had to ask for something else in its place."""
+    reply = named_back(reply, request)
+    if reply.tool_calls and profile.strict_tools:
+        schemas = {tool["function"]["name"]: tool["function"] for tool in map(_told, request.tools)}
+        calls = [_loosened(call, schemas.get(call.name, {}).get("parameters")) for call in reply.tool_calls]
+        return reply.model_copy(update={"tool_calls": tuple(calls)})
+    if request.output is None or reply.tool_calls or is_object(request.output):
+        return reply
+    try:
+        found = json.loads(unfenced(reply.text))
+    except (ValueError, RecursionError):
+        return reply
+    if not isinstance(found, dict) or found.keys() != {WRAP}:
+        return reply
+    return reply.model_copy(update={"text": json.dumps(found[WRAP], ensure_ascii=False)})
+
+
+def _told(tool: Mapping[str, Any]) -> dict[str, Any]:
+    function = tool.get("function")
+    return {"function": function if isinstance(function, Mapping) and "name" in function else {"name": ""}}
+
+
+def _loosened(call: ToolCall, parameters: object) -> ToolCall:
+    if call.arguments is None or not isinstance(parameters, Mapping):
+        return call
+    found = without_nulls(call.arguments, parameters)
+    return call if found == call.arguments else call.model_copy(update={"arguments": found})
+
+
+def named_back(reply: Reply, request: ModelRequest) -> Reply:
+    """A reply whose calls have the names that the tools have here."""
+    back = {safe: name for name, safe in wire_names(request).items()} if reply.tool_calls else {}
+    if not any(call.name in back for call in reply.tool_calls):
+        return reply
+    calls = [call.model_copy(update={"name": back.get(call.name, call.name)}) for call in reply.tool_calls]
+    return reply.model_copy(update={"tool_calls": tuple(calls)})

@@ -9,12 +9,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from orchestrator.models.base import ModelRequest, unfenced
-from orchestrator.models.messages import Image, Message, Reply, ToolCall, system
+from orchestrator.models.base import ModelRequest
+from orchestrator.models.messages import Image, Message, ToolCall, system
 from orchestrator.models.profile import Profile
-from orchestrator.models.strict import resolved, strict_schema, without_nulls
+from orchestrator.models.strict import resolved, strict_schema
 
-_WRAP = "answer"
+WRAP = "answer"
 """The property that holds an answer which is no JSON object: as a root, providers take objects only."""
 
 
@@ -97,17 +97,17 @@ def _asked_for(output: Mapping[str, Any], profile: Profile, body: dict[str, Any]
 def _answer_schema(output: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
     """The schema to ask for, and whether it is one that strict mode takes."""
     defs = {"$defs": output["$defs"]} if "$defs" in output else {}
-    if _is_object(output):  # what the root refers to stands there itself: a root that is a reference is refused
+    if is_object(output):  # what the root refers to stands there itself: a root that is a reference is refused
         schema = {**resolved(output, output), **defs}
     else:
         inner = {key: value for key, value in output.items() if key != "$defs"}
-        schema = {"type": "object", "properties": {_WRAP: inner}, "required": [_WRAP], "additionalProperties": False}
+        schema = {"type": "object", "properties": {WRAP: inner}, "required": [WRAP], "additionalProperties": False}
         schema |= defs
     strict = strict_schema(schema)
     return strict or schema, strict is not None
 
 
-def _is_object(schema: Mapping[str, Any]) -> bool:
+def is_object(schema: Mapping[str, Any]) -> bool:
     return resolved(schema, schema).get("type") == "object"
 
 
@@ -141,36 +141,6 @@ def _arguments(call: ToolCall) -> str:
     return call.raw or json.dumps(call.arguments, ensure_ascii=False)
 
 
-def understood(reply: Reply, request: ModelRequest, profile: Profile) -> Reply:
-    """The reply to what was asked for, where `body_of` had to ask for something else in its place."""
-    reply = named_back(reply, request)
-    if reply.tool_calls and profile.strict_tools:
-        schemas = {tool["function"]["name"]: tool["function"] for tool in map(_told, request.tools)}
-        calls = [_loosened(call, schemas.get(call.name, {}).get("parameters")) for call in reply.tool_calls]
-        return reply.model_copy(update={"tool_calls": tuple(calls)})
-    if request.output is None or reply.tool_calls or _is_object(request.output):
-        return reply
-    try:
-        found = json.loads(unfenced(reply.text))
-    except (ValueError, RecursionError):
-        return reply
-    if not isinstance(found, dict) or found.keys() != {_WRAP}:
-        return reply
-    return reply.model_copy(update={"text": json.dumps(found[_WRAP], ensure_ascii=False)})
-
-
-def _told(tool: Mapping[str, Any]) -> dict[str, Any]:
-    function = tool.get("function")
-    return {"function": function if isinstance(function, Mapping) and "name" in function else {"name": ""}}
-
-
-def _loosened(call: ToolCall, parameters: object) -> ToolCall:
-    if call.arguments is None or not isinstance(parameters, Mapping):
-        return call
-    found = without_nulls(call.arguments, parameters)
-    return call if found == call.arguments else call.model_copy(update={"arguments": found})
-
-
 def wire_names(request: ModelRequest) -> dict[str, str]:
     """What is sent for each name with spaces; no two tools are sent under one name."""
     offered = list(_offered_names(request))
@@ -198,15 +168,6 @@ def renamed(body: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     if isinstance(body.get("tool_choice"), Mapping):
         found["tool_choice"] = _renamed_function(body["tool_choice"], names)
     return found
-
-
-def named_back(reply: Reply, request: ModelRequest) -> Reply:
-    """A reply whose calls have the names that the tools have here."""
-    back = {safe: name for name, safe in wire_names(request).items()} if reply.tool_calls else {}
-    if not any(call.name in back for call in reply.tool_calls):
-        return reply
-    calls = [call.model_copy(update={"name": back.get(call.name, call.name)}) for call in reply.tool_calls]
-    return reply.model_copy(update={"tool_calls": tuple(calls)})
 
 
 def _offered_names(request: ModelRequest) -> Iterable[str]:

@@ -1,4 +1,8 @@
-"""From data to the text of the page: the template filled in, the policy, the pictures made ready for it."""
+"""From data to the text of the page: the template filled in, the policy, the pictures; and the page in a frame.
+
+The frame is for notebooks: a sandbox in which the page's own script runs, and no other. Where frames are left out (a
+notebook that is not trusted, a preview on GitHub), so is the style that hides the picture before it.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +16,20 @@ from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from string import Template
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.json import ORDERED, in_pieces
 from orchestrator.render.backends import RenderError
 from orchestrator.render.html.bundle import shipped_bundle
+from orchestrator.render.html.run_data import RunWriter, run_data
 from orchestrator.render.overlaid import RunLike
 from orchestrator.render.style import stylesheet
-from orchestrator.render.svg import to_svg
+from orchestrator.render.svg import image_element, to_svg
+from orchestrator.render.text import to_text
 from orchestrator.views.overlay import Overlay
 from orchestrator.views.run import Run
 from orchestrator.views.safe_text import plain
-
-if TYPE_CHECKING:
-    from orchestrator.render.html.run_writer import RunWriter
 
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 _STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
@@ -49,8 +52,6 @@ def page(
     for one in (run, other):
         if one is not None and not hasattr(one, "records"):
             raise RenderError("html shows a run's journal: give the run itself (executor.load(...)), not its overlay")
-    from orchestrator.render.html.data import run_data
-
     runs = [cast("Run", one) for one in (run, other) if one is not None]
     panes, told, heading = [], [], "h1" if other is None else "h2"
     for prefix, one in zip("ab", runs, strict=False):
@@ -218,3 +219,59 @@ def _text(name: str) -> str:
 
 def _hash(text: str) -> str:
     return b64encode(sha256(text.encode()).digest()).decode()
+
+
+HEIGHT = 720
+"""Pixels."""
+_HIDE = "<style>.orchestrator-page>img{display:none}</style>"
+_FRAME_STYLE = "width:100%;border:1px solid #8d98aa66;border-radius:8px"
+
+
+class FramedPage:
+    """What `run.page()` returns: shows itself as the last value of a notebook's cell.
+
+    Args:
+        run: the run.
+        other: a second run, to compare it with.
+        height: of the frame, in pixels.
+        name: of the frame, in which `posted` finds it; with one, the page follows what is posted. Default: it does not.
+    """
+
+    def __init__(self, run: Run, other: Run | None = None, *, height: int = HEIGHT, name: str | None = None) -> None:
+        if isinstance(height, bool) or not isinstance(height, int) or height < 1:
+            raise ValueError(f"height is a number of pixels, 1 or more, not {height!r}")
+        self._run, self._other, self._height, self._name = run, other, height, name
+
+    def to_html(self) -> str:
+        """The frame, and the picture that stands for it, as HTML."""
+        text = page(self._run.definition, self._run, self._other, frame="frozen" if self._name is None else "live")
+        inside = text.replace("&", "&amp;").replace("'", "&#39;")
+        picture = image_element(to_svg(self._run.definition, self._run))
+        name = "" if self._name is None else f' id="{escape(self._name)}"'
+        look = f'sandbox="allow-scripts" title="Page of the run" style="height:{self._height}px;{_FRAME_STYLE}"'
+        return (
+            f"{_HIDE}<div class=\"orchestrator-page\">{picture}<iframe{name} {look} srcdoc='{inside}'></iframe></div>"
+        )
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """For notebooks: the page, and the run as text."""
+        return {"text/html": self.to_html(), "text/plain": to_text(self._run.definition, self._run)}
+
+
+def framed(run: Run, other: Run | None = None, height: int | None = None) -> FramedPage:
+    """The page of a run in a frame of a height in pixels; see `Run.page`."""
+    return FramedPage(run, other, height=HEIGHT if height is None else height)
+
+
+def posted(name: str, data: Mapping[str, Any]) -> str:
+    """A script that posts a run into the frame `name`, at once and whenever the frame was loaded again.
+
+    Args:
+        name: of the frame.
+        data: the run, by `run_data`.
+    """
+    return (
+        f"<script>(() => {{const frame = document.getElementById({embedded(name)});"
+        f'const send = () => frame.contentWindow?.postMessage({embedded(embedded(data))}, "*");'
+        "if (frame) { frame.onload = send; send(); }})();</script>"
+    )

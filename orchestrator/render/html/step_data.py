@@ -1,21 +1,31 @@
-"""A step as data of a page. Other steps in it are named by the numbers of their rows."""
+"""A step and its calls as data of a page: plain JSON with secrets redacted and texts bounded.
+
+Other steps in it are named by the numbers of their rows. A message, and a list of tools that a model was offered, are
+there once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from orchestrator.graph.edges import Edge
+from orchestrator.graph.limits import Usage
+from orchestrator.graph.model import GraphDefinition
+from orchestrator.json import digest
 from orchestrator.kernel.question import parts_of
-from orchestrator.render.html.call_data import CallData, usage_data
-from orchestrator.render.html.clean_data import clean, clean_patch
-from orchestrator.render.html.transitions import TransitionEdges
-from orchestrator.views.calls import JournaledCall
+from orchestrator.kernel.records import failed_result
+from orchestrator.redaction import redact, redacted
+from orchestrator.render.drawing import Drawing
+from orchestrator.views.call_questions import outcome_choices, outcome_title
+from orchestrator.views.causes import Causes, Transition, TransitionEdge
 from orchestrator.views.explainer import Explainer
-from orchestrator.views.map_groups import MapGroups
-from orchestrator.views.outcome_choices import outcome_choices, outcome_title
-from orchestrator.views.safe_text import told
+from orchestrator.views.safe_text import BEHIND, plain, told
 from orchestrator.views.states import States
-from orchestrator.views.step_names import step_name
+from orchestrator.views.step_names import MapGroups, step_name
+from orchestrator.views.step_work import JournaledCall
 from orchestrator.views.timeline import AskedQuestion, Timeline, TimelineRow
 
 _NUMBERS = ("up", "base")
@@ -137,3 +147,208 @@ class StepCalls:
         """How many calls a reader of a version has as they are, and those behind them."""
         first = next((at for at, changed in enumerate(self._versions) if changed > version), len(self.written))
         return first, self.written[first:]
+
+
+LONGEST = 50_000
+"""Characters of one text that a page keeps."""
+_EXACT = 2**53
+"""Above it numbers lose digits in a browser."""
+
+
+def clean(value: object) -> Any:
+    """Plain JSON for a page: secrets blanked, texts bounded, numbers that a browser would change written out."""
+    return _plain(redacted(value, _text))
+
+
+def clean_patch(patch: Mapping[str, list[object]]) -> dict[str, Any]:
+    """The same of a patch: what a field is called counts for what is put into it."""
+    found: dict[str, object] = {}
+    for name, (kind, value, *rest) in patch.items():
+        (said,) = clean({name: value}).values()
+        found[name] = [kind, said, *(clean(one) for one in rest)]
+    return found
+
+
+def _text(text: str) -> str:
+    if text.startswith("data:") and len(text) > 1000:
+        return f"[{told(text[:40].partition(',')[0], 40)}, {len(text):,} characters]"
+    if len(text) <= LONGEST:
+        return redact(text)
+    # Cut first, with what a secret at the cut needs to be known as one.
+    start = redact(text[: LONGEST + BEHIND])[:LONGEST]
+    return f"{start}… [{len(text) - LONGEST:,} characters more]"
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, dict):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, int) and not -_EXACT <= value <= _EXACT:
+        return str(value)
+    return value
+
+
+_PICTURE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+=*")
+_LARGEST = 4_000_000
+"""Characters of the largest picture that a page shows."""
+_ALL = 24_000_000
+"""Characters of all pictures of a page together; those behind it are not shown."""
+
+
+class CallData:
+    """Writes calls as plain JSON.
+
+    Args:
+        at: a moment in Unix seconds as milliseconds since the run's start.
+
+    Attributes:
+        messages: Digest -> message: each is there once, as in the journal.
+        offers: Digest -> tools that a model was offered.
+    """
+
+    def __init__(self, at: Callable[[float], int]) -> None:
+        self.messages: dict[str, object] = {}
+        self.offers: dict[str, object] = {}
+        self._at = at
+        self._room = _ALL
+        self._names: dict[str, str] = {}
+        """Key of a call's record -> its name, for calls inside calls."""
+
+    def write(self, call: JournaledCall) -> dict[str, Any]:
+        """One call with its result."""
+        asked, settled = call.intended, call.settled
+        said: dict[str, Any] = {
+            "kind": asked.kind,
+            "name": told(asked.name, 120),
+            "seq": asked.seq,
+            "effect": asked.effect,
+            "t": [self._at(call.started), None if call.ended is None else self._at(call.ended)],
+        }
+        self._names[asked.key] = said["name"]
+        if asked.inside:
+            said["inside"] = self._names.get(asked.inside, "a call")
+        request = dict(asked.request)
+        if asked.kind == "model":
+            said["messages"] = [self._message(one) for one in _list(request.pop("messages", ()))]
+            offered = _list(request.pop("tools", ()))
+            if offered:
+                name = digest(offered)[:12]
+                self.offers.setdefault(name, clean(offered))
+                said["offer"] = name
+            said["options"] = clean({key: value for key, value in request.items() if value not in (None, {}, [])})
+        else:
+            said["args"] = clean(request.get("args", request))
+        if settled is not None:
+            said |= {"settled": settled.seq, "ok": settled.ok}
+            if asked.kind == "tool" and settled.ok and failed_result(settled.result) is not None:
+                said["failed"] = True
+            if settled.result is not None:
+                said["result"] = clean(settled.result)
+                said["images"] = self._pictures(settled.result)
+            if settled.error is not None:
+                said["error"] = told(str(settled.error), 2000)
+            if settled.tries != 1:
+                said["tries"] = settled.tries
+            if settled.unknown:
+                said["unknown"] = True
+            if settled.usage is not None:
+                said["usage"] = usage_data(settled.usage)
+        return {name: value for name, value in said.items() if value not in ("", [], {}, None)}
+
+    def _pictures(self, result: object) -> list[str]:
+        """The pictures of a tool's result, as addresses that hold them; what is only an address is not asked for."""
+        content = _list(result.get("content")) if isinstance(result, Mapping) else ()
+        urls = (part.get("url") for part in content if isinstance(part, Mapping))
+        shown = []
+        for url in urls:
+            if isinstance(url, str) and len(url) <= min(_LARGEST, self._room) and _PICTURE.fullmatch(url):
+                self._room -= len(url)
+                shown.append(url)
+        return shown
+
+    def _message(self, message: object) -> str:
+        if not isinstance(message, Mapping):
+            return ""
+        name = str(message.get("ref") or message.get("digest") or digest(dict(message)))[:12]
+        if "ref" not in message:
+            self.messages[name] = clean({key: value for key, value in message.items() if key != "digest" and value})
+        return name
+
+
+def usage_data(usage: Usage) -> dict[str, object]:
+    """What was used, without zeros."""
+    found = {"calls": usage.calls, "in": usage.input_tokens, "out": usage.output_tokens, "cost": usage.cost}
+    if usage.estimated:
+        found["estimated"] = True
+    return {name: value for name, value in found.items() if value}
+
+
+def _list(value: object) -> Sequence[object]:
+    return value if isinstance(value, list | tuple) else ()
+
+
+class TransitionEdges:
+    """Names the edges of transitions by the ids of their parts in the picture.
+
+    Args:
+        graph: the run's graph, as drawn.
+        drawing: its drawing.
+        causes: why the run went as it did.
+
+    Attributes:
+        texts: Id -> text of an edge. Edges that the picture does not have, because only an earlier version of the
+            graph did, are named `was-1`, `was-2`, ...
+    """
+
+    def __init__(self, graph: GraphDefinition, drawing: Drawing, causes: Causes) -> None:
+        self._causes = causes
+        drawn = {(edge.path, edge.index): edge.id for edge in drawing.edges}
+        self._ids: dict[tuple[str, Edge], str] = {}
+        self.texts: dict[str, str] = {}
+        for path, index, edge in _edges(graph):
+            if (path, index) in drawn:
+                name = self._ids[path, edge] = drawn[path, index]
+                self.texts[name] = plain(str(edge), 200)
+
+    def of(self, row: TimelineRow) -> dict[str, object]:
+        """What a step took: ids of edges, those it did not take, and the values of guards."""
+        took = self._causes.transitions.get(row.activation)
+        if took is None:
+            return {}
+        guards = {
+            plain(name, 80): value if isinstance(value, bool) else told(value, 200)
+            for name, value in row.guards.items()
+        }
+        return {
+            "took": [self._id(took, way) for way in took.taken],
+            "left": [self._id(took, way) for way in took.not_taken],
+            "guards": guards,
+        }
+
+    def beginnings(self) -> Mapping[str, list[int]]:
+        """Id of an edge -> the records that took it without a step: a graph began, or a limit was spent."""
+        found: dict[str, list[int]] = {}
+        rows = (took for took in self._causes.transitions.values() if took.node in ("START", "*"))
+        for took in rows:
+            for way in took.taken:
+                found.setdefault(self._id(took, way), []).append(took.seq)
+        return found
+
+    def _id(self, took: Transition, way: TransitionEdge) -> str:
+        key = took.place, way.edge
+        name = self._ids.get(key)
+        if name is None:
+            name = self._ids[key] = f"was-{len(self.texts) + 1}"
+            self.texts[name] = plain(str(way.edge), 200)
+        return name
+
+
+def _edges(graph: GraphDefinition, path: str = "") -> Iterator[tuple[str, int, Edge]]:
+    for index, edge in enumerate(graph.edges):
+        yield path, index, edge
+    for name, node in graph.nodes.items():
+        if node.subgraph is not None:
+            yield from _edges(node.subgraph, f"{path}/{name}" if path else name)

@@ -12,8 +12,8 @@ from orchestrator.render.terminal.wordings import cut_value, text_start, value_t
 from orchestrator.views.safe_text import plain, told
 
 if TYPE_CHECKING:
-    from orchestrator.views.calls import JournaledCall
     from orchestrator.views.events import Event
+    from orchestrator.views.step_work import JournaledCall
 
 _LONGEST, _NAME = 160, 40
 _UNFINISHED = re.compile(r"\S+\Z")

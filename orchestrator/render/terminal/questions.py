@@ -9,7 +9,7 @@ from typing_extensions import TypeIs
 
 from orchestrator.kernel.question import parts_of
 from orchestrator.render.terminal import texts
-from orchestrator.views.outcome_choices import OutcomeChoice, outcome_choices
+from orchestrator.views.call_questions import OutcomeChoice, outcome_choices
 from orchestrator.visible import BAR, barred, narrow
 
 if TYPE_CHECKING:

@@ -7,16 +7,16 @@ import threading
 import time
 from typing import TYPE_CHECKING, TextIO
 
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
 from orchestrator.render.terminal import tree
-from orchestrator.render.terminal.line import Line
+from orchestrator.render.terminal.tree import Line
 from orchestrator.views.reader import Reader
 from orchestrator.views.step_tree import StepTree
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
-
     from orchestrator.kernel.plan import Plan
     from orchestrator.views.events import Event
 
@@ -32,8 +32,6 @@ class Screen:
     """A run on a terminal. One thread feeds events; another one only draws."""
 
     def __init__(self, plan: Plan, stream: TextIO) -> None:
-        from rich.console import Console
-
         self._stream = stream
         self._console: Console = Console(file=stream, markup=False, highlight=False, emoji=False)
         self._encoding = getattr(stream, "encoding", "") or "ascii"
@@ -94,12 +92,15 @@ class Screen:
         return max(4, self._console.height - 1)
 
     def _start(self) -> None:
-        from rich.live import Live
-
         live = Live(
-            console=self._console, get_renderable=self._picture, refresh_per_second=_PICTURES, transient=True,
-            redirect_stdout=sys.stdout.isatty(), redirect_stderr=sys.stderr.isatty(), vertical_overflow="crop",
-        )  # fmt: skip
+            console=self._console,
+            get_renderable=self._picture,
+            refresh_per_second=_PICTURES,
+            transient=True,
+            redirect_stdout=sys.stdout.isatty(),
+            redirect_stderr=sys.stderr.isatty(),
+            vertical_overflow="crop",
+        )
         live.start()
         self._console.show_cursor(True)  # it is never missed then, also if this process is killed
         self._live = live
@@ -143,13 +144,9 @@ class Screen:
             self._console.print(self._whole(lines), no_wrap=True, crop=False, overflow="ignore")
 
     def _whole(self, lines: list[Line]) -> Text:
-        from rich.text import Text
-
         return Text("\n", no_wrap=True, overflow="crop").join(self._text(line) for line in lines)
 
     def _text(self, line: Line) -> Text:
-        from rich.text import Text
-
         made = Text()
         for text, style in line.said_in(self._encoding).fitted(max(10, self._console.width - 1)).parts:
             made.append(text, style)

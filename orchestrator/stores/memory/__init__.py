@@ -6,6 +6,605 @@ that would not work on disk, and no caller can reach into the journal of another
 
 from __future__ import annotations
 
-from orchestrator.stores.memory.store import MemoryStore
+import itertools
+import json
+import os
+from bisect import bisect_right, insort
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from heapq import nsmallest
+from threading import RLock
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import Archived, RunArchived, RunConflict, RunExists, RunUnknown
+from orchestrator.json import PIECE, JsonObject, canonical, json_text
+from orchestrator.kernel.records import Record, encode
+from orchestrator.kernel.status import FINAL
+from orchestrator.stores.base import (
+    Finding,
+    Holder,
+    Lease,
+    Message,
+    Schedule,
+    Store,
+)
+from orchestrator.stores.memory.items import MemoryItems
+from orchestrator.stores.memory.runs import (
+    Holders,
+    Inbox,
+    MemoryRun,
+    claimable,
+    idle_runs,
+    next_due,
+    parked,
+    selected,
+    unsettled,
+)
+from orchestrator.stores.owner import Owner, held_here
+from orchestrator.stores.requests import Append, ClaimRequest, NewRun, QuestionQuery, RunQuery, StatsQuery, contains
+from orchestrator.stores.rows import (
+    MAX_DEATHS,
+    NOTICE,
+    OpenQuestion,
+    Page,
+    QuestionPage,
+    RunInfo,
+    RunTotals,
+    WaitingQuestion,
+)
+from orchestrator.stores.shared import (
+    DIED,
+    UNLISTED,
+    check_append,
+    check_key,
+    check_new,
+    check_postable,
+    copy_run,
+    graph_unknown,
+    is_released,
+    moved,
+    out_of_reach,
+    page_cursor,
+    parse_cursor,
+    parse_question_cursor,
+    question_cursor,
+    read_record,
+    store_closed,
+    taken_over,
+)
+from orchestrator.stores.statistics import By, Groups, StatsRow, failed_in
+
+if TYPE_CHECKING:
+    from orchestrator.kernel.records import Record
+
 
 __all__ = ["MemoryStore"]
+
+
+class MemoryStore(MemoryItems):
+    """A store in memory, gone with the process. Safe to use from several threads and event loops.
+
+    No method waits for anything, so none of them is a point where a task can be cancelled.
+    """
+
+    def __init__(self, url: str = "memory://") -> None:
+        super().__init__()
+        self._url = url
+        self._lock = RLock()
+        self._numbers = itertools.count(1)
+        self._runs: dict[str, MemoryRun] = {}
+        self._order: list[tuple[float, int, str]] = []
+        """(-created, -number, run id): ascending is newest first."""
+        self._graphs: dict[str, str] = {}
+        self._schedules: dict[str, Schedule] = {}
+        self._inbox = Inbox()
+        self._holders = Holders()
+        self._objects: dict[str, tuple[str, Archived]] = {}
+        """Name of an object in an archive -> id of the run, and the object."""
+        self._gone: set[str] = set()
+        """Names of the objects of deleted runs."""
+        self._closed = False
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    # ------------------------------------------------------------------------------- journal
+
+    async def create(self, new: NewRun) -> None:
+        check_new(new)
+        info, lease, graph = new.info, new.lease, new.graph
+        encoded = [encode(record) for record in new.records]
+        with self._writing():
+            known = self._runs.get(info.run_id)
+            if known is not None:
+                if lease is not None and known.token == lease.token and known.records[: len(encoded)] == encoded:
+                    return  # asked again
+                raise RunExists(info.run_id)
+            if graph is not None and info.content not in self._graphs:
+                self._graphs[info.content] = json_text(graph)
+            row = info.changed(labels=dict(info.labels)) if info.labels else info
+            run = MemoryRun(row, next(self._numbers), encoded)
+            run.totals, run.questions = info.totals, in_order(info.questions or ())
+            if lease is not None:
+                run.token, run.holder = lease.token, lease.holder
+                self._holders.hold(lease.holder, lease.owner, new.ttl)
+            self._runs[info.run_id] = run
+            insort(self._order, (-info.created, -run.number, info.run_id))
+
+    async def append(self, append: Append) -> int:
+        check_append(append)
+        run_id, after, status, lease, release = (
+            append.run_id, append.after, append.status, append.lease, append.release
+        )  # fmt: skip
+        encoded = [encode(record) for record in append.records]
+        with self._writing():
+            run = self._run(run_id)
+            self._check_here(run)
+            info = run.info
+            if info.head != after:
+                ours = lease is not None and (run.token == lease or (release and run.token is None))
+                if ours and encoded and run.records[after:] == encoded:
+                    return info.head  # asked again
+                raise moved(run_id, info.head, after)
+            if lease is not None and run.token != lease:
+                stands = is_released(info.head, info.status, info.due, info.waiting, append)
+                if release and not encoded and run.token is None and stands:
+                    return after  # asked again
+                raise taken_over(run_id)
+            run.records.extend(encoded)
+            run.info = info.changed(
+                head=append.head,
+                updated=append.records[-1].ts if append.records else info.updated,
+                status=info.status if status is None else status,
+                due=info.due if status is None and append.due is None else append.due,
+                waiting=info.waiting if append.waiting is None else append.waiting,
+                **({} if append.summary is None else append.summary.facts()),
+            )
+            if append.totals is not None:
+                run.totals = append.totals
+            if append.questions is not None:
+                run.questions = in_order(append.questions)
+            if append.snapshot is not None:
+                run.snapshots[append.head] = bytes(append.snapshot)
+            for message in append.consumed:
+                self._inbox.consume(run_id, message)
+            if release:
+                run.release()
+                if status in FINAL:
+                    self._inbox.forget_run(run_id, notices=False)
+            return append.head
+
+    async def read(
+        self, run_id: str, *, after: int = 0, upto: int | None = None, limit: int | None = None
+    ) -> list[Record]:
+        if limit is not None:
+            upto = after + limit if upto is None else min(upto, after + limit)
+        stored = self._stored(run_id, after, upto)
+        if sum(map(len, stored)) <= PIECE:
+            return _read(run_id, after, stored)
+        from orchestrator.tasks import away
+
+        return await away(lambda: _read(run_id, after, stored))
+
+    def read_now(self, run_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
+        return _read(run_id, after, self._stored(run_id, after, upto))
+
+    def _stored(self, run_id: str, after: int, upto: int | None) -> list[bytes]:
+        with self._lock:
+            run = self._run(run_id)
+            self._check_here(run)
+            return run.records[max(after, 0) : None if upto is None else max(upto, 0)]
+
+    # ---------------------------------------------------------------------------------- runs
+
+    async def info(self, run_id: str) -> RunInfo:
+        with self._lock:
+            return self._info(self._run(run_id))
+
+    async def heads(self, run_ids: Collection[str]) -> dict[str, tuple[int, str]]:
+        with self._lock:
+            found = {run_id: self._runs[run_id].info for run_id in run_ids if run_id in self._runs}
+        return {run_id: (info.head, info.status) for run_id, info in found.items()}
+
+    async def runs(self, query: RunQuery) -> Page:
+        statuses, wanted, limit = query.statuses, query.words, max(query.limit, 1)
+        found: list[RunInfo] = []
+        cursor: str | None = None
+        with self._lock:
+            present = self._holders.present() if statuses and "interrupted" in statuses else set()
+            start = 0
+            if query.after is not None:
+                created, number = parse_cursor(query.after)
+                start = bisect_right(self._order, (-created, -number, "\U0010ffff"))
+            for index in range(start, len(self._order)):
+                run = self._runs[self._order[index][2]]
+                if statuses is not None and run.info.status not in statuses:
+                    free = run.token is None or run.holder not in present
+                    if not (run.info.status == "running" and "interrupted" in statuses and free):
+                        continue
+                if not _fits(run, query, wanted):
+                    continue
+                if len(found) == limit:
+                    last = self._runs[found[-1].run_id]
+                    cursor = page_cursor(last.info.created, last.number)
+                    break
+                found.append(self._info(run))
+        return Page(tuple(found), cursor)
+
+    def cursor_before(self, created: float) -> str:
+        """See `Placing`."""
+        return page_cursor(created, 0)
+
+    async def totals(self, run_id: str) -> RunTotals | None:
+        with self._lock:
+            return self._run(run_id).totals
+
+    async def stats(self, query: StatsQuery) -> list[StatsRow]:
+        groups = Groups(By.of(query.by))
+        with self._lock:
+            for run in self._runs.values():
+                info = run.info
+                if (
+                    (query.since is None or info.created >= query.since)
+                    and (query.until is None or info.created < query.until)
+                    and (query.graph is None or info.graph == query.graph)
+                    and all(info.labels.get(name) == value for name, value in query.labels.items())
+                ):
+                    groups.add_run(info, run.totals)
+        return groups.rows()
+
+    async def open_questions(self, run_id: str) -> tuple[OpenQuestion, ...] | None:
+        with self._lock:
+            run = self._run(run_id)
+            return None if run.info.waiting > len(run.questions) else run.questions
+
+    async def questions(self, query: QuestionQuery) -> QuestionPage:
+        with self._lock:
+            runs = [
+                run
+                for run in self._runs.values()
+                if (run.info.waiting or run.questions)
+                and (query.graph is None or run.info.graph == query.graph)
+                and all(run.info.labels.get(name) == value for name, value in query.labels.items())
+            ]
+            return page_of(runs, query.kinds, query.after, query.limit)
+
+    async def delete(self, run_id: str) -> bool:
+        with self._writing():
+            run = self._runs.pop(run_id, None)
+            if run is None:
+                return False
+            self._holders.rob(run)
+            self._order.remove((-run.info.created, -run.number, run_id))
+            self._inbox.forget_run(run_id)
+            self._item_writes.pop(run_id, None)
+            self._leave_objects(run_id)
+            return True
+
+    async def copy(self, run_id: str, to: Store) -> None:
+        await copy_run(self, run_id, to)
+
+    # -------------------------------------------------------------------- graphs and snapshots
+
+    async def put_graph(self, digest: str, data: JsonObject) -> None:
+        text = json_text(data)
+        with self._writing():
+            self._graphs.setdefault(digest, text)
+
+    async def graph(self, digest: str) -> JsonObject:
+        return self.graph_now(digest)
+
+    def graph_now(self, digest: str) -> JsonObject:
+        with self._lock:
+            text = self._graphs.get(digest)
+        if text is None:
+            raise graph_unknown(digest, self._url)
+        data: JsonObject = json.loads(text)
+        return data
+
+    async def put_snapshot(self, run_id: str, seq: int, data: bytes) -> None:
+        with self._writing():
+            run = self._run(run_id)
+            if run.archived is None:  # what is archived takes no room here
+                run.snapshots[seq] = bytes(data)
+
+    async def snapshot(self, run_id: str, *, upto: int | None = None) -> tuple[int, bytes] | None:
+        with self._lock:
+            run = self._runs.get(run_id)
+            seqs = [seq for seq in run.snapshots if upto is None or seq <= upto] if run else []
+            return (max(seqs), run.snapshots[max(seqs)]) if run and seqs else None
+
+    # -------------------------------------------------------------------- leases and messages
+
+    async def lease(self, run_id: str) -> Lease | None:
+        with self._lock:
+            run = self._runs.get(run_id)
+            return None if run is None else self._holders.lease(run)
+
+    async def take_lease(self, lease: Lease, *, ttl: float, replaces: str | None = None) -> bool:
+        with self._writing():
+            run = self._run(lease.run_id)
+            if replaces == lease.token != run.token:
+                return False
+            free = run.token in (None, lease.token, replaces)
+            if not free and self._holders.is_current(run.holder):
+                return False
+            self._holders.hold(lease.holder, lease.owner, ttl)
+            if run.token != lease.token:
+                self._holders.give(run, lease)
+            return True
+
+    async def beat(self, holder: str, ttl: float) -> bool:
+        with self._writing():
+            return self._holders.beat(holder, ttl)
+
+    async def announce(self, owner: Owner, *, ttl: float) -> None:
+        with self._writing():
+            self._holders.hold(owner.executor, owner.data(), ttl)
+
+    async def holders(self, *, runs: int = 20) -> list[Holder]:
+        with self._lock:
+            return self._holders.listed(self._runs.values(), runs)
+
+    async def drop_lease(self, run_id: str, token: str, *, fault: str | None = None) -> None:
+        with self._writing():
+            run = self._runs.get(run_id)
+            if run is None or run.token != token:
+                return
+            if fault is None:
+                run.release()
+            else:
+                run.die(fault)
+
+    async def claim(self, request: ClaimRequest) -> list[tuple[RunInfo, Lease]]:
+        owner, ttl = request.owner, request.ttl
+        with self._writing():
+            present = {*self._holders.present(), owner.executor}
+            ready = claimable(idle_runs(self._runs.values(), present, request.graphs), self._inbox)
+            found = selected(ready, request.limit, request.most, request.turns)
+            if not found:
+                return []
+            self._holders.expire_except(present)
+            self._holders.hold(owner.executor, owner.data(), ttl)
+            taken: list[tuple[RunInfo, Lease]] = []
+            for run in found:
+                if run.token is not None and run.holder != owner.executor:
+                    self._holders.rob(run)
+                    run.die(DIED)
+                    if run.info.deaths >= MAX_DEATHS:
+                        continue
+                lease = Lease(run.info.run_id, os.urandom(16).hex(), owner.executor, owner.data(), ttl, ttl)
+                held_here[lease.token] = owner.executor
+                self._holders.give(run, lease)
+                taken.append((self._info(run), lease))
+            return taken
+
+    async def parked(self, *, limit: int = 100) -> list[RunInfo]:
+        with self._lock:
+            return [self._info(run) for run in parked(self._runs.values())[: max(limit, 0)]]
+
+    async def unsettled(self, graphs: Collection[str] | None) -> list[RunInfo]:
+        with self._lock:
+            return [self._info(run) for run in unsettled(self._runs.values(), self._inbox, graphs)]
+
+    async def next_due(self, graphs: Collection[str] | None) -> float | None:
+        with self._lock:
+            return next_due(idle_runs(self._runs.values(), self._holders.present(), graphs))
+
+    async def post(self, run_id: str, body: JsonObject, *, key: str | None = None) -> int:
+        text = canonical(body)
+        check_key("the key of a message", key or "")
+        with self._writing():
+            check_postable(run_id, self._run(run_id).info.status, body.get("type") == NOTICE)
+            return self._inbox.post(run_id, text, key)
+
+    async def inbox(self, run_ids: Collection[str]) -> list[Message]:
+        with self._lock:
+            return self._inbox.messages(run_ids)
+
+    async def notices(self) -> list[Message]:
+        with self._lock:
+            return self._inbox.notices()
+
+    async def discard(self, ids: Sequence[int]) -> None:
+        with self._writing():
+            for message in ids:
+                self._inbox.forget(message)
+
+    # ----------------------------------------------------------------------------- schedules
+
+    async def put_schedule(self, schedule: Schedule) -> None:
+        check_key("the name of a schedule", schedule.name)
+        with self._writing():
+            self._schedules[schedule.name] = schedule
+
+    async def schedules(self) -> list[Schedule]:
+        with self._lock:
+            return [self._schedules[name] for name in sorted(self._schedules)]
+
+    async def move_schedule(self, name: str, *, at: float, to: float) -> bool:
+        with self._writing():
+            found = self._schedules.get(name)
+            if found is None or found.next_at != at:
+                return False
+            self._schedules[name] = replace(found, next_at=to)
+            return True
+
+    async def delete_schedule(self, name: str) -> bool:
+        with self._writing():
+            return self._schedules.pop(name, None) is not None
+
+    # ------------------------------------------------------------------------------- archive
+
+    async def ended(self, *, before: float | None = None, after: str | None = None, limit: int = 500) -> Page:
+        """See `Archivable`."""
+        least = (-1e300, 0) if after is None else parse_cursor(after)
+        with self._writing():
+            ready = sorted(self._to_archive(before, least), key=lambda run: (run.info.created, run.number))
+            found = ready[: max(limit, 1)]
+            cursor = page_cursor(found[-1].info.created, found[-1].number) if len(ready) > len(found) else None
+            return Page(tuple(self._info(run) for run in found), cursor)
+
+    def _to_archive(self, before: float | None, least: tuple[float, int]) -> Iterator[MemoryRun]:
+        for run in self._runs.values():
+            old = before is None or run.info.updated < before
+            behind = (run.info.created, run.number) > least
+            if old and behind and run.archived is None and run.info.status in FINAL:
+                yield run
+
+    async def note_object(self, run_id: str, noted: Archived) -> Archived:
+        """See `Archivable`."""
+        with self._writing():
+            self._run(run_id)
+            for name, (owner, known) in self._objects.items():
+                same = (owner, known.archive, known.sha256) == (run_id, noted.archive, noted.sha256)
+                if same and name not in self._gone:
+                    return known
+            self._objects[noted.name] = run_id, noted
+            return noted
+
+    async def move_out(self, run_id: str, where: Archived, *, head: int) -> None:
+        """See `Archivable`."""
+        with self._writing():
+            run = self._run(run_id)
+            if run.archived == where:
+                return
+            held, elsewhere = run.token is not None, run.archived is not None
+            why = out_of_reach(run.info.status, run.info.head, head, held=held, elsewhere=elsewhere)
+            if why is None and (where.name in self._gone or self._objects.get(where.name, ("", where))[0] != run_id):
+                why = "the object was not noted for this run"
+            if why is not None:
+                raise RunConflict(run_id, why)
+            run.archived = where
+            run.records.clear()
+            run.snapshots.clear()
+
+    async def move_back(self, run_id: str, records: Sequence[Record], where: Archived) -> None:
+        """See `Archivable`."""
+        encoded = [encode(record) for record in records]
+        with self._writing():
+            run = self._run(run_id)
+            if run.archived is None:
+                return
+            if run.archived != where:
+                raise RunConflict(run_id, "its records are in another object of the archive")
+            run.archived, run.records = None, encoded
+
+    async def objects(self, run_id: str) -> list[Archived]:
+        """See `Archivable`."""
+        with self._writing():
+            return sorted((one for name, one in self._objects.values() if name == run_id), key=lambda one: one.at)
+
+    async def left_objects(self) -> list[Archived]:
+        """See `Archivable`."""
+        with self._writing():
+            return sorted((self._objects[name][1] for name in self._gone), key=lambda one: one.at)
+
+    async def forget_objects(self, names: Collection[str]) -> None:
+        """See `Archivable`."""
+        with self._writing():
+            for name in self._gone.intersection(names):
+                self._gone.remove(name)
+                del self._objects[name]
+
+    def _leave_objects(self, run_id: str) -> None:
+        """Note that a run is deleted whose objects are not."""
+        self._gone.update(name for name, (owner, _) in self._objects.items() if owner == run_id)
+
+    def _check_here(self, run: MemoryRun) -> None:
+        """Refuse to touch records that are in an archive.
+
+        Raises:
+            RunArchived: they are.
+        """
+        if run.archived is not None:
+            raise RunArchived(run.info.run_id, run.archived)
+
+    # --------------------------------------------------------------------------- maintenance
+
+    async def compact(self) -> int:
+        return 0
+
+    async def check(self, *, repair: bool = False) -> list[Finding]:
+        return []
+
+    async def close(self) -> None:
+        self._closed = True
+
+    def reopen(self) -> None:
+        """See `Reopening`."""
+        self._closed = False
+
+    # ------------------------------------------------------------------------------- helpers
+
+    def _has_run(self, run_id: str) -> bool:
+        return run_id in self._runs
+
+    def _run(self, run_id: str) -> MemoryRun:
+        run = self._runs.get(run_id)
+        if run is None:
+            raise RunUnknown(run_id)
+        return run
+
+    def _info(self, run: MemoryRun) -> RunInfo:
+        lease = self._holders.lease(run)
+        return run.info.changed(
+            labels=dict(run.info.labels), lease=lease, totals=None, questions=None, archived=run.archived
+        )
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._lock:
+            if self._closed:
+                raise store_closed(self._url)
+            yield
+
+
+def _read(run_id: str, after: int, stored: Sequence[bytes]) -> list[Record]:
+    records: list[Record] = []
+    for seq, data in enumerate(stored, max(after, 0) + 1):
+        records.append(read_record(run_id, seq, data, records))
+    return records
+
+
+def _fits(run: MemoryRun, query: RunQuery, wanted: Sequence[str] | None) -> bool:
+    """True if a run matches the filters of a query but those of the status. `wanted`: the words of its search."""
+    info = run.info
+    return (
+        (query.graph is None or info.graph == query.graph)
+        and all(info.labels.get(name) == value for name, value in query.labels.items())
+        and (query.parent is None or (info.parent is not None and info.parent.run_id == query.parent))
+        and (query.relation is None or (info.parent is not None and info.parent.relation == query.relation))
+        and (query.since is None or info.updated >= query.since)
+        and (query.failed_tool is None or failed_in(run.totals, query.failed_tool))
+        and (query.waiting is None or (info.waiting > 0) is query.waiting)
+        and (wanted is None or contains(wanted, info.input, info.output, *info.labels, *info.labels.values()))
+    )
+
+
+def in_order(questions: Iterable[OpenQuestion]) -> tuple[OpenQuestion, ...]:
+    """Questions of one run, the oldest first."""
+    return tuple(sorted(questions, key=lambda one: (one.asked, one.id)))
+
+
+def page_of(runs: Sequence[MemoryRun], kinds: Collection[str] | None, after: str | None, limit: int) -> QuestionPage:
+    """See `Store.questions`."""
+    limit = max(limit, 1)
+    behind = None if after is None else parse_question_cursor(after)
+    places = (
+        ((one.asked, run.number, one.id), run, one)
+        for run in runs
+        for one in run.questions
+        if kinds is None or one.kind in kinds
+    )
+    found = nsmallest(
+        limit + 1, (one for one in places if behind is None or one[0] > behind), key=lambda found: found[0]
+    )
+    unlisted = sorted((run.info.created, run.number, run.info.run_id) for run in runs if not run.questions)
+    return QuestionPage(
+        tuple(WaitingQuestion(run.info.run_id, run.info.graph, run.info.labels, one) for _, run, one in found[:limit]),
+        question_cursor(*found[limit - 1][0]) if len(found) > limit else None,
+        tuple(run_id for _, _, run_id in unlisted[:UNLISTED]),
+    )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import Archived
 from orchestrator.json import JsonObject
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.fair_claims import Selection, Turns, take_turns
 from orchestrator.stores.owner import is_present
 from orchestrator.stores.rows import MAX_DEATHS, NOTICE, Holder, Lease, Message, OpenQuestion, RunInfo, RunTotals

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import Archived, RunConflict, RunUnknown
 from orchestrator.stores.payloads import Payloads
-from orchestrator.stores.postgres.payloads import keep, let_go
 from orchestrator.stores.postgres.reads import INFO_AND_NOW, info_with_now
+from orchestrator.stores.postgres.related_rows import keep, let_go
 from orchestrator.stores.postgres.statements import walking
 from orchestrator.stores.rows import Page
 from orchestrator.stores.shared import out_of_reach, page_cursor, parse_cursor

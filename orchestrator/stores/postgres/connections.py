@@ -216,7 +216,7 @@ def connect_bare(address: Address) -> Connection:
     import psycopg
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-    from orchestrator.stores.postgres.texts import adapt
+    from orchestrator.stores.postgres.statements import adapt
 
     given = conninfo_to_dict(address.conninfo)
     parameters = {name: value for name, value in _DEFAULTS.items() if name not in given}

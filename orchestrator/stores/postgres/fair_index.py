@@ -28,7 +28,7 @@ from anyio import move_on_after
 
 from orchestrator.stores.fair_claims import Turns
 from orchestrator.stores.postgres import schema
-from orchestrator.stores.postgres.batches import leave_to_parent
+from orchestrator.stores.postgres.connection_threads import leave_to_parent
 from orchestrator.stores.postgres.connections import Address, connect, store_error, will_pass
 from orchestrator.stores.postgres.statements import Connection
 from orchestrator.stores.rows import MAX_DEATHS

@@ -32,9 +32,8 @@ from orchestrator.stores.items import (
 )
 from orchestrator.stores.postgres.changes import locked
 from orchestrator.stores.postgres.schema import LOCK
-from orchestrator.stores.postgres.statements import execute, reading, streamed, walking
-from orchestrator.stores.postgres.texts import index_key, key_of, keys_of
-from orchestrator.stores.words import words
+from orchestrator.stores.postgres.statements import execute, index_key, key_of, keys_of, reading, streamed, walking
+from orchestrator.stores.requests import words
 
 if TYPE_CHECKING:
     from orchestrator.stores.postgres.statements import Connection

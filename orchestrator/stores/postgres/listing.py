@@ -17,8 +17,16 @@ from orchestrator.errors import InvalidValue, RunUnknown, StoreError
 from orchestrator.stores.base import Page, Schedule
 from orchestrator.stores.postgres.leases import present_holders
 from orchestrator.stores.postgres.reads import INFO_AND_NOW, info_with_now
-from orchestrator.stores.postgres.statements import execute, exists, looking_up, reading, streamed, walking
-from orchestrator.stores.postgres.texts import index_key, key_of
+from orchestrator.stores.postgres.statements import (
+    execute,
+    exists,
+    index_key,
+    key_of,
+    looking_up,
+    reading,
+    streamed,
+    walking,
+)
 from orchestrator.stores.requests import QuestionQuery, RunQuery, StatsQuery
 from orchestrator.stores.rows import OpenQuestion, QuestionPage, RunTotals, WaitingQuestion
 from orchestrator.stores.shared import (
@@ -30,8 +38,7 @@ from orchestrator.stores.shared import (
     question_cursor,
 )
 from orchestrator.stores.statistics import ANY_TOOL, By, Groups, StatsRow
-from orchestrator.stores.stored import INFO_TABLES, labels_of, schedule_of, schedule_text
-from orchestrator.stores.totals import Keys, add_parts, unpacked
+from orchestrator.stores.stored import INFO_TABLES, Keys, add_parts, labels_of, schedule_of, schedule_text, unpacked
 
 if TYPE_CHECKING:
     from orchestrator.stores.postgres.statements import Connection

@@ -16,9 +16,8 @@ from orchestrator.stores.base import Finding
 from orchestrator.stores.payloads import Disorder, damage, disorder
 from orchestrator.stores.postgres import items, record_partitions
 from orchestrator.stores.postgres.listing import all_schedules
-from orchestrator.stores.postgres.payloads import IS_SKELETON, note, remove_unused
-from orchestrator.stores.postgres.statements import reading, streamed
-from orchestrator.stores.postgres.texts import index_key, keys_of
+from orchestrator.stores.postgres.related_rows import IS_SKELETON, note, remove_unused
+from orchestrator.stores.postgres.statements import index_key, keys_of, reading, streamed
 from orchestrator.stores.shared import json_object
 from orchestrator.stores.stored import checksum, labels_of
 

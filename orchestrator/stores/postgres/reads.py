@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import RunArchived, RunUnknown
 from orchestrator.json import JsonObject
-from orchestrator.kernel import records as r
 from orchestrator.stores.base import Message, RunInfo
 from orchestrator.stores.payloads import MARK, Parted
-from orchestrator.stores.postgres.payloads import Joiner
+from orchestrator.stores.postgres.related_rows import Joiner
 from orchestrator.stores.postgres.statements import walking
 from orchestrator.stores.postgres.writes import NOW, run_number
 from orchestrator.stores.rows import MAX_DEATHS
@@ -177,7 +176,7 @@ def records(
                 except ValueError as error:
                     raise corrupt(run_id, seq, str(error), result) from error
             record = record_of(run_id, seq, crc, data, result)
-            if seq == 1 and isinstance(record, r.RunStarted):
+            if seq == 1:
                 check_beginning(run_id, run, record)
             result.append(record)
         if len(rows) < _AT_ONCE or after + len(result) >= last:

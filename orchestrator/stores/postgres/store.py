@@ -15,15 +15,13 @@ from orchestrator.stores.base import Finding, Holder, Lease, Message, Page, RunI
 from orchestrator.stores.items import Area, FoundItem, Item, ItemUsage, ItemWrite, Namespace
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.postgres import archived, changes, claims, items, leases, listing, maintenance, reads
-from orchestrator.stores.postgres.batches import BatchStatistics
+from orchestrator.stores.postgres.changes import Writer
+from orchestrator.stores.postgres.connection_threads import BatchStatistics, Listener, Readers
 from orchestrator.stores.postgres.connections import address_of
 from orchestrator.stores.postgres.fair_index import OVERDUE, TurnIndexes
-from orchestrator.stores.postgres.listener import Listener
-from orchestrator.stores.postgres.readers import Readers
 from orchestrator.stores.postgres.reads import RunNumbers
 from orchestrator.stores.postgres.related_rows import RelatedRows
 from orchestrator.stores.postgres.statements import Connection
-from orchestrator.stores.postgres.writer import Writer
 from orchestrator.stores.postgres.writes import AppendJob, CreateJob
 from orchestrator.stores.requests import Append, ClaimRequest, NewRun, QuestionQuery, RunQuery, StatsQuery
 from orchestrator.stores.rows import OpenQuestion, QuestionPage, RunTotals

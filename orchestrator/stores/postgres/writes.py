@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import RunArchived, RunConflict, RunExists, RunUnknown
 from orchestrator.json import canonical
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import RunInfo
-from orchestrator.stores.postgres.batches import Job
+from orchestrator.stores.postgres.connection_threads import Job
 from orchestrator.stores.postgres.connections import WORK
 from orchestrator.stores.postgres.record_partitions import BITS, THIS_MONTH
 from orchestrator.stores.postgres.related_rows import RelatedRows, add_related_rows
-from orchestrator.stores.postgres.statements import Statement, Table, table
-from orchestrator.stores.postgres.texts import index_key, keys_of
+from orchestrator.stores.postgres.statements import Statement, Table, index_key, keys_of, table
 from orchestrator.stores.requests import Append, NewRun
 from orchestrator.stores.shared import is_released, moved, taken_over
 from orchestrator.stores.stored import RUN_COLUMNS, Row, archived_of, checksum, values_of_run

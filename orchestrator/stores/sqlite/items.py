@@ -29,8 +29,8 @@ from orchestrator.stores.items import (
     prefix_range,
     terms_of,
 )
+from orchestrator.stores.requests import words
 from orchestrator.stores.sqlite.writes import run_number
-from orchestrator.stores.words import words
 
 AT_ONCE = 500
 """Items that one write indexes or removes."""

@@ -34,12 +34,14 @@ from orchestrator.stores.stored import (
     INFO_COLUMNS,
     INFO_TABLES,
     InfoRow,
+    Keys,
+    add_parts,
     info_of,
     labels_of,
     schedule_of,
     schedule_text,
+    unpacked,
 )
-from orchestrator.stores.totals import Keys, add_parts, unpacked
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import RunArchived, RunUnknown
 from orchestrator.json import JsonObject
-from orchestrator.kernel import records as r
 from orchestrator.stores.base import Message, RunInfo
 from orchestrator.stores.payloads import MARK
 from orchestrator.stores.shared import corrupt, json_object
@@ -165,7 +164,7 @@ def records(
                 except ValueError as error:
                     raise corrupt(run_id, seq, str(error), result) from error
             record = record_of(run_id, seq, crc, data, result)
-            if seq == 1 and isinstance(record, r.RunStarted):
+            if seq == 1:
                 check_beginning(run_id, run, record)
             result.append(record)
     if last == head and (upto is None or upto > head) and _goes_on(connection, first | head, first + (1 << 32)):

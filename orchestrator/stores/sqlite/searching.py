@@ -1,7 +1,7 @@
 """The full-text index of labels, inputs and outputs: a cache, made by the first search and brought up to date by each.
 
-An append never touches it. What is indexed are the words as `stores.words` gives them, so that all stores find the same
-runs, and no text of a user is ever a query to SQLite.
+An append never touches it. What is indexed are the words as `stores.requests.words` gives them, so that all stores
+find the same runs, and no text of a user is ever a query to SQLite.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
+from orchestrator.stores.requests import contains, words
 from orchestrator.stores.stored import labels_of
-from orchestrator.stores.words import contains, words
 
 OF_RUNS = ("run_parts", "failed_tools", "run_totals", "questions", "unlisted")
 """Tables of what is known of runs beside their journals, with the number of the run in the column `run`."""

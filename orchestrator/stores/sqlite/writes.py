@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from orchestrator._lazy import lazy_modules
 from orchestrator.errors import RunArchived, RunExists, RunUnknown
 from orchestrator.json import canonical
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import RunSummary
 from orchestrator.stores.payloads import Payloads
 from orchestrator.stores.requests import Append, NewRun
@@ -21,8 +21,7 @@ from orchestrator.stores.shared import check_postable, is_released, json_object,
 from orchestrator.stores.sqlite.leases import IS_NOTICE, RELEASED, rob
 from orchestrator.stores.sqlite.payloads import keep, let_go
 from orchestrator.stores.statistics import numbers_of
-from orchestrator.stores.stored import RUN_COLUMNS, Row, archived_of, checksum, labels_of, values_of_run
-from orchestrator.stores.totals import packed
+from orchestrator.stores.stored import RUN_COLUMNS, Row, archived_of, checksum, labels_of, packed, values_of_run
 
 if TYPE_CHECKING:
     from orchestrator.stores.sqlite import searching

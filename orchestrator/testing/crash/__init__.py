@@ -13,9 +13,8 @@ at which write what differed. No test framework is needed; in-process forms run 
 
 from __future__ import annotations
 
-from orchestrator.testing.crash.facts import CrashUnsafe
-from orchestrator.testing.crash.failing import assert_disk_safe
-from orchestrator.testing.crash.killing import assert_kill_safe
-from orchestrator.testing.crash.kit import CrashReport, assert_crash_safe
+from orchestrator.testing.crash.facts import CrashReport, CrashUnsafe
+from orchestrator.testing.crash.in_process import assert_crash_safe
+from orchestrator.testing.crash.processes import assert_disk_safe, assert_kill_safe
 
 __all__ = ["CrashReport", "CrashUnsafe", "assert_crash_safe", "assert_disk_safe", "assert_kill_safe"]

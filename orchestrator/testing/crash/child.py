@@ -26,11 +26,9 @@ from orchestrator.graph.refs import resolve
 from orchestrator.kernel.records import EffectSettled
 from orchestrator.stores import open_store
 from orchestrator.stores.sqlite import SQLiteStore
-from orchestrator.testing.crash.diary import Diary
+from orchestrator.testing.crash.calls import Diary, wanted_of
 from orchestrator.testing.crash.disk import Disk, Fault
-from orchestrator.testing.crash.living import Answers, live
-from orchestrator.testing.crash.stopping import StoppingStore
-from orchestrator.testing.crash.world import wanted_of
+from orchestrator.testing.crash.life import Answers, StoppingStore, live
 
 T = TypeVar("T")
 

@@ -34,6 +34,30 @@ class CrashUnsafe(AssertionError):
 
 
 @dataclass
+class CrashReport:
+    """What was tried."""
+
+    status: str = ""
+    """How the undisturbed run ended."""
+    writes: int = 0
+    """Writes to the journal of the undisturbed run."""
+    stops: int = 0
+    """How often a run was stopped."""
+    effects: int = 0
+    """Effects of the undisturbed run."""
+    repeated: int = 0
+    """Effects that may be repeated, and were, over all trials."""
+    asked: int = 0
+    """Questions about effects of unknown outcome, over all trials."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.status} after {self.writes} writes, {self.effects} effects; stopped {self.stops} times: "
+            f"{self.repeated} calls repeated that may be, {self.asked} unknown outcomes asked about"
+        )
+
+
+@dataclass
 class ObservedCall:
     """One effect, however often it was called."""
 

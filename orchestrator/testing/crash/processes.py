@@ -1,13 +1,15 @@
-"""One run over all of its processes, from the side of who starts them and sees how they end."""
+"""`assert_kill_safe` and `assert_disk_safe`: runs in real processes that are killed, or whose disk fails."""
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,10 +21,10 @@ from orchestrator.errors import StoreError
 from orchestrator.executor.executor import Executor
 from orchestrator.kernel.records import Asked
 from orchestrator.stores import open_store
-from orchestrator.testing.crash.diary import Diary
-from orchestrator.testing.crash.facts import CrashUnsafe, Facts, Journals, Promise, journal_faults
-from orchestrator.testing.crash.kit import CrashReport
-from orchestrator.testing.crash.living import RUN, journals
+from orchestrator.testing.crash.calls import Diary
+from orchestrator.testing.crash.disk import Fault, before_and_after, tear
+from orchestrator.testing.crash.facts import CrashReport, CrashUnsafe, Facts, Journals, Promise, journal_faults
+from orchestrator.testing.crash.life import RUN, journals
 from orchestrator.views.run import Run
 
 _KILLED = -9
@@ -268,3 +270,130 @@ def _later(seconds: float, do: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+def assert_kill_safe(
+    program: str,
+    *,
+    runs: int = 5,
+    kills: int = 5,
+    store: Callable[[], str] | None = None,
+    seed: int = 0,
+    backend: str = "asyncio",
+    timeout: float = 60.0,
+) -> CrashReport:
+    """Run a graph in real processes, kill them with SIGKILL, continue in new ones, and compare.
+
+    Half of the kills come at a random event of the run (a write, a call that begins or has ended), the others after
+    a random time. The comparison is that of `assert_crash_safe`. What a tool changes must outlive the process, such
+    as a file or a server.
+
+    Args:
+        program: `module:function`; the function is called in each process and returns a mapping with `graph`,
+            `input`, `answer` (see `assert_crash_safe`) and arguments of `Executor`.
+        runs: the number of runs.
+        kills: how often a run is killed at most.
+        store: called once per run; returns the URL of an empty store, such as a new database. None: a new SQLite file
+            each.
+        seed: the seed of the random choices.
+        backend: `asyncio` or `trio`.
+        timeout: seconds after which a process counts as hanging.
+
+    Returns:
+        What was tried.
+
+    Raises:
+        CrashUnsafe: a run differs; names the run and the difference.
+        RuntimeError: a process failed or hung; with its output.
+    """
+    chance = random.Random(seed)
+    with tempfile.TemporaryDirectory(prefix="crash-kit-") as folder:
+        whole = Whole(program, Path(folder), backend, timeout, store)
+        for number in range(runs):
+            life = whole.another()
+            place = f"run {number} of seed {seed}"
+            for _ in range(kills):
+                if chance.random() < 0.5:
+                    told = life.process(die_at=chance.randint(1, whole.told["moments"]))
+                else:
+                    told = life.process(kill_after=chance.uniform(0, whole.told["seconds"]))
+                if not (told.killed or told.ended):
+                    raise RuntimeError(f"{program}: {told}")
+                life.check(told, place)
+                if told.ended:
+                    break
+            else:
+                life.to_the_end(place)
+            whole.compare(life, f"{place}, killed {life.stops} times")
+        return whole.report
+
+
+def assert_disk_safe(
+    program: str,
+    *,
+    runs: int = 5,
+    faults: Sequence[Fault] = ("full", "error", "torn"),
+    seed: int = 0,
+    backend: str = "asyncio",
+    timeout: float = 60.0,
+) -> CrashReport:
+    """Run a graph in real processes on a SQLite file whose disk fails, continue in new processes, and compare.
+
+    The disk of a run fails once, at a random write to its journal, if there are as many as in the undisturbed run:
+
+    - `full`: from then on SQLite finds no space for any write.
+    - `error`: from then on every write to any file is an I/O error.
+    - `torn`: the power fails as the write reaches the disk. The process is killed, and a random part of what this
+      write added is lost or garbled, but nothing before it.
+
+    After the first two the process must end with a `StoreUnavailable` that names the file; then the disk works again.
+    After the last the journal must end before the write or after it. A new process continues the run to its end. The
+    comparison is that of `assert_crash_safe`.
+
+    Args:
+        program: as for `assert_kill_safe`.
+        runs: the number of runs for each fault.
+        faults: the faults to try.
+        seed: the seed of the random choices.
+        backend: `asyncio` or `trio`.
+        timeout: seconds after which a process counts as hanging.
+
+    Returns:
+        What was tried.
+
+    Raises:
+        CrashUnsafe: a run differs; names the run and the difference.
+        RuntimeError: a process whose disk did not fail failed or hung; with its output.
+    """
+    chance = random.Random(seed)
+    with tempfile.TemporaryDirectory(prefix="crash-kit-") as folder:
+        whole = Whole(program, Path(folder), backend, timeout)
+        for number in range(runs):
+            for fault in faults:
+                life = whole.another()
+                write = 1 + int(chance.random() * whole.told["writes"])
+                place = f"run {number} of seed {seed}, disk {fault} at write {write} of {whole.told['writes']}"
+                told = life.process(fault=fault, write=write)
+                if fault == "torn" and told.killed:
+                    place += f", {_tear(life, chance)}"
+                elif told.ended:
+                    if told.last["writes"] >= write:
+                        life.faults.append("the process continued to the run's end although its disk had failed")
+                elif fault == "torn":
+                    raise RuntimeError(f"{program}: {told}")
+                elif str(life.file) not in told.gave_up:
+                    life.faults.append(f"it must end with a `StoreUnavailable` that names the file; {told}")
+                life.check(told, place)
+                if not told.ended:
+                    life.to_the_end(f"{place}, and going on")
+                whole.compare(life, place)
+        return whole.report
+
+
+def _tear(life: Life, chance: random.Random) -> str:
+    """Tear the last write of a process that was killed at it. Gives in words what was done."""
+    states = [written(f"sqlite:///{copy}") for copy in before_and_after(life.file)]
+    done = tear(life.file, chance)
+    if life.written() not in states:
+        life.faults.append("the journal ends neither before the torn write nor after it")
+    return done

@@ -19,9 +19,8 @@ from pydantic import Field
 
 from orchestrator.errors import DISTRIBUTION, ToolError
 from orchestrator.models.secrets import looked_up
-from orchestrator.tools.builtin.web_fetch.client import Fetching
+from orchestrator.tools.builtin.web_fetch.client import Fetching, text_of
 from orchestrator.tools.builtin.web_fetch.guard import Guard
-from orchestrator.tools.builtin.web_fetch.letters import text_of
 from orchestrator.tools.tool import Tool
 
 __all__ = ["Hit", "JsonSearch", "RecordedSearch", "SearXNG", "SearchProvider", "WebSearch", "web_search"]
@@ -89,7 +88,7 @@ class JsonSearch:
             title: where each of them has its title, in the same way.
             url: where it has its address.
             snippet: where it has some words of the page.
-            headers: sent with each request; a value may be `env:DISTRIBUTION`, read when it is sent.
+            headers: sent with each request; a value may be `env:NAME`, read when it is sent.
             seconds: the longest that one thing takes which the network does.
             limit: bytes of the longest answer.
 

@@ -27,9 +27,8 @@ from orchestrator.errors import (
     message_of,
 )
 from orchestrator.tools.mcp.listing import Listed, listed_by
-from orchestrator.tools.mcp.origin import is_marked
 from orchestrator.tools.mcp.servers import HttpServer, Server
-from orchestrator.tools.mcp.tail import Tail, plain, without
+from orchestrator.tools.mcp.untrusted import Tail, is_marked, plain, without
 from orchestrator.tools.truncation import in_words, refused
 
 if TYPE_CHECKING:
@@ -223,7 +222,7 @@ class McpConnection:
             from orchestrator.tools.mcp.http import streamable_http
 
             return streamable_http(self.server)
-        from orchestrator.tools.mcp.process import stdio
+        from orchestrator.tools.mcp.stdio import stdio
 
         return stdio(self.server, live.tail, live.over)
 

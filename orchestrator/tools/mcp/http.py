@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import httpx2
 
-from orchestrator.tools.mcp.lines import LONGEST
-from orchestrator.tools.mcp.origin import marked_error
-from orchestrator.tools.mcp.process import UNREADABLE
+from orchestrator.tools.mcp.stdio import LONGEST, UNREADABLE
+from orchestrator.tools.mcp.untrusted import marked_error
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams

@@ -7,30 +7,32 @@ A text comes from a page, and may be anything. What bounds the work on it, in th
     the graph       `MOST_NODES` nodes, `MOST_EDGES` edges; guards, types and prompts as their kinds say
     the answer      `MOST_PROBLEMS` problems, each cut at `_LONGEST_MESSAGE`; a drawing up to `MOST_DRAWN` nodes
 
-Nothing that the text names is imported: it is looked up in what the server was given (`graph.given_code`).
+Nothing that the text names is imported: it is looked up in what the server was given (`graph.given_code`, `Texts`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from itertools import islice
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from anyio import CapacityLimiter, to_thread
+from anyio.lowlevel import RunVar
 
 from orchestrator.errors import ArrowSyntaxError, GraphError, InvalidGraph, UntrustedCode
 from orchestrator.graph.checks.all import report_of
 from orchestrator.graph.edges import Edge, iter_edges, parse_edges
-from orchestrator.graph.given_code import GivenCode, refusal
+from orchestrator.graph.given_code import GivenCode, given_code, refusal
 from orchestrator.graph.model import Node
-from orchestrator.graph.node_tools import NodeTool
 from orchestrator.graph.reading import node_from_data
-from orchestrator.graph.refs import code_refs
+from orchestrator.graph.refs import NodeTool, code_refs
 from orchestrator.graph.report import Proof, WitnessStep
 from orchestrator.graph.state import StateSchema, start_form
 from orchestrator.graph.text.outline import Outline, outline
-from orchestrator.graph.text.places import NodeLines, edge_lines, node_lines, placed
-from orchestrator.graph.text.source import read_json, read_marked
+from orchestrator.graph.text.source import NodeLines, edge_lines, node_lines, placed, read_json, read_marked
 from orchestrator.graph.writing import type_name
 from orchestrator.graph_class import Graph
 from orchestrator.render import to_svg
@@ -43,6 +45,12 @@ from orchestrator.web.compose.documents import (
     ProofDocument,
     WitnessDocument,
 )
+from orchestrator.web.problems import HttpProblem
+
+if TYPE_CHECKING:
+    from orchestrator.executor import Executor
+    from orchestrator.graph.refs import NodeTool
+
 
 LONGEST = 250_000
 """Characters of a text."""
@@ -206,11 +214,20 @@ def check(
     drawn = draw and len(known.nodes) <= MOST_DRAWN and len(graph.edges) <= 2 * MOST_DRAWN
     named = graph.input_fields if graph.input else None
     return CheckDocument(
-        graph=graph.name, ok=True, problems=[], more_problems=0, notes=list(report.notes), skipped=list(found.skipped),
-        nodes=known.nodes, edges=known.edges, fields=known.fields, input=known.input,
-        proofs=[*map(_proof, report.proofs)], form=None if found.skipped else dict(start_form(graph.schema, named)),
+        graph=graph.name,
+        ok=True,
+        problems=[],
+        more_problems=0,
+        notes=list(report.notes),
+        skipped=list(found.skipped),
+        nodes=known.nodes,
+        edges=known.edges,
+        fields=known.fields,
+        input=known.input,
+        proofs=[*map(_proof, report.proofs)],
+        form=None if found.skipped else dict(start_form(graph.schema, named)),
         drawing=to_svg(graph) if drawn else None,
-    )  # fmt: skip
+    )
 
 
 def _read(data: object, code: GivenCode) -> Outline:
@@ -231,17 +248,30 @@ def _document(source: Text | None, error: GraphError, known: _Known | None, text
     found = placed(error, text, None if source is None else source.root)
     problems = [
         GraphProblem(
-            code=one.problem.code, message=_cut(one.problem.message), line=one.line, column=one.column,
-            nodes=[*map(_cut, one.problem.nodes)], edges=[*map(_cut, one.problem.edges)],
+            code=one.problem.code,
+            message=_cut(one.problem.message),
+            line=one.line,
+            column=one.column,
+            nodes=[*map(_cut, one.problem.nodes)],
+            edges=[*map(_cut, one.problem.edges)],
         )
         for one in found[:MOST_PROBLEMS]
-    ]  # fmt: skip
+    ]
     return CheckDocument(
-        graph=_cut(name) if isinstance(name, str) else None, ok=False, problems=problems,
-        more_problems=max(0, len(found) - MOST_PROBLEMS), notes=[], skipped=[], nodes=known.nodes if known else [],
-        edges=known.edges if known else [], fields=known.fields if known else [],
-        input=known.input if known else [], proofs=[], form=None, drawing=None,
-    )  # fmt: skip
+        graph=_cut(name) if isinstance(name, str) else None,
+        ok=False,
+        problems=problems,
+        more_problems=max(0, len(found) - MOST_PROBLEMS),
+        notes=[],
+        skipped=[],
+        nodes=known.nodes if known else [],
+        edges=known.edges if known else [],
+        fields=known.fields if known else [],
+        input=known.input if known else [],
+        proofs=[],
+        form=None,
+        drawing=None,
+    )
 
 
 def _cut(text: str) -> str:
@@ -250,9 +280,14 @@ def _cut(text: str) -> str:
 
 def _proof(proof: Proof) -> ProofDocument:
     return ProofDocument(
-        about=proof.about, claim=proof.claim, verdict=proof.verdict, reason=proof.reason, tool=proof.tool,
-        witness=[*map(_step, proof.witness)], beside=[*map(_step, proof.beside)],
-    )  # fmt: skip
+        about=proof.about,
+        claim=proof.claim,
+        verdict=proof.verdict,
+        reason=proof.reason,
+        tool=proof.tool,
+        witness=[*map(_step, proof.witness)],
+        beside=[*map(_step, proof.beside)],
+    )
 
 
 def _step(step: WitnessStep) -> WitnessDocument:
@@ -300,9 +335,13 @@ def _nodes(
         where = lines.get(place, NodeLines(0, 0))
         kind = spec.get("kind") if isinstance(spec, Mapping) else "function"
         yield CheckedNode(
-            name="/".join(place), kind=_cut(str(kind or "")), first=where.first, last=where.last,
-            outcomes=_outcomes(spec, code), next=[*following.get(str(name), ())],
-        )  # fmt: skip
+            name="/".join(place),
+            kind=_cut(str(kind or "")),
+            first=where.first,
+            last=where.last,
+            outcomes=_outcomes(spec, code),
+            next=[*following.get(str(name), ())],
+        )
         inner = spec.get("graph") if isinstance(spec, Mapping) else None
         if isinstance(inner, Mapping):
             yield from _nodes(inner, place, lines, code)
@@ -357,7 +396,59 @@ def _fields(state: object, code: GivenCode) -> Iterator[CheckedField]:
         kind = spec.get("type") if isinstance(spec, Mapping) else spec
         reducer = spec.get("reducer") if isinstance(spec, Mapping) else None
         yield CheckedField(
-            name=_cut(str(name)), type=_cut(kind) if isinstance(kind, str) else "",
+            name=_cut(str(name)),
+            type=_cut(kind) if isinstance(kind, str) else "",
             required=not (isinstance(spec, Mapping) and "default" in spec),
             reducer=_cut(reducer) if isinstance(reducer, str) else "",
-        )  # fmt: skip
+        )
+
+
+T = TypeVar("T")
+_THREADS: RunVar[CapacityLimiter] = RunVar("threads that check texts")
+AT_ONCE = 2
+"""Texts that are looked at at the same time."""
+WAITING = 16
+"""Texts that wait for that."""
+
+
+class Texts:
+    """The texts of one server.
+
+    Args:
+        executor: the executor, as it is when the server begins: its graphs are what texts may refer to.
+    """
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self.given = dict(executor.graphs)
+        """The graphs that the server was given, by name."""
+
+    @property
+    def code(self) -> GivenCode:
+        """What texts may refer to."""
+        return self._code if self._executor.tools.ready else given_code(self.given.values())
+
+    @cached_property
+    def _code(self) -> GivenCode:
+        return given_code(self.given.values(), self.tools or ())
+
+    @property
+    def tools(self) -> tuple[NodeTool, ...] | None:
+        """The tools of the server; None: they are not known yet."""
+        box = self._executor.tools
+        return box.tools if box.ready else None
+
+    async def away(self, function: Callable[[], T]) -> T:
+        """Call what works on a text in a thread.
+
+        Raises:
+            HttpProblem: too many texts wait for that.
+        """
+        try:
+            limiter = _THREADS.get()
+        except LookupError:
+            _THREADS.set(limiter := CapacityLimiter(AT_ONCE))
+        if limiter.statistics().tasks_waiting >= WAITING:
+            detail = f"{WAITING} texts of graphs wait to be looked at: send it again"
+            raise HttpProblem(503, "texts-full", detail, headers={"Retry-After": "1"})
+        return await to_thread.run_sync(function, limiter=limiter)

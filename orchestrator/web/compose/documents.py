@@ -1,14 +1,16 @@
-"""What the answers about texts of graphs say, as models that describe them in OpenAPI."""
+"""Requests and answers about texts of graphs, as models that describe them in OpenAPI."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from orchestrator.graph.report import Claim, Verdict
 from orchestrator.nodes.catalog import Category
 from orchestrator.web.documents import Document
+from orchestrator.web.requests import Body, Labels, LimitChanges, Name
+from orchestrator.web.settings import Risk
 
 
 class KindField(Document):
@@ -63,9 +65,11 @@ class KindList(Document):
     joins: list[str]
     words: Annotated[
         dict[str, dict[str, str]],
-        Field(description="The keys of a text by their place: `graph`, `state`, `field`, `limits`, `edges`; and the "
-              "`types` and `reducers` of fields. Each with what it is for."),
-    ]  # fmt: skip
+        Field(
+            description="The keys of a text by their place: `graph`, `state`, `field`, `limits`, `edges`; and the "
+            "`types` and `reducers` of fields. Each with what it is for."
+        ),
+    ]
     strategies: list[StrategyRow]
 
 
@@ -156,3 +160,43 @@ class SavedDocument(Document):
     name: str
     digest: Annotated[str, Field(description="`replaces` of the next save.")]
     file: Annotated[str, Field(description="The name of the file in the folder of the server.")]
+
+
+class TextBody(Body):
+    """The text of a graph file."""
+
+    text: str = Field(description="The text of the file.")
+    format: Literal["yaml", "json"] = "yaml"
+
+
+class CheckBody(TextBody):
+    """A text to check."""
+
+    draw: bool = Field(False, description="Also draw the graph.")
+    prove: bool = Field(False, description="Also prove claims about all runs of the graph.")
+
+
+class TryBody(TextBody):
+    """A text to try."""
+
+    input: object = Field(
+        None, description="The value of the graph's input field, or an object of the fields of its input."
+    )
+    model: Name | None = Field(
+        None,
+        description="The model of nodes that name none: a name, or `default`; null: all ask the offline one.",
+    )
+    limits: LimitChanges | None = Field(None, description="Lower limits than those of tries.")
+    approve: Risk | None = Field(
+        None, description="Approve calls of tools up to this risk without asking; the server caps it."
+    )
+    labels: Labels = Field(default_factory=dict)
+    wait: bool = Field(False, description="Answer when the run ends or pauses, or after a minute.")
+
+
+class SaveBody(Body):
+    """A text to save as a file."""
+
+    name: Name = Field(description="The name of the graph, as the text says it: the file is NAME.yaml.")
+    text: str = Field(description="The text of the file, YAML.")
+    replaces: Name | None = Field(None, description="The digest of the file that it replaces; null: there is none.")

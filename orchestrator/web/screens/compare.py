@@ -1,24 +1,25 @@
-"""Two to six runs side by side: their figures, aligned rows of steps, and the texts of one step."""
+"""Two to six runs side by side: their figures, aligned rows of steps, and the texts of one step as a diff of lines."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import quote, urlencode
 
 from pydantic import Field
 from starlette.responses import Response
 
-from orchestrator.web import aligned_runs
-from orchestrator.web.comparison_documents import STEP, AlignedQuery, TextsQuery
+from orchestrator.web import comparisons
+from orchestrator.web.comparisons import STEP, AlignedQuery, TextsQuery
 from orchestrator.web.endpoint import Call, Endpoint
-from orchestrator.web.screens.diff_lines import Line, lines_of
 from orchestrator.web.screens.runs import lasting
 from orchestrator.web.screens.shell import key_of, open_questions, page, root_of
 
 if TYPE_CHECKING:
-    from orchestrator.web.comparison_documents import (
+    from orchestrator.web.comparisons import (
         AlignedRuns,
         ComparedFigures,
         ComparedRow,
@@ -26,6 +27,87 @@ if TYPE_CHECKING:
         DifferenceNote,
         RowTexts,
     )
+
+
+Part: TypeAlias = tuple[str, bool]
+"""A piece of a line, and whether it is what differs."""
+_WORD = re.compile(r"\w+|\s+|[^\w\s]")
+_MOST = 250_000
+"""Pairs of words that are compared; of longer texts whole lines are marked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a diff."""
+
+    kind: Literal["cut", "added", "alike", "note"]
+    """Of the first run alone, of the other one alone, of both, or about the diff."""
+    parts: Sequence[Part]
+
+
+def lines_of(diff: Sequence[str]) -> list[Line]:
+    """The lines of a unified diff, as views give it: `-` of the first text, `+` of the second."""
+    found: list[Line] = []
+    cut: list[str] = []
+    added: list[str] = []
+
+    def close() -> None:
+        found.extend(_changed(cut, added))
+        cut.clear()
+        added.clear()
+
+    for line in diff:
+        if line.startswith("-") and not added:
+            cut.append(line[1:])
+        elif line.startswith("+"):
+            added.append(line[1:])
+        else:
+            close()
+            if line.startswith("-"):
+                cut.append(line[1:])
+            elif line.startswith(" "):
+                found.append(Line("alike", [(line[1:], False)]))
+            elif not line.startswith("@@"):
+                found.append(Line("note", [(line, False)]))
+            elif found and found[-1].kind != "note":  # before it is more of the same text
+                found.append(Line("note", [("⋯", False)]))
+    close()
+    return found
+
+
+def _changed(cut: Sequence[str], added: Sequence[str]) -> list[Line]:
+    """Lines that replace others. Long text is wrapped, so words are compared across lines."""
+    before, after = _words(cut), _words(added)
+    if not before or not after or len(before) * len(after) > _MOST:
+        return [Line("cut", [(line, False)]) for line in cut] + [Line("added", [(line, False)]) for line in added]
+    same = SequenceMatcher(None, before, after, autojunk=False).get_matching_blocks()
+    kept = [set[int](), set[int]()]
+    for a, b, size in same:
+        kept[0].update(range(a, a + size))
+        kept[1].update(range(b, b + size))
+    return [
+        *(Line("cut", parts) for parts in _marked(before, kept[0])),
+        *(Line("added", parts) for parts in _marked(after, kept[1])),
+    ]
+
+
+def _words(lines: Sequence[str]) -> list[str]:
+    return [word for number, line in enumerate(lines) for word in (*(["\n"] if number else []), *_WORD.findall(line))]
+
+
+def _marked(words: Sequence[str], kept: set[int]) -> list[list[Part]]:
+    lines: list[list[Part]] = [[]]
+    for at, word in enumerate(words):
+        if word == "\n":
+            lines.append([])
+            continue
+        line, changed = lines[-1], at not in kept
+        if line and line[-1][1] == changed:
+            line[-1] = (line[-1][0] + word, changed)
+        else:
+            line.append((word, changed))
+    return lines
+
 
 _LETTERS = "ABCDEF"
 _NOT_HERE = "did not come here"
@@ -148,38 +230,52 @@ def runs_query(ids: Sequence[str]) -> list[tuple[str, str]]:
 async def compare(call: Call[CompareQuery]) -> Response:
     """Runs side by side."""
     query, root = call.query, root_of(call)
-    found = await aligned_runs.rows_of(call, query)
+    found = await comparisons.rows_of(call, query)
     ids = [run.run_id for run in found.runs]
     kept = {"different": "true"} if query.different else {}
     given = kept | {name: str(getattr(query, name)) for name in ("after", "limit", "step") if _is_given(query, name)}
     address = Address(root, ids, given)
     rows = [_row(row, found, address) for row in found.rows]
-    texts = None if query.step is None else await aligned_runs.texts_of(call, query.runs, query.step)
+    texts = None if query.step is None else await comparisons.texts_of(call, query.runs, query.step)
     waiting = await open_questions(call)
     first = found.first
     return await page(
-        call, "compare",
+        call,
+        "compare",
         {
-            "title": f"Compare {len(ids)} runs", "runs": _runs(found, address), "rows": rows, "address": address,
-            "total": len(found.rows), "summary": _summary(found), "differing": found.differing,
-            "first": None if first is None else _row(first, found, address), "first_said": _first_said(first),
+            "title": f"Compare {len(ids)} runs",
+            "runs": _runs(found, address),
+            "rows": rows,
+            "address": address,
+            "total": len(found.rows),
+            "summary": _summary(found),
+            "differing": found.differing,
+            "first": None if first is None else _row(first, found, address),
+            "first_said": _first_said(first),
             "first_address": "" if first is None else _leading_to(first, found, query, address),
-            "different": query.different, "texts": None if texts is None else _texts(texts, found.runs),
-            "after": query.after, "shown": _shown(found, query),
-            "earlier": address(after=str(max(0, query.after - query.limit)) if query.after > query.limit else None,
-                               step=None) if query.after else "",
+            "different": query.different,
+            "texts": None if texts is None else _texts(texts, found.runs),
+            "after": query.after,
+            "shown": _shown(found, query),
+            "earlier": address(
+                after=str(max(0, query.after - query.limit)) if query.after > query.limit else None, step=None
+            )
+            if query.after
+            else "",
             "later": "" if found.cursor is None else address(after=str(found.cursor), step=None),
-            "open_questions": waiting, "changes": f"/diff/steps?{urlencode(runs_query(ids))}", "letters": _LETTERS,
+            "open_questions": waiting,
+            "changes": f"/diff/steps?{urlencode(runs_query(ids))}",
+            "letters": _LETTERS,
         },
         root=root,
         version=["compare", given, waiting, found.model_dump(mode="json"), texts and texts.model_dump(mode="json")],
-    )  # fmt: skip
+    )
 
 
 async def step(call: Call[TextsQuery]) -> Response:
     """The texts of one row, which the page puts below it."""
-    found = await aligned_runs.texts(call)
-    names = aligned_runs.names_of(call.query.runs)
+    found = await comparisons.texts(call)
+    names = comparisons.names_of(call.query.runs)
     texts = _texts(found, names)
     return await page(
         call,
@@ -202,13 +298,18 @@ def _runs(found: AlignedRuns, address: Address) -> list[ComparedRun]:
         others = [name for name in ids if name != run.run_id]
         shown.append(
             ComparedRun(
-                letter=_LETTERS[at], id=run.run_id, graph=run.graph, status=run.status, input=run.input,
-                output=run.output, other_version=run.graph == base.graph and run.content != base.content,
+                letter=_LETTERS[at],
+                id=run.run_id,
+                graph=run.graph,
+                status=run.status,
+                input=run.input,
+                output=run.output,
+                other_version=run.graph == base.graph and run.content != base.content,
                 figures=_figures(run, base if at else None),
-                without=address(others, after=None, step=None) if len(ids) > aligned_runs.FEWEST else "",
+                without=address(others, after=None, step=None) if len(ids) > comparisons.FEWEST else "",
                 first=address([run.run_id, *others], after=None, step=None) if at else "",
             )
-        )  # fmt: skip
+        )
     return shown
 
 
@@ -243,10 +344,17 @@ def _row(row: ComparedRow, found: AlignedRuns, address: Address) -> Row:
     first = found.first is not None and found.first.key == row.key
     make = _cell if row.kind == "step" else _whole
     return Row(
-        key=row.key, element=key_of(row.key), version=key_of(row.model_dump_json() + str(first)), number=row.number,
-        name=_name(row), place=_place(row), differs=any(row.differences), first=first,
-        cells=[make(row, at, found, address) for at in range(len(found.runs))], address=address(step=row.key),
-    )  # fmt: skip
+        key=row.key,
+        element=key_of(row.key),
+        version=key_of(row.model_dump_json() + str(first)),
+        number=row.number,
+        name=_name(row),
+        place=_place(row),
+        differs=any(row.differences),
+        first=first,
+        cells=[make(row, at, found, address) for at in range(len(found.runs))],
+        address=address(step=row.key),
+    )
 
 
 def _name(row: ComparedRow) -> str:
@@ -304,8 +412,12 @@ def _first_said(first: ComparedRow | None) -> str:
 def _said(note: DifferenceNote, at: int) -> str:
     """A difference of two runs in the words of more than two: the runs have letters."""
     said = note.what
-    for words, letter in (("the first run", "A"), ("the second run", _LETTERS[at]), ("the second one", _LETTERS[at]),
-                          ("in the second", f"in {_LETTERS[at]}")):  # fmt: skip
+    for words, letter in (
+        ("the first run", "A"),
+        ("the second run", _LETTERS[at]),
+        ("the second one", _LETTERS[at]),
+        ("in the second", f"in {_LETTERS[at]}"),
+    ):
         said = said.replace(words, letter)
     return said
 
@@ -334,10 +446,12 @@ def _texts(found: RowTexts, runs: Sequence[ComparedFigures] | Sequence[str]) -> 
         said = "" if state is None else "The state behind it is the same." if state.same else "The state behind it:"
         sides.append(
             Side(
-                _LETTERS[at], [(note.kind, _said(note, at), lines_of(note.lines)) for note in notes],
-                [] if state is None else lines_of(state.lines), said,
+                _LETTERS[at],
+                [(note.kind, _said(note, at), lines_of(note.lines)) for note in notes],
+                [] if state is None else lines_of(state.lines),
+                said,
             )
-        )  # fmt: skip
+        )
     return Texts(found.row.key, _name(found.row), sides)
 
 
@@ -345,8 +459,14 @@ _HTML = "text/html"
 SCREENS = (
     Endpoint("GET", "/compare", "view_comparison", compare, "Runs compared.", None, query=CompareQuery, media=_HTML),
     Endpoint(
-        "GET", "/compare/step", "view_compared_step", step, "The texts of one of its rows.", None, query=TextsQuery,
+        "GET",
+        "/compare/step",
+        "view_compared_step",
+        step,
+        "The texts of one of its rows.",
+        None,
+        query=TextsQuery,
         media=_HTML,
     ),
-)  # fmt: skip
+)
 """The comparison, and a part of it."""

@@ -14,7 +14,7 @@ from orchestrator.errors import NotSerialisable
 from orchestrator.graph.writing import to_plain_yaml, to_yaml
 from orchestrator.render.style import stylesheet
 from orchestrator.tasks import away
-from orchestrator.web.compose.kinds import listing
+from orchestrator.web.compose.handlers import listing
 from orchestrator.web.documents import blank
 from orchestrator.web.endpoint import Endpoint
 from orchestrator.web.requests import Name, Query
@@ -61,10 +61,12 @@ async def compose(call: Call[ComposeQuery]) -> Response:
     waiting = await open_questions(call)
     edited = found["graph"] or found["from"]
     return await page(
-        call, "compose",
+        call,
+        "compose",
         {"title": f"Compose: {edited}" if edited else "Compose", "begin": found, "open_questions": waiting},
-        root=root_of(call), version=["compose", found, waiting],
-    )  # fmt: skip
+        root=root_of(call),
+        version=["compose", found, waiting],
+    )
 
 
 async def drawing_css(call: Call[NoQuery]) -> Response:
@@ -99,10 +101,16 @@ async def _begin(call: Call[Any]) -> dict[str, Any]:
     if query.graph is None:
         text = _renamed(text, graphs)
     return {
-        "text": text, "fault": fault, "graph": query.graph or "", "from": query.start or "", "digest": digest,
-        "served": sorted(graphs), "shipped": [one for one in strategies if one not in graphs],
-        "tries": "try_graph" in actions, "saves": call.service.saved is not None and "save_graph" in actions,
-    }  # fmt: skip
+        "text": text,
+        "fault": fault,
+        "graph": query.graph or "",
+        "from": query.start or "",
+        "digest": digest,
+        "served": sorted(graphs),
+        "shipped": [one for one in strategies if one not in graphs],
+        "tries": "try_graph" in actions,
+        "saves": call.service.saved is not None and "save_graph" in actions,
+    }
 
 
 def _text(graph: GraphDefinition) -> str:
@@ -132,8 +140,13 @@ SCREENS: tuple[Endpoint, ...] = (
         "GET", "/compose", "view_editor", compose, "The editor of graphs.", None, query=ComposeQuery, media="text/html"
     ),
     Endpoint(
-        "GET", "/static/drawing.css", "view_drawing_style", drawing_css, "The style of drawings.", None,
+        "GET",
+        "/static/drawing.css",
+        "view_drawing_style",
+        drawing_css,
+        "The style of drawings.",
+        None,
         media="text/css",
     ),
-)  # fmt: skip
+)
 """The editor, and the style of its picture."""

@@ -41,10 +41,15 @@ class Listed:
 def listed_of(row: GraphRow) -> Listed:
     """A graph as a row of the table."""
     return Listed(
-        key=key_of(row.name), name=row.name, description=row.description, nodes=f"{row.nodes:,}",
-        takes=", ".join(row.input), gives=", ".join(row.output), query=urlencode({"graph": row.name}, errors="replace"),
+        key=key_of(row.name),
+        name=row.name,
+        description=row.description,
+        nodes=f"{row.nodes:,}",
+        takes=", ".join(row.input),
+        gives=", ".join(row.output),
+        query=urlencode({"graph": row.name}, errors="replace"),
         path=quote(row.name, safe=""),
-    )  # fmt: skip
+    )
 
 
 async def graphs(call: Call[NoQuery]) -> Response:
@@ -52,10 +57,12 @@ async def graphs(call: Call[NoQuery]) -> Response:
     found = await graph_lists.listing(call)
     waiting = await open_questions(call)
     return await page(
-        call, "graphs",
+        call,
+        "graphs",
         {"title": "Graphs", "graphs": [listed_of(one) for one in found.graphs], "open_questions": waiting},
-        root=root_of(call), version=["graphs", [one.model_dump() for one in found.graphs], waiting],
-    )  # fmt: skip
+        root=root_of(call),
+        version=["graphs", [one.model_dump() for one in found.graphs], waiting],
+    )
 
 
 async def graph(call: Call[NoQuery]) -> Response:
@@ -66,15 +73,21 @@ async def graph(call: Call[NoQuery]) -> Response:
     report = await away(lambda: report_of(shown, prove=True, tools=tools))
     waiting = await open_questions(call)
     return await page(
-        call, "graph",
+        call,
+        "graph",
         {
-            "title": found.name, "graph": listed_of(found), "notes": report.notes,
-            "proofs": report.proofs, "text": found.saved.text if found.saved is not None else found.yaml or "",
-            "form": found.form, "startable": not (call.settings.read_only or call.settings.scratch),
+            "title": found.name,
+            "graph": listed_of(found),
+            "notes": report.notes,
+            "proofs": report.proofs,
+            "text": found.saved.text if found.saved is not None else found.yaml or "",
+            "form": found.form,
+            "startable": not (call.settings.read_only or call.settings.scratch),
             "open_questions": waiting,
         },
-        root=root_of(call), version=["graph", found.content, found.structure, waiting, call.settings.scratch],
-    )  # fmt: skip
+        root=root_of(call),
+        version=["graph", found.content, found.structure, waiting, call.settings.scratch],
+    )
 
 
 async def drawing(call: Call[NoQuery]) -> Response:

@@ -12,13 +12,13 @@ from orchestrator.json import PIECE, in_pieces, is_small
 from orchestrator.kernel.question import parts_of
 from orchestrator.redaction import redact
 from orchestrator.render.terminal.texts import short
-from orchestrator.views.outcome_choices import outcome_title
+from orchestrator.views.call_questions import outcome_title
 from orchestrator.visible import narrow
 from orchestrator.web.screens.runs import lasting
 from orchestrator.web.screens.shell import key_of
 
 if TYPE_CHECKING:
-    from orchestrator.views.approval_context import ApprovalContext
+    from orchestrator.views.call_questions import ApprovalContext
     from orchestrator.web.documents import AskedDocument
     from orchestrator.web.requests import QuestionsQuery
 

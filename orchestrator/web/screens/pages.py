@@ -18,7 +18,7 @@ from orchestrator.kernel.question import parts_of
 from orchestrator.render.html.page import page_style
 from orchestrator.tasks import away
 from orchestrator.values import shown_labels
-from orchestrator.views.approval_context import ApprovalContext, context_of
+from orchestrator.views.call_questions import ApprovalContext, context_of
 from orchestrator.web import questions
 from orchestrator.web import runs as run_lists
 from orchestrator.web import workers as worker_lists
@@ -30,8 +30,7 @@ from orchestrator.web.screens import compare as comparison
 from orchestrator.web.screens import compose as composition
 from orchestrator.web.screens import graphs as graph_screens
 from orchestrator.web.screens import replay
-from orchestrator.web.screens.cost_query import CostsQuery
-from orchestrator.web.screens.costs import costs
+from orchestrator.web.screens.costs import CostsQuery, costs
 from orchestrator.web.screens.graphs import graphs
 from orchestrator.web.screens.inbox import Card, InboxAddress, card_of, summary_of
 from orchestrator.web.screens.runs import STATUSES, Address, span_of, view_of
@@ -45,7 +44,7 @@ _KEPT = 2000
 
 async def runs(call: Call[RunsQuery]) -> Response:
     """The list of runs."""
-    found = await run_lists.listing(call)
+    found = await run_lists.page_of(call)
     now = time.time()
     longest = max((span_of(row, now) for row in found.runs), default=0.0)
     rows = [view_of(row, longest, now) for row in found.runs]
@@ -53,19 +52,29 @@ async def runs(call: Call[RunsQuery]) -> Response:
     address = Address(root_of(call), [(name, value) for name, value in given.multi_items() if value])
     waiting = await open_questions(call)
     return await page(
-        call, "runs",
+        call,
+        "runs",
         {
-            "title": "Runs", "rows": rows, "all_statuses": STATUSES, "statuses": call.query.status,
-            "filters": address.filters(), "filtered": bool(address.query), "address": address,
-            "q": call.query.q or "", "kept": [one for one in address.query if one[0] not in ("q", "after")],
-            "older": address.page(found.cursor), "newest": address({}) if call.query.after else "",
-            "open_questions": waiting, "waiting": call.query.waiting is True,
-            "failed_tool": call.query.failed_tool or "", "scanned": _scanned(found),
+            "title": "Runs",
+            "rows": rows,
+            "all_statuses": STATUSES,
+            "statuses": call.query.status,
+            "filters": address.filters(),
+            "filtered": bool(address.query),
+            "address": address,
+            "q": call.query.q or "",
+            "kept": [one for one in address.query if one[0] not in ("q", "after")],
+            "older": address.page(found.cursor),
+            "newest": address({}) if call.query.after else "",
+            "open_questions": waiting,
+            "waiting": call.query.waiting is True,
+            "failed_tool": call.query.failed_tool or "",
+            "scanned": _scanned(found),
             "changes": f"/runs?{urlencode(address.query)}",
         },
         root=address.root,
         version=["runs", address.query, [[row.id, row.version] for row in rows], waiting, found.cursor],
-    )  # fmt: skip
+    )
 
 
 def _scanned(found: RunPage) -> str:
@@ -86,16 +95,21 @@ async def inbox(call: Call[QuestionsQuery]) -> Response:
     waiting = str(len(cards) or "") if whole else await open_questions(call)
     address = InboxAddress(root_of(call), call.request.query_params.multi_items())
     return await page(
-        call, "inbox",
+        call,
+        "inbox",
         {
-            "title": f"Inbox ({waiting})" if waiting else "Inbox", "cards": cards, "open_questions": waiting,
-            "summary": summary_of(len(cards), waiting, call.query.after), "moment": time.time(),
-            "later": address.page(found.cursor), "oldest": address.oldest if call.query.after else "",
+            "title": f"Inbox ({waiting})" if waiting else "Inbox",
+            "cards": cards,
+            "open_questions": waiting,
+            "summary": summary_of(len(cards), waiting, call.query.after),
+            "moment": time.time(),
+            "later": address.page(found.cursor),
+            "oldest": address.oldest if call.query.after else "",
             "changes": address.changes(query),
         },
         root=address.root,
         version=["inbox", waiting, found.cursor, [[card.run_id, card.question, card.digest] for card in cards]],
-    )  # fmt: skip
+    )
 
 
 async def workers(call: Call[WorkersQuery]) -> Response:
@@ -103,28 +117,38 @@ async def workers(call: Call[WorkersQuery]) -> Response:
     found = await worker_lists.list_of(call)
     waiting = await open_questions(call)
     return await page(
-        call, "workers",
+        call,
+        "workers",
         {
-            "title": "Workers", "working": [working_of(one) for one in found.workers],
-            "parked": [parked_of(one) for one in found.parked], "more_parked": found.more_parked,
-            "summary": workers_summary(found), "open_questions": waiting,
+            "title": "Workers",
+            "working": [working_of(one) for one in found.workers],
+            "parked": [parked_of(one) for one in found.parked],
+            "more_parked": found.more_parked,
+            "summary": workers_summary(found),
+            "open_questions": waiting,
             "changes": f"/workers?{urlencode({'limit': call.query.limit})}",
         },
-        root=root_of(call), version=["workers", time.time()],  # ages change with each answer
-    )  # fmt: skip
+        root=root_of(call),
+        version=["workers", time.time()],  # ages change with each answer
+    )
 
 
 async def run(call: Call[NoQuery]) -> Response:
     """One run, which the page follows."""
     pane = await call.service.feeds.of(call.run_id).page()
     return await page(
-        call, "run",
+        call,
+        "run",
         {
-            "title": f"{pane.graph} {call.run_id}", "run_id": call.run_id, "pane": Markup(pane.html),
-            "data": Markup(pane.data), "open_questions": await open_questions(call),
+            "title": f"{pane.graph} {call.run_id}",
+            "run_id": call.run_id,
+            "pane": Markup(pane.html),
+            "data": Markup(pane.data),
+            "open_questions": await open_questions(call),
         },
-        root=root_of(call), version=["run", call.run_id, pane.version],
-    )  # fmt: skip
+        root=root_of(call),
+        version=["run", call.run_id, pane.version],
+    )
 
 
 async def run_questions(call: Call[NoQuery]) -> Response:
@@ -142,9 +166,12 @@ async def run_questions(call: Call[NoQuery]) -> Response:
             cards.append(await away(partial(card_of, asked, said, context), asked, context))
     waiting = await open_questions(call)
     return await page(
-        call, "run_questions", {"cards": cards, "open_questions": waiting, "moment": time.time()},
-        root=root_of(call), version=["questions", waiting, [[card.question, card.digest] for card in cards]],
-    )  # fmt: skip
+        call,
+        "run_questions",
+        {"cards": cards, "open_questions": waiting, "moment": time.time()},
+        root=root_of(call),
+        version=["questions", waiting, [[card.question, card.digest] for card in cards]],
+    )
 
 
 class DataQuery(Query):

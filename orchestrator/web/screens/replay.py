@@ -13,13 +13,13 @@ from starlette.responses import Response
 from orchestrator.web import replays
 from orchestrator.web.documents import first_line
 from orchestrator.web.endpoint import Call, Endpoint
-from orchestrator.web.replay_documents import BatchName, RunsToReplay
+from orchestrator.web.replays import BatchName, RunsToReplay
 from orchestrator.web.requests import Name, Query
 from orchestrator.web.screens.compare import runs_query
 from orchestrator.web.screens.shell import key_of, open_questions, page, root_of
 
 if TYPE_CHECKING:
-    from orchestrator.web.replay_documents import ReplayRow, ReplaysDocument
+    from orchestrator.web.replays import ReplayRow, ReplaysDocument
 
 _LIVE = (
     ("never", "end the replay there: nothing is called"),
@@ -27,9 +27,16 @@ _LIVE = (
     ("always", "make the calls; a person is asked about those that cannot be undone"),
 )
 _SAYS = {
-    "absent": "not begun", "waiting": "waiting", "running": "running", "same": "same", "different": "different",
-    "asks": "asks", "failed": "cannot be replayed", "stopped": "stopped", "interrupted": "interrupted",
-}  # fmt: skip
+    "absent": "not begun",
+    "waiting": "waiting",
+    "running": "running",
+    "same": "same",
+    "different": "different",
+    "asks": "asks",
+    "failed": "cannot be replayed",
+    "stopped": "stopped",
+    "interrupted": "interrupted",
+}
 
 
 class ReplayQuery(Query):
@@ -70,13 +77,19 @@ async def replay(call: Call[ReplayQuery]) -> Response:
     query, root = call.query, root_of(call)
     runs = replays.names_of(query.runs)
     waiting = await open_questions(call)
-    given = _manner(query)
+    given = _parameters(query)
     data: dict[str, object] = {
-        "runs": runs, "graphs": sorted(await call.graphs()), "graph": query.graph or "", "at": query.at,
-        "live": query.live, "ways": _LIVE, "open_questions": waiting, "given": {"runs": runs} | given,
+        "runs": runs,
+        "graphs": sorted(await call.graphs()),
+        "graph": query.graph or "",
+        "at": query.at,
+        "live": query.live,
+        "ways": _LIVE,
+        "open_questions": waiting,
+        "given": {"runs": runs} | given,
         "again": f"{root}/replay?{urlencode([*runs_query(runs), *given.items()])}",
         "many": f"{len(runs)} run{'' if len(runs) == 1 else 's'}",
-    }  # fmt: skip
+    }
     if query.batch is None:
         chosen = [await _chosen(call, run_id) for run_id in runs]
         data |= {"title": f"Replay {data['many']}", "chosen": chosen, "batch": ""}
@@ -84,11 +97,16 @@ async def replay(call: Call[ReplayQuery]) -> Response:
     found = await replays.list_of(call, runs, query.batch)
     rows = [_row(row, root) for row in found.replays]
     data |= {
-        "title": f"Replay of {data['many']}", "batch": query.batch, "rows": rows, "going": found.going,
-        "summary": _summary(found), "left": sum(row.outcome in _LEFT for row in found.replays),
-        "done": found.done, "total": len(rows),
+        "title": f"Replay of {data['many']}",
+        "batch": query.batch,
+        "rows": rows,
+        "going": found.going,
+        "summary": _summary(found),
+        "left": sum(row.outcome in _LEFT for row in found.replays),
+        "done": found.done,
+        "total": len(rows),
         "changes": f"/replays?{urlencode([*runs_query(runs), ('batch', query.batch)])}",
-    }  # fmt: skip
+    }
     return await page(
         call, "replay", data, root=root, version=["replay", given, waiting, found.model_dump(mode="json")]
     )
@@ -98,8 +116,8 @@ _LEFT = ("absent", "stopped", "interrupted")
 """Outcomes of replays that can be begun, or gone on with."""
 
 
-def _manner(query: ReplayQuery) -> dict[str, Any]:
-    """How the runs are replayed, as parameters."""
+def _parameters(query: ReplayQuery) -> dict[str, Any]:
+    """Options of the replays, as parameters of an address."""
     given = {"graph": query.graph or None, "at": query.at, "live": query.live}
     return {name: value for name, value in given.items() if value is not None}
 
@@ -114,9 +132,12 @@ def _row(row: ReplayRow, root: str) -> Replayed:
     step = {"step": row.step} if row.step else {}
     query = urlencode([*runs_query([row.run_id, row.replay_id]), *step.items()])
     return Replayed(
-        key_of(row.replay_id), key_of(row.model_dump_json()), row, _SAYS[row.outcome],
+        key_of(row.replay_id),
+        key_of(row.model_dump_json()),
+        row,
+        _SAYS[row.outcome],
         f"{root}/compare?{query}" if shown else "",
-    )  # fmt: skip
+    )
 
 
 def _summary(found: ReplaysDocument) -> str:

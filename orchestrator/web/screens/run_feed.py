@@ -20,11 +20,9 @@ import anyio
 from orchestrator.executor import Run
 from orchestrator.executor.run_status import is_interrupted, standby_of, waits_to_be_taken_up, with_status
 from orchestrator.json import size_of
-from orchestrator.render.html.call_data import usage_data
-from orchestrator.render.html.clean_data import clean
 from orchestrator.render.html.page import embedded, live_pane, live_picture
-from orchestrator.render.html.run_writer import RunWriter
-from orchestrator.render.html.touched_rows import RESTARTS
+from orchestrator.render.html.run_data import RESTARTS, RunWriter
+from orchestrator.render.html.step_data import clean, usage_data
 from orchestrator.tasks import away
 from orchestrator.views.safe_text import told
 

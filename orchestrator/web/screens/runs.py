@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from orchestrator.errors import Archived
-from orchestrator.kernel.records import FINAL
+from orchestrator.kernel.status import FINAL
 from orchestrator.render.terminal.texts import ago
 from orchestrator.values import utc
 from orchestrator.web.screens.shell import key_of
@@ -132,9 +132,16 @@ class Filter:
 
 
 _NAMES = {
-    "graph": "graph", "label": "label", "q": "search", "parent": "from run", "relation": "made by", "since": "since",
-    "failed_tool": "failed tool", "begun_since": "begun since", "begun_until": "begun until",
-}  # fmt: skip
+    "graph": "graph",
+    "label": "label",
+    "q": "search",
+    "parent": "from run",
+    "relation": "made by",
+    "since": "since",
+    "failed_tool": "failed tool",
+    "begun_since": "begun since",
+    "begun_until": "begun until",
+}
 """Filters that are shown with their values, and what they are called."""
 
 

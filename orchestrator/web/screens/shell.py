@@ -7,7 +7,13 @@ from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.responses import HTMLResponse, Response
+
+from orchestrator import __version__
 from orchestrator.json import digest, encoded
+from orchestrator.render.html.page import embedded
 from orchestrator.tasks import away
 from orchestrator.visible import shown
 from orchestrator.web import questions
@@ -15,7 +21,6 @@ from orchestrator.web.bodies import response_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-    from starlette.responses import Response
 
     from orchestrator.web.endpoint import Call
     from orchestrator.web.problems import HttpProblem
@@ -31,15 +36,14 @@ HEADERS: Mapping[str, str] = {"Content-Security-Policy": POLICY, "Cache-Control"
 @cache
 def templates() -> Environment:
     """The templates. Everything that they are given is escaped as text."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
-    from orchestrator.render.html.page import embedded
 
     found = Environment(
-        loader=PackageLoader("orchestrator.web.screens"), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=PackageLoader("orchestrator.web.screens"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     found.policies["json.dumps_kwargs"] = {"sort_keys": False}  # arguments keep their order
     found.filters["visible"] = lambda text: shown(str(text))
     found.filters["embedded"] = lambda value: Markup(embedded(value))
@@ -56,8 +60,6 @@ async def page(call: Call[Any, Any], name: str, data: Mapping[str, object], *, r
         root: the path under which the routes are.
         version: plain JSON that changes whenever the page does, except for ages.
     """
-    from starlette.responses import Response
-
     read_only = call.settings.read_only
     tag = await away(lambda: f'"{digest([version, read_only, root, _release()])[:24]}"', version)
     headers = {**HEADERS, "ETag": tag}
@@ -65,9 +67,13 @@ async def page(call: Call[Any, Any], name: str, data: Mapping[str, object], *, r
         return Response(status_code=304, headers=headers)
     template = templates().get_template(f"{name}.html")
     given = {
-        "screen": name, "root": root, "read_only": read_only, "logs_out": call.settings.token is not None,
-        "static": lambda file: f"{root}/static/{file}", **data,
-    }  # fmt: skip
+        "screen": name,
+        "root": root,
+        "read_only": read_only,
+        "logs_out": call.settings.token is not None,
+        "static": lambda file: f"{root}/static/{file}",
+        **data,
+    }
     parts = await away(lambda: encoded(template.generate(given)), data)
     return response_of(parts, "text/html", headers=headers)
 
@@ -91,20 +97,26 @@ def problem_page(problem: HttpProblem, *, root: str, read_only: bool) -> Respons
         root: the path under which the routes are.
         read_only: whether the server is.
     """
-    from starlette.responses import HTMLResponse
-
     document = problem.document()
-    text = templates().get_template("problem.html").render(
-        screen="problem", root=root, read_only=read_only, logs_out=False, static=lambda file: f"{root}/static/{file}",
-        title=document["title"], detail=document["detail"], open_questions="",
-    )  # fmt: skip
+    text = (
+        templates()
+        .get_template("problem.html")
+        .render(
+            screen="problem",
+            root=root,
+            read_only=read_only,
+            logs_out=False,
+            static=lambda file: f"{root}/static/{file}",
+            title=document["title"],
+            detail=document["detail"],
+            open_questions="",
+        )
+    )
     return HTMLResponse(text, problem.status, headers={**HEADERS, **problem.headers})
 
 
 @cache
 def _release() -> str:
-    from orchestrator import __version__
-
     return __version__
 
 

@@ -96,9 +96,15 @@ def query_of(graph: str) -> str:
 def parked_of(row: RunRow) -> Parked:
     """A parked run as a row of the table."""
     return Parked(
-        key=key_of(row.run_id), version=key_of(f"{row.head} {row.deaths} {row.fault}"), id=row.run_id,
-        input=row.input, graph=row.graph, query=query_of(row.graph), fault=row.fault, deaths=row.deaths,
-    )  # fmt: skip
+        key=key_of(row.run_id),
+        version=key_of(f"{row.head} {row.deaths} {row.fault}"),
+        id=row.run_id,
+        input=row.input,
+        graph=row.graph,
+        query=query_of(row.graph),
+        fault=row.fault,
+        deaths=row.deaths,
+    )
 
 
 def _short(seconds: float) -> str:

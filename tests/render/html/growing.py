@@ -13,9 +13,8 @@ from typing import Any
 import orchestrator.render.html
 from orchestrator.executor import Run
 from orchestrator.render.html.bundle import bundle, shipped_bundle
-from orchestrator.render.html.data import run_data
 from orchestrator.render.html.page import embedded
-from orchestrator.render.html.run_writer import RunWriter
+from orchestrator.render.html.run_data import RunWriter, run_data
 
 MODULES = Path(orchestrator.render.html.__file__).parent / "modules"
 

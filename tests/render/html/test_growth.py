@@ -12,7 +12,7 @@ from anyio.from_thread import start_blocking_portal
 
 from orchestrator import Executor
 from orchestrator.executor import Run
-from orchestrator.render.html.data import run_data
+from orchestrator.render.html.run_data import run_data
 from tests.render.html.growing import growing_page, recorded
 from tests.render.html.opened import until
 from tests.render.html.sample import run_count, run_mended, run_tour

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator import Executor, node
 from orchestrator.executor import Run
-from orchestrator.kernel.machine import apply
+from orchestrator.kernel.fold import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Forked
 from orchestrator.kernel.run_state import RunState

@@ -24,7 +24,7 @@ from pydantic import BaseModel
 from orchestrator import Context, Executor, Graph, node
 from orchestrator.errors import ToolError
 from orchestrator.tools.builtin.browser import Browser, of
-from orchestrator.tools.builtin.browser.page_text import elements, focused, part, quoted, same
+from orchestrator.tools.builtin.browser.tabs import elements, focused, part, quoted, same
 from orchestrator.tools.refs import tools_from_ref
 from orchestrator.tools.result import ToolFailure, ToolResult
 from orchestrator.tools.toolbox import Toolbox

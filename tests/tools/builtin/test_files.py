@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, Retry, Tool, ToolResult, node
 from orchestrator.tools import risk_at_most, tools_from_ref
-from orchestrator.tools.builtin.files import Files, history
+from orchestrator.tools.builtin.files import Files, edits
 
 pytestmark = pytest.mark.anyio
 
@@ -280,7 +280,7 @@ async def test_a_pattern_alone_is_no_list_of_them(tmp_path: Path) -> None:
 async def test_who_waits_too_long_for_another_process_is_told(
     files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "_PATIENCE", 0.05)
+    monkeypatch.setattr(edits, "_PATIENCE", 0.05)
     await done(files, "create_file", path="a", text="1")
     lock = os.open(tmp_path / ".orchestrator/undo/lock", os.O_RDWR)
     try:

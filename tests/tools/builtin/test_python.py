@@ -16,9 +16,7 @@ import pytest
 
 from orchestrator import ToolResult
 from orchestrator.tools import tools_from_ref
-from orchestrator.tools.builtin.python import Python, PythonSession
-from orchestrator.tools.builtin.python.sandbox import Ran, Sandbox, SandboxLimits
-from orchestrator.tools.builtin.python.shown import shown_value
+from orchestrator.tools.builtin.python import Python, PythonSession, Ran, Sandbox, SandboxLimits, shown_value
 from tests.tools.builtin.processes import until
 
 pytest.importorskip("pydantic_monty")

@@ -19,8 +19,7 @@ from orchestrator.errors import GraphUnknown
 from orchestrator.tools import tools_from_ref
 from orchestrator.tools.builtin.web_fetch import WebFetch
 from orchestrator.tools.builtin.web_fetch.client import _context
-from orchestrator.tools.builtin.web_fetch.quotes import Quotes
-from orchestrator.tools.builtin.web_fetch.readable import _REST, readable
+from orchestrator.tools.builtin.web_fetch.readable import _REST, Quotes, readable
 from tests.tools.builtin.web import Web, serving
 
 pytestmark = pytest.mark.anyio

@@ -11,10 +11,9 @@ import pytest
 
 from orchestrator.tools import Tool
 from orchestrator.tools.mcp import McpToolbox
-from orchestrator.tools.mcp.lines import Cut, Lines, id_of
-from orchestrator.tools.mcp.listing import _listed, names_of
-from orchestrator.tools.mcp.schemas import checked_schema
-from orchestrator.tools.mcp.tail import Tail
+from orchestrator.tools.mcp.listing import _listed, checked_schema, names_of
+from orchestrator.tools.mcp.stdio import Cut, Lines, id_of
+from orchestrator.tools.mcp.untrusted import Tail
 from tests.support.sizes import quick_on
 from tests.tools.mcp.conftest import TOKEN
 

@@ -171,7 +171,7 @@ async def test_a_call_that_is_cancelled_is_cancelled_there(rough: Rough, tmp_pat
 
 
 async def test_a_program_that_cannot_be_started(rough: Rough, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.tools.mcp.process.GRACE", 0.1)
+    monkeypatch.setattr("orchestrator.tools.mcp.stdio.GRACE", 0.1)
     with pytest.raises(ToolUnavailable, match=r"'no-such-program' cannot be started: .*No such file.*install it"):
         async with McpToolbox.stdio("no-such-program"):
             pass
@@ -206,7 +206,7 @@ async def test_what_is_raised_inside_is_raised_as_it_is(rough: Rough) -> None:
 async def test_a_server_that_will_not_end_is_killed(
     rough: Rough, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchestrator.tools.mcp.process.GRACE", 0.1)
+    monkeypatch.setattr("orchestrator.tools.mcp.stdio.GRACE", 0.1)
     async with rough("slow_end") as box:
         assert len(box) > 3
     _none_left(tmp_path, 1)

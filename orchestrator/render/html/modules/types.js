@@ -1,4 +1,4 @@
-// The shapes of a run's data, as orchestrator/render/html/data.py writes them. There is no code here.
+// The shapes of a run's data, as orchestrator/render/html/run_data.py writes them. There is no code here.
 export {};
 
 /** @typedef {"done" | "running" | "waiting" | "failed" | "dropped" | "interrupted" | "queued"} StepStatus */

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import ToolError, install_command
-from orchestrator.tools.builtin.browser.frames import LENGTH, length_of, packed, unpacked
+from orchestrator.tools.builtin.browser.browser_process import LENGTH, length_of, packed, unpacked
 from orchestrator.tools.builtin.browser.proxy import Proxy
 from orchestrator.tools.builtin.web_fetch.guard import Guard, system_resolver
 
@@ -155,7 +155,7 @@ async def main() -> int:
             browser.on("disconnected", lambda _: broken.set())
             waiting = asyncio.ensure_future(broken.wait())
             await asyncio.wait({asyncio.ensure_future(ended), waiting}, return_when=asyncio.FIRST_COMPLETED)
-            os._exit(0)  # the warden ends the browser with all that it started
+            os._exit(0)  # the supervisor ends the browser with all that it started
 
 
 def _fall_silent() -> None:

@@ -6,10 +6,185 @@ a run was started in.
 
 from __future__ import annotations
 
+import codecs
 import os
+import shutil
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-from orchestrator.tools.builtin.terminal.tool import Terminal
+import anyio
+
+from orchestrator.calls import pass_fence
+from orchestrator.context import Context
+from orchestrator.errors import ToolError
+from orchestrator.tools.builtin.terminal.shell import Kept, Shell, ShellEnded, Told
+from orchestrator.tools.pool import Pool
+from orchestrator.tools.result import ToolResult
+from orchestrator.tools.texts import texts
+from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
+
+PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
+"""Variables of this process that a shell gets by default: no keys, no tokens."""
+FIXED = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "NO_COLOR": "1"}
+"""Set unless told otherwise: nobody sits before this terminal."""
+TIMED_OUT = 124
+"""Exit code of a command that took too long, as of `timeout(1)`."""
+
+
+class Session:
+    """The place of one run's shell, which may end and be followed by a new one."""
+
+    def __init__(self, start: Callable[[], Awaitable[Shell]]) -> None:
+        self._start = start
+        self._shell: Shell | None = None
+
+    async def ready(self, *, restart: bool) -> Shell:
+        """A shell that takes commands: the one that is there, unless it has ended or a new one is wanted."""
+        if self._shell is not None and (restart or self._shell.closed):
+            await self.aclose()
+        if self._shell is None:
+            self._shell = await self._start()
+        return self._shell
+
+    async def aclose(self) -> None:
+        """End the shell, and all that it started."""
+        if self._shell is not None:
+            shell, self._shell = self._shell, None
+            await shell.close()
+
+
+class Terminal(Tool):
+    """A shell that commands are given to. Each run has one of its own, which keeps its working directory, variables and
+    background jobs between calls; calls of one run are made one after the other. Outside of a run the shell is that of
+    the `id` that a call names, `await it(command="ls", id="a")`, or one for this call alone.
+
+        Terminal(cwd="work", timeout=300, env={"PATH": "/usr/bin:/bin"})
+
+    This is not a sandbox: a command may do whatever this process's user may, which is why its risk is `dangerous`.
+    What is held: a command that takes too long is killed with all that the shell started, and so is everything when
+    the call is cancelled, when the run ends, and when this process dies in any way (Linux; elsewhere what left the
+    shell's process group lives on).
+    """
+
+    name = "terminal"
+    risk = "dangerous"
+    effect = "irreversible"
+    group = "terminal"
+
+    def __init__(
+        self,
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | Iterable[str] = PASSED_ON,
+        timeout: float = 60.0,
+        output_limit: int = 30_000,
+        shell: str | None = None,
+        shells: int = 16,
+    ) -> None:
+        """
+        Args:
+            cwd: directory that a shell begins in; None: the one of this process at that time.
+            env: the environment of commands: names of variables to pass on from this process's, or the variables
+                themselves. Nothing else is passed on.
+            timeout: seconds that a command may take.
+            output_limit: bytes of output that are kept of a command; the middle of longer output is left out.
+            shell: path of a POSIX shell; None: `bash`, or `sh` where there is none.
+            shells: how many runs may have a shell at the same time; others wait until one is given up.
+
+        Raises:
+            ValueError: a limit is not positive.
+            TypeError: `env` is one text, and no list of them.
+        """
+        if not timeout > 0 or output_limit < 2:
+            raise ValueError("Terminal: timeout and output_limit are positive numbers")
+        self._cwd, self._seconds = cwd, timeout
+        self._env = dict(env) if isinstance(env, Mapping) else texts("env", env)
+        self._limit, self._program = output_limit, shell
+        self.pool = Pool[Session](self._session, shells)
+
+    async def call(
+        self, command: str, env: Session, ctx: Context[object] | None = None, restart: bool = False
+    ) -> ToolResult:
+        """Run a command in a shell; its working directory and variables are kept for the next one.
+
+        Commands get no input and no terminal. Output of more than a few thousand words is cut in its middle. A command
+        that takes too long is killed, so start servers and the like in the background, with their output in a file:
+        `server > server.log 2>&1 &`.
+
+        Args:
+            command: what to run; it may have several lines.
+            restart: begin with a new shell; all that the old one started is killed.
+        """
+        if "\0" in command:
+            raise ToolError("a command cannot hold the character NUL")
+        kept = Kept(self._limit)
+        shell = await env.ready(restart=restart)
+        notes = [] if shell.ran else [f"new shell in {shell.cwd}"]
+        code = TIMED_OUT
+        try:
+            await pass_fence()  # a shell may have been started, or the end of the old one waited for
+            with anyio.move_on_after(self._seconds) as scope:
+                code = await shell.run(command, kept, None if ctx is None else _live(ctx, self._limit))
+            if scope.cancelled_caught:
+                await shell.close()
+                notes.append(
+                    f"killed after {self._seconds:g} s, with everything else that this shell had started; "
+                    "the next command gets a new shell"
+                )
+        except ShellEnded as ended:
+            code = 128 + 9 if ended.code is None else ended.code
+            notes.append(f"the shell ended; the next command gets a new one{': ' * bool(ended.said)}{ended.said}")
+        except BaseException:
+            await shell.close()
+            raise
+        if code:
+            notes.insert(0, f"exit code {code}")
+        return ToolResult(output=_with_notes(kept.text(), notes), exit_code=code, metadata={"bytes": kept.total})
+
+    async def _session(self) -> Session:
+        return Session(self._started)
+
+    async def _started(self) -> Shell:
+        given = self._env
+        if not isinstance(given, Mapping):
+            given = {name: os.environ[name] for name in given if name in os.environ}
+        env = {**FIXED, **given}
+        return await Shell.start(_command(self._program, env), cwd=self._where(), env=env)
+
+    def _where(self) -> str:
+        return os.getcwd() if self._cwd is None else os.path.abspath(self._cwd)
+
+
+def _command(program: str | None, env: Mapping[str, str]) -> list[str]:
+    """A shell's full path, and what keeps it from reading anybody's start-up files."""
+    path = env.get("PATH", os.defpath)
+    found = shutil.which(program, path=path) if program else shutil.which("bash", path=path) or "/bin/sh"
+    if found is None:
+        raise ToolError(f"there is no shell {program!r}: give its full path, or leave shell= out")
+    return [found, "--noprofile", "--norc"] if os.path.basename(found) == "bash" else [found]
+
+
+def _live(ctx: Context[object], limit: int) -> Told:
+    """Sends output to whoever watches the run, as it comes, up to a limit."""
+    decoder, left = codecs.getincrementaldecoder("utf-8")("replace"), limit
+
+    async def told(data: bytes) -> None:
+        nonlocal left
+        if left > 0:
+            text = decoder.decode(data[:left])
+            left -= len(data)
+            if text:
+                await ctx.progress(text)
+
+    return told
+
+
+def _with_notes(text: str, notes: list[str]) -> str:
+    if not notes:
+        return text or "(no output)"
+    gap = "" if not text or text.endswith("\n") else "\n"
+    return text + gap + "\n".join(f"[{note}]" for note in notes)
+
 
 __all__ = ["Terminal", "at", "terminal"]
 

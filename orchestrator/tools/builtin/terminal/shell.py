@@ -2,7 +2,7 @@
 
 Commands go to the shell's standard input, wrapped so that a command itself reads from `/dev/null`; what it prints comes
 through one pipe, and its exit code through another, which commands do not inherit: nothing that a command prints can be
-taken for its end. The shell is the child of a warden (see `warden.py`), which ends all that it started.
+taken for its end. The shell is the child of a supervisor (see `supervisor.py`), which ends all that it started.
 """
 
 from __future__ import annotations
@@ -10,15 +10,61 @@ from __future__ import annotations
 import secrets
 import shlex
 import sys
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Self
 
 import anyio
 
 from orchestrator.errors import ToolError
-from orchestrator.tools.builtin.terminal.kept import Kept
-from orchestrator.tools.builtin.terminal.process import CHUNK, WardedProcess
-from orchestrator.tools.builtin.terminal.warden import STATUS
+from orchestrator.tools.builtin.terminal.supervised import CHUNK, SupervisedProcess
+from orchestrator.tools.builtin.terminal.supervisor import STATUS
+
+
+class Kept:
+    """Takes bytes, and gives back a text in which the middle is left out if there were too many."""
+
+    def __init__(self, limit: int) -> None:
+        """
+        Args:
+            limit: bytes that are kept, half of them from the beginning and half from the end.
+        """
+        self._limit = limit
+        self._head = bytearray()
+        self._tail: deque[bytes] = deque()
+        self._in_tail = 0
+        self.total = 0
+        """Bytes that there were."""
+
+    @property
+    def cut(self) -> int:
+        """Bytes that are left out."""
+        return max(0, self.total - self._limit)
+
+    def add(self, data: bytes) -> None:
+        """Take the next bytes."""
+        self.total += len(data)
+        room = self._limit // 2 - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        if not data:
+            return
+        self._tail.append(data)
+        self._in_tail += len(data)
+        most = self._limit - self._limit // 2
+        while self._in_tail - len(self._tail[0]) >= most:
+            self._in_tail -= len(self._tail.popleft())
+
+    def text(self) -> str:
+        """What is kept, as text, with a note where the middle is missing. What is no UTF-8 becomes U+FFFD."""
+        tail = b"".join(self._tail)
+        if not self.cut:
+            return (self._head + tail).decode(errors="replace")
+        tail = tail[-(self._limit - self._limit // 2) :]
+        head, end = self._head.decode(errors="ignore"), tail.decode(errors="ignore")
+        return f"{head}\n[... {self.cut} bytes left out ...]\n{end}"
+
 
 Told = Callable[[bytes], Awaitable[None]]
 
@@ -28,7 +74,7 @@ class ShellEnded(Exception):
 
     def __init__(self, code: int | None, said: str = "") -> None:
         self.code = code
-        """Its exit code; None if it was killed together with its warden."""
+        """Its exit code; None if it was killed together with its supervisor."""
         self.said = said
         """What kept it from starting."""
         super().__init__(f"the shell ended with exit code {code}")
@@ -40,7 +86,7 @@ class Shell:
     It runs one command at a time; its caller sees to that.
     """
 
-    def __init__(self, process: WardedProcess, cwd: str) -> None:
+    def __init__(self, process: SupervisedProcess, cwd: str) -> None:
         self._process = process
         self.cwd = cwd
         """The directory that it began in."""
@@ -73,7 +119,7 @@ class Shell:
         if sys.platform == "win32":
             raise ToolError("a terminal needs a Unix system")
         try:
-            return cls(await WardedProcess.start(command, cwd=cwd, env=env), cwd)
+            return cls(await SupervisedProcess.start(command, cwd=cwd, env=env), cwd)
         except OSError as error:
             raise ToolError(f"the shell cannot be started in {cwd!r}: {error.strerror or error}") from None
 
@@ -169,5 +215,5 @@ class Shell:
     # -- the end -------------------------------------------------------------------------------------------------
 
     async def close(self) -> int | None:
-        """End the shell and all that it started; see `WardedProcess.close`."""
+        """End the shell and all that it started; see `SupervisedProcess.close`."""
         return await self._process.close()

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import html
 import re
+from array import array
+from bisect import bisect_left
 from urllib.parse import urljoin
 
-from orchestrator.tools.builtin.web_fetch.quotes import Quotes
-
+_MARKS = re.compile("[\"'>]")
 _OPEN = re.compile("<(?=[A-Za-z/!?])")
 """Where markup begins; any other '<' is text."""
 _NAME = re.compile(r"[A-Za-z][^\s/>]*")
@@ -41,6 +42,32 @@ _BLOCKS = _APART | {
     "figure", "footer", "form", "header", "hr", "html", "legend", "li", "main", "menu", "nav", "option", "summary",
     "tbody", "tfoot", "thead", "tr",
 }  # fmt: skip
+
+
+class Quotes:
+    """The three ways to read the quotes of a page, numbered by where they begin: outside, in `"`, in `'`."""
+
+    def __init__(self, page: str) -> None:
+        outside, double, single = 0, 1, 2
+        self._at = array("L")
+        self._ways = bytearray([outside])
+        self._last = [-1, -1, -1]
+        """For each way the last `>` that is outside of its quotes."""
+        for found in _MARKS.finditer(page):
+            mark = found[0]
+            if mark == ">":
+                self._last[outside] = found.start()
+                continue
+            if mark == '"':
+                outside, double = double, outside
+            else:
+                outside, single = single, outside
+            self._at.append(found.start())
+            self._ways.append(outside)
+
+    def has_end(self, at: int) -> bool:
+        """Whether a `>` follows outside of quotes, for who begins to read at a place and is outside of them there."""
+        return self._last[self._ways[bisect_left(self._at, at)]] >= at
 
 
 def readable(page: str, url: str) -> tuple[str, str]:

@@ -1,0 +1,217 @@
+"""Checks of the data that a store keeps in addition to journals and rows, of copies, and of closing it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from uuid import uuid4
+
+from orchestrator.errors import GraphUnknown, RunConflict, RunExists, StoreError
+from orchestrator.kernel.records import Ended, Resumed
+from orchestrator.stores.base import Schedule, Store
+from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.owner import Owner
+from orchestrator.stores.requests import Append, ClaimRequest, NewRun
+from orchestrator.stores.rows import NOTICE
+from orchestrator.testing.store_conformance.helpers import (
+    a_lease,
+    created,
+    equal,
+    event,
+    events,
+    new_run,
+    raises,
+    started,
+    that,
+)
+
+
+async def check_graphs(store: Store) -> None:
+    """A graph is kept once under its digest and stays when runs go."""
+    name = uuid4().hex
+    data = {"name": "essay", "nodes": [{"kind": "think", "wait": 1.5, "none": None, "deep": {"a": [1, True]}}]}
+    error = await raises(GraphUnknown, store.graph(name), "a graph that is not there")
+    that(name in str(error), f"the message names the digest: {error}")
+    await store.put_graph(name, data)
+    await store.put_graph(name, data)
+    equal(await store.graph(name), data, "the graph")
+    equal(store.graph_now(name), data, "the graph, by graph_now")
+    for found in (await store.graph(name), store.graph_now(name)):
+        equal(json.dumps(found), json.dumps(data), "the graph with its keys in order")
+
+
+async def check_snapshots(store: Store) -> None:
+    """The latest snapshot at or before a position is found; a snapshot may be replaced."""
+    run_id = await created(store)
+    await store.append(Append(run_id, events(2, 9), after=1))
+    equal(await store.snapshot(run_id), None, "no snapshot yet")
+    for seq in (3, 8, 6):
+        await store.put_snapshot(run_id, seq, b"\x00\xff fold %d" % seq)
+    equal(await store.snapshot(run_id), (8, b"\x00\xff fold 8"), "the latest snapshot")
+    equal(await store.snapshot(run_id, upto=7), (6, b"\x00\xff fold 6"), "the latest snapshot up to 7")
+    equal(await store.snapshot(run_id, upto=6), (6, b"\x00\xff fold 6"), "the latest snapshot up to 6")
+    equal(await store.snapshot(run_id, upto=2), None, "no snapshot up to 2")
+    await store.put_snapshot(run_id, 8, b"again")
+    equal(await store.snapshot(run_id), (8, b"again"), "a snapshot that was replaced")
+
+
+async def check_snapshot_of_append(store: Store) -> None:
+    """A snapshot is stored with the records of an append, at the last of them, or not at all."""
+    run_id = await created(store)
+    equal(await store.append(Append(run_id, events(2, 3), after=1, snapshot=b"\x00\xff four")), 4, "the new head")
+    equal(await store.snapshot(run_id), (4, b"\x00\xff four"), "the snapshot of an append")
+    await raises(
+        RunConflict, store.append(Append(run_id, events(4), after=3, snapshot=b"lost")), "an append that loses"
+    )
+    equal(await store.snapshot(run_id), (4, b"\x00\xff four"), "the snapshot after an append that loses")
+    await store.append(Append(run_id, events(5), after=4))
+    equal(await store.snapshot(run_id), (4, b"\x00\xff four"), "the snapshot after an append without one")
+    lease = a_lease(run_id, "a")
+    that(await store.take_lease(lease, ttl=30.0), "a free run is taken")
+    for _ in range(2):
+        ended = store.append(
+            Append(run_id, events(6), after=5, lease=lease.token, status="paused", release=True, snapshot=b"six")
+        )
+        equal(await ended, 6, "the head of an append that is asked again")
+        equal(await store.snapshot(run_id), (6, b"six"), "the snapshot of an append with `release`")
+    equal(await store.snapshot(run_id, upto=5), (4, b"\x00\xff four"), "the snapshot before it")
+
+
+async def check_inbox(store: Store) -> None:
+    """Messages reach their run in order, stay until they are consumed or discarded, and go with the append."""
+    one, two = await created(store), await created(store)
+    equal(await store.inbox([one, two]), [], "an empty inbox")
+    ids = [await store.post(run_id, {"n": number}) for number, run_id in enumerate((one, two, one))]
+    equal(ids, sorted(set(ids)), "message ids grow")
+    equal([message.id for message in await store.inbox([one, two])], ids, "the messages of both, oldest first")
+    equal(
+        [(message.run_id, message.body) for message in await store.inbox([one])],
+        [(one, {"n": 0}), (one, {"n": 2})],
+        "the messages of one run",
+    )
+    equal(await store.inbox([]), [], "the messages of no run")
+    equal(len(await store.inbox([one, "no such run"])), 2, "messages when one of the runs is not there")
+    await raises(RunConflict, store.append(Append(one, events(9), after=8, consumed=ids)), "an append that loses")
+    equal(len(await store.inbox([one, two])), 3, "messages after an append that lost")
+    await store.append(Append(one, events(2), after=1, consumed=[ids[0], ids[1]]))
+    equal(
+        [message.id for message in await store.inbox([one, two])],
+        ids[1:],
+        "messages after an append consumed one of its run and named one of another",
+    )
+    await store.discard([ids[2], ids[2], 10**9])
+    equal([message.id for message in await store.inbox([one, two])], [ids[1]], "messages after discard")
+    await store.discard([])
+    key = uuid4().hex
+    once = await store.post(one, {"n": 7}, key=key)
+    equal(await store.post(one, {"n": 7}, key=key), once, "the id of a message that is posted again under its key")
+    that(await store.post(two, {"n": 7}, key=key) != once, "a message to another run under the same key is another")
+    equal([message.id for message in await store.inbox([one])], [once], "messages after one was posted twice")
+    await store.discard([once])
+    that(await store.post(one, {"n": 8}, key=key) > once, "a key is free when its message is gone")
+
+
+async def check_notices(store: Store) -> None:
+    """Notices lie in the inbox of their run, make it no run to be claimed, and stay when it ends."""
+    one, two = await created(store), await created(store)
+    for run_id in (one, two):
+        await store.append(Append(run_id, events(2), after=1, status="paused"))
+    mark = uuid4().hex
+    notice = await store.post(one, {"type": NOTICE, "mark": mark})
+    await store.post(two, {"type": "event", "data": {"type": NOTICE, "mark": mark}})
+
+    async def marked() -> list[tuple[int, str]]:
+        return [(found.id, found.run_id) for found in await store.notices() if found.body.get("mark") == mark]
+
+    equal(await marked(), [(notice, one)], "the notices")
+    equal([found.id for found in await store.inbox([one])], [notice], "the inbox of a run with a notice")
+    graphs = [info.graph for run_id in (one, two) if (info := await store.info(run_id)) is not None]
+    taken = await store.claim(ClaimRequest(Owner.here(), graphs=graphs, limit=100, ttl=60.0))
+    claimed = {info.run_id for info, _ in taken} & {one, two}
+    equal(claimed, {two}, "the claimed ones of a paused run with a notice and one with an event")
+    for info, lease in taken:
+        await store.drop_lease(info.run_id, lease.token)
+    lease = a_lease(one, mark)
+    await store.take_lease(lease, ttl=60.0)
+    await store.append(Append(one, events(3), after=2, status="completed", lease=lease.token, release=True))
+    equal(await marked(), [(notice, one)], "the notices after the end of their run")
+    await store.discard([notice])
+    equal(await marked(), [], "the notices after one was discarded")
+    await store.post(one, {"type": NOTICE, "mark": mark})
+    await store.delete(one)
+    equal(await marked(), [], "the notices of a run that was deleted")
+
+
+async def check_copy(store: Store) -> None:
+    """A run is copied with its graphs and unread messages, whole, into another kind of store and back."""
+    names = [uuid4().hex for _ in range(3)]
+    for name in names:
+        await store.put_graph(name, {"graph": name})
+    info, _ = new_run(labels={"user": "ann"})
+    info = replace(info, structure=names[0], content=names[1], head=3, status="paused", waiting=1, due=5.0)
+    records = [started(info), Resumed(seq=2, ts=2.0, content=names[2]), Ended(seq=3, ts=3.0, status="completed")]
+    await store.create(NewRun(info, records))
+    await store.post(info.run_id, {"kind": "answer"})
+    other = MemoryStore()
+    await store.copy(info.run_id, other)
+    equal(await other.info(info.run_id), info, "the row of a copy")
+    equal(await other.read(info.run_id), records, "the records of a copy")
+    equal([await other.graph(name) for name in names], [{"graph": name} for name in names], "the graphs of a copy")
+    equal([message.body for message in await other.inbox([info.run_id])], [{"kind": "answer"}], "unread messages")
+    await raises(RunExists, store.copy(info.run_id, other), "a copy onto itself")
+    await store.delete(info.run_id)
+    await other.copy(info.run_id, store)
+    equal(await store.info(info.run_id), info, "the row of a copy that came back")
+    equal(await store.read(info.run_id), records, "the records of a copy that came back")
+
+
+async def check_schedules(store: Store) -> None:
+    """A schedule is kept whole, replaced by one of its name, and moved by one of several workers."""
+    a, b = (f"check-{uuid4().hex}-{letter}" for letter in "ab")
+    first = Schedule(
+        name=a, graph="g", cron="0 * * * *", next_at=60.5, timezone="Europe/Vienna", catch_up="all",
+        values={"n": [1, None]}, labels={"k": "v"}, approve="read",
+    )  # fmt: skip
+    second = Schedule(name=b, graph="g", cron="* * * * *", next_at=1.0)
+
+    async def own() -> dict[str, Schedule]:
+        return {one.name: one for one in await store.schedules() if one.name in (a, b)}
+
+    await store.put_schedule(second)
+    await store.put_schedule(first)
+    names = [one.name for one in await store.schedules()]
+    equal(names, sorted(names), "the names of the schedules")
+    equal(await own(), {a: first, b: second}, "the schedules")
+    moved = [await store.move_schedule(a, at=60.5, to=120.0) for _ in range(2)]
+    equal(moved, [True, False], "moving one time twice")
+    await store.put_schedule(replace(first, cron="5 * * * *"))
+    equal(await own(), {a: replace(first, cron="5 * * * *"), b: second}, "the schedules after one was replaced")
+    await store.put_schedule(replace(second, paused=True))
+    equal({name: one.paused for name, one in (await own()).items()}, {a: False, b: True}, "which schedules are paused")
+    await store.put_schedule(second)
+    equal([await store.delete_schedule(a) for _ in range(2)], [True, False], "deleting one twice")
+    that(not await store.move_schedule(a, at=60.5, to=120.0), "a deleted schedule was moved")
+    equal(await own(), {b: second}, "the schedules after one was deleted")
+    await store.delete_schedule(b)
+
+
+async def check_maintenance(store: Store) -> None:
+    """Giving space back changes no run, and what was repaired needs no second repair."""
+    kept, gone = await created(store), await created(store)
+    await store.append(Append(gone, [event(seq, "x" * 10_000) for seq in range(2, 50)], after=1))
+    await store.append(Append(kept, events(2), after=1))
+    await store.delete(gone)
+    before = await store.info(kept), await store.read(kept)
+    that(await store.compact() >= 0, "compact gives a negative number of bytes")
+    equal(await store.compact(), 0, "the bytes that are given back when there are none")
+    await store.check(repair=True)
+    equal([one for one in await store.check(repair=True) if one.repaired], [], "what is left to be repaired")
+    equal((await store.info(kept), await store.read(kept)), before, "a run after the space of another was given back")
+
+
+async def check_close(store: Store) -> None:
+    """Closing twice is harmless, and a closed store takes no write."""
+    run_id = await created(store)
+    await store.close()
+    await store.close()
+    await raises(StoreError, store.append(Append(run_id, events(2), after=1)), "append to a closed store")

@@ -1,0 +1,259 @@
+"""The browser of a toolbox, in a process of its own, and the connections to it.
+
+The process begins with the first context and ends with the last one. Whatever ends this process ends it, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from anyio.abc import ByteStream
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from orchestrator.errors import ToolError
+from orchestrator.tools.builtin.terminal.supervised import SupervisedProcess
+
+LENGTH = struct.Struct(">I")
+MOST = 64_000_000
+"""Bytes of the longest message: a screenshot is in one."""
+PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONPATH", "FONTCONFIG_PATH", "FONTCONFIG_FILE")
+"""Variables of this process that the browser gets: no keys, no tokens, no proxies."""
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_STARTING = 30.0
+"""Seconds that the browser has to start."""
+_PREFIX = "orch-browser-"
+_ENDED = "the browser has ended, with its pages: open them again"
+
+
+def packed(message: dict[str, Any]) -> bytes:
+    """A message as bytes."""
+    data = json.dumps(message, ensure_ascii=False).encode(errors="replace")
+    return LENGTH.pack(len(data)) + data
+
+
+def length_of(head: bytes) -> int:
+    """How many bytes follow.
+
+    Raises:
+        ValueError: more than any message has.
+    """
+    found: int = LENGTH.unpack(head)[0]
+    if found > MOST:
+        raise ValueError(f"a message of {found} bytes is longer than {MOST}")
+    return found
+
+
+def unpacked(data: bytes) -> dict[str, Any]:
+    """A message from its bytes."""
+    found: dict[str, Any] = json.loads(data)
+    return found
+
+
+class BrowserProcess:
+    """Starts the process when it is needed, and ends it when no context is left."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._settings = settings
+        self._process: SupervisedProcess | None = None
+        self._folder: Path | None = None
+        self._users = 0
+        self._round = 0
+        """How many processes there were: a session that outlives its own says nothing about a later one."""
+        self._lock: anyio.Lock | None = None
+        self._loop: object = None
+
+    async def open(self) -> BrowserSession:
+        """Open a context.
+
+        Raises:
+            ToolError: there is no browser that can be started.
+        """
+        async with self._locked():
+            try:
+                stream = await self._connected()
+            except OSError:  # it is about to end, as when Chromium was killed
+                await self._end()
+                try:
+                    stream = await self._connected()
+                except OSError as error:
+                    await self._end()
+                    raise ToolError(f"the browser does not answer: {error}") from None
+            self._users += 1
+            return BrowserSession(stream, self, self._round)
+
+    async def _connected(self) -> ByteStream:
+        """A connection to the process, which is started if there is none."""
+        if self._process is None or self._process.has_ended:
+            await self._end()
+            await self._begin()
+        assert self._folder is not None
+        try:
+            return await anyio.connect_unix(str(self._folder / "s"))
+        except OSError:
+            raise
+        except BaseException:  # cancelled: a process without a session would not end
+            if not self._users:
+                await self._end()
+            raise
+
+    async def left(self, number: int) -> None:
+        """A context was closed.
+
+        Args:
+            number: the process that it was in.
+        """
+        with anyio.CancelScope(shield=True):
+            async with self._locked():
+                if number != self._round:
+                    return
+                self._users -= 1
+                if self._users <= 0:
+                    await self._end()
+
+    def _locked(self) -> anyio.Lock:
+        """A lock of this event loop; what an earlier loop left belongs to it no more."""
+        here = anyio.lowlevel.current_token()
+        if self._lock is None or self._loop != here:
+            self._lock, self._loop = anyio.Lock(), here
+        return self._lock
+
+    async def _begin(self) -> None:
+        program = _program(self._settings["program"])
+        folder = self._folder = await anyio.to_thread.run_sync(_folder)
+        env = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        command = [sys.executable, "-P", "-m", "orchestrator.tools.builtin.browser.service"]
+        try:
+            process = await SupervisedProcess.start(
+                command, cwd=str(self._folder), env={**env, "TMPDIR": str(self._folder), "HOME": str(self._folder)}
+            )
+        except OSError as error:
+            raise ToolError(f"the process of the browser cannot be started: {error.strerror or error}") from None
+        self._process = process
+        self._users = 0
+        self._round += 1
+        settings = {**self._settings, "program": program, "socket": str(folder / "s")}
+        try:
+            await process.write(json.dumps(settings).encode() + b"\n")
+            said = await _first_line(process)
+        except TimeoutError:
+            await self._end()
+            raise ToolError(f"the browser did not start within {_STARTING:g} s") from None
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._end()
+            raise
+        if said != "ready":
+            await self._end()
+            raise ToolError(said.removeprefix("failed ") if said.startswith("failed ") else _unstarted(said))
+
+    async def _end(self) -> None:
+        process, self._process = self._process, None
+        folder, self._folder = self._folder, None
+        self._users = 0
+        with anyio.CancelScope(shield=True):
+            if process is not None:
+                await process.close()
+            if folder is not None:
+                await anyio.to_thread.run_sync(_remove, folder)
+
+
+class BrowserSession:
+    """One context of the browser, over a connection of its own. Messages are sent one at a time."""
+
+    def __init__(self, stream: ByteStream, process: BrowserProcess, number: int) -> None:
+        self._stream, self._process, self._number = stream, process, number
+        self._received = BufferedByteReceiveStream(stream)
+        self.ended = False
+
+    async def do(self, action: str, **arguments: Any) -> dict[str, Any]:
+        """Have something done, and return what the browser says.
+
+        Raises:
+            ToolError: it could not be done.
+        """
+        if self.ended:
+            raise ToolError(_ENDED)
+        try:
+            await self._stream.send(packed({"do": action, **arguments}))
+            size = length_of(await self._received.receive_exactly(LENGTH.size))
+            answer = unpacked(await self._received.receive_exactly(size))
+        except (OSError, ValueError, anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.IncompleteRead):
+            self.ended = True
+            raise ToolError(_ENDED) from None
+        if "error" in answer:
+            raise ToolError(answer["error"])
+        return answer
+
+    async def aclose(self) -> None:
+        """Close the context, with all its pages."""
+        self.ended = True
+        try:
+            await anyio.aclose_forcefully(self._stream)
+        finally:
+            await self._process.left(self._number)
+
+
+def _program(named: str | None) -> str:
+    """The path of the browser.
+
+    Raises:
+        ToolError: there is none.
+    """
+    found = next(filter(None, map(shutil.which, PROGRAMS if named is None else (named,))), None)
+    if found is None and named is not None:
+        raise ToolError(f"the browser cannot be started: {named!r} is no program")
+    if found is None:
+        raise ToolError(
+            f"there is no browser: install one of {', '.join(PROGRAMS)}, or name it with Browser(executable=...)"
+        )
+    return os.path.abspath(found)
+
+
+async def _first_line(process: SupervisedProcess) -> str:
+    """What the process says first; empty if it ends without a word."""
+    said = b""
+    with anyio.fail_after(_STARTING):
+        while b"\n" not in said:
+            await process.readable("output")
+            data = process.read("output")
+            if data == b"":
+                break
+            said += data or b""
+    return said.decode(errors="replace").strip()[-500:].splitlines()[-1] if said.strip() else ""
+
+
+def _unstarted(said: str) -> str:
+    return f"the process of the browser ended when it began{': ' * bool(said)}{said}"
+
+
+def _folder() -> Path:
+    """A folder for this process's browser; those that killed processes left are removed."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError, ValueError):
+            if left.stat().st_uid == os.getuid() and not _is_alive(int(left.name.split("-")[2])):
+                _remove(left)
+    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

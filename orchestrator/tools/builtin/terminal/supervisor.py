@@ -1,0 +1,188 @@
+"""The process between this library and a shell. It ends all that the shell started, when it is told to, when the shell
+ends, and when the process that it works for is gone, however that went: `kill -9` closes a pipe, too.
+
+It runs as a program of its own and imports nothing but the standard library. On Linux it is the "child subreaper"
+(`prctl(2)`) of all that it starts: a process that loses its parent becomes its child, so nobody gets out of its sight
+by leaving the process group or the session. Elsewhere it knows the shell's process group only.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+STATUS = 9
+"""Descriptor that the shell writes its status to; `sh` knows those of one digit only."""
+MARK = "ORCHESTRATOR_SHELL"
+"""Environment variable by which processes are found whose supervisor was killed."""
+
+_LINUX = sys.platform == "linux"
+_PDEATHSIG, _SUBREAPER = 1, 36  # of prctl(2)
+_LOOK = 1000
+"""Milliseconds between two looks whether the parent is still there, should a copy of the pipe have outlived it."""
+_SWEEP = 5.0
+"""Seconds in which all is killed. Only a process that the kernel holds, or of another user, takes longer."""
+_IGNORED = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
+"""By name: this module is also read where there are no terminals, and no such signals."""
+
+
+def main(argv: list[str]) -> int:
+    """Start `argv[4:]` and watch it. `argv[:4]`: the parent's id; descriptors of lifeline, status and end."""
+    parent, lifeline, status, end = map(int, argv[:4])
+    for fd in (lifeline, status, end):
+        os.set_inheritable(fd, False)  # ours alone: what the shell starts holds none of them open
+    prctl = _prctl()
+    if prctl is not None:
+        prctl(_SUBREAPER, 1, 0, 0, 0)
+    for one in _IGNORED:
+        signal.signal(one, signal.SIG_IGN)
+    woken, wakes = os.pipe()
+    os.set_blocking(wakes, False)
+    signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    shell = os.fork()
+    if shell == 0:
+        _become(argv[4:], status, prctl)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(nothing, fd)
+    os.close(status)
+    code = _watch(shell, parent, lifeline, woken)
+    _sweep(shell, reaped=code is not None)
+    os.write(end, b"%d\n" % (-1 if code is None else code))
+    return 0
+
+
+def _prctl() -> Callable[..., object] | None:
+    if not _LINUX:
+        return None
+    import ctypes  # late: the library reads this module, too, and has no use for it
+
+    return ctypes.CDLL(None).prctl
+
+
+def _become(command: list[str], status: int, prctl: Callable[..., object] | None) -> None:
+    """Become the shell; never returns."""
+    try:
+        os.setsid()
+        if prctl is not None:
+            prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        for one in (*_IGNORED, signal.SIGPIPE, signal.SIGCHLD):
+            signal.signal(one, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.dup2(status, STATUS)
+        os.set_inheritable(STATUS, True)  # also where it had that number already
+        os.execve(command[0], command, os.environ)
+    except BaseException as error:
+        os.write(status, f"{command[0]}: {error}\n".encode())
+    finally:
+        os._exit(127)
+
+
+def _watch(shell: int, parent: int, lifeline: int, woken: int) -> int | None:
+    """Wait for the shell's end, or until nobody wants it any more; its exit code, None if it still runs."""
+    poll = select.poll()
+    poll.register(lifeline, select.POLLIN | select.POLLHUP)
+    poll.register(woken, select.POLLIN)
+    while True:
+        ready = dict(poll.poll(_LOOK))
+        if woken in ready:
+            os.read(woken, 512)
+        code = _reap(shell)
+        if code is not None:
+            return code
+        if lifeline in ready or os.getppid() != parent:
+            return None
+
+
+def _reap(shell: int) -> int | None:
+    """Bury who has died; the shell's exit code if it is among them."""
+    found = None
+    while True:
+        try:
+            pid, state = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return found
+        if not pid:
+            return found
+        if pid == shell:
+            code = os.waitstatus_to_exitcode(state)
+            found = code if code >= 0 else 128 - code
+
+
+def _sweep(shell: int, *, reaped: bool) -> None:
+    """Kill all that is left, group by group: a group is killed at once, so it cannot fork away from under the hand."""
+    until = time.monotonic() + _SWEEP
+    while time.monotonic() < until:
+        left = below(os.getpid()) if _LINUX else ({} if reaped else {shell: shell})
+        own = os.getpgrp()
+        for group in {group for group in left.values() if group != own}:
+            _kill(-group)
+        for pid in left:
+            _kill(pid)
+        if not _LINUX:
+            _kill(-shell)  # there may be others in its group
+        _reap(shell)
+        if not left or not _LINUX:
+            return
+        time.sleep(0.005)
+
+
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):  # gone; or of another user
+        os.kill(pid, signal.SIGKILL)
+
+
+def below(root: int) -> dict[int, int]:
+    """All processes that descend from one, each with its process group. The dead who are not buried yet count, too."""
+    parents: dict[int, tuple[int, int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    fields = file.read().rpartition(b")")[2].split()
+            except OSError:
+                continue
+            parents[int(name)] = int(fields[1]), int(fields[2])
+    found: dict[int, int] = {}
+    level = {root}
+    while level:
+        level = {pid for pid, (parent, _) in parents.items() if parent in level and pid not in found}
+        found |= {pid: parents[pid][1] for pid in level}
+    return found
+
+
+def kill_marked(mark: str) -> int:
+    """Kill every process of this user that was started with this mark, when a supervisor is gone; how many there were.
+
+    A process that empties its environment is not found.
+    """
+    if not _LINUX:
+        return 0
+    wanted, count = f"{MARK}={mark}".encode(), 0
+    for _ in range(100):
+        found = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _has(pid, wanted)]
+        for pid in found:
+            _kill(pid)
+        count += len(found)
+        if not found:
+            break
+        time.sleep(0.005)
+    return count
+
+
+def _has(pid: int, mark: bytes) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return pid != os.getpid() and mark in file.read().split(b"\0")
+    except OSError:
+        return False
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

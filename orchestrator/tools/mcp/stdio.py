@@ -1,0 +1,258 @@
+"""A stdio server: its process, its messages, and what it says on stderr.
+
+The client's own transport keeps lines of any length, takes time that grows with the square of it, forgets a call whose
+answer it cannot read, and gives what the server says on stderr to a file. So this one is ours.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import anyio
+
+from orchestrator.errors import ToolUnavailable
+from orchestrator.tools.mcp.untrusted import Tail, marked
+
+if TYPE_CHECKING:
+    from anyio.abc import Process
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+    from mcp.client._transport import TransportStreams
+    from mcp.shared.message import SessionMessage
+
+    from orchestrator.tools.mcp.servers import StdioServer
+
+LONGEST = 16 * 1024 * 1024
+"""Bytes of one message that are read. More than a result that is of use to a model, or to a run, has."""
+_ENDS = 400
+_FIRST = re.compile(rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(-?\d{1,15}|"[^"\\]{1,100}")\s*,')
+_LAST = re.compile(rb'"id"\s*:\s*(-?\d{1,15}|"[^"\\]{1,100}")\s*\}\s*\Z')
+GRACE = 2.0
+"""Seconds that a server has to end by itself, first after its input is closed, then after it was told to."""
+_FLUSH = 0.5
+_POLL = 0.01
+_GONE = (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
+UNREADABLE = -32700
+"""Code of the error that stands for an answer that cannot be read (JSON-RPC's parse error)."""
+
+
+class Cut(NamedTuple):
+    """A line that was longer than is read: how it began, how it ended, and its length."""
+
+    first: bytes
+    last: bytes
+    size: int
+
+
+class Lines:
+    """Cuts what comes in into lines. Time and space are linear in what comes, and bounded by the longest line."""
+
+    def __init__(self, longest: int = LONGEST) -> None:
+        self._longest = longest
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._last = b""
+
+    def feed(self, chunk: bytes) -> Iterator[bytes | Cut]:
+        """The lines that end in this chunk."""
+        *ended, rest = chunk.split(b"\n")
+        for part in ended:
+            self._keep(part)
+            yield self._taken()
+        self._keep(rest)
+
+    def _keep(self, part: bytes) -> None:
+        if self._size <= self._longest < self._size + len(part):
+            self._parts = [b"".join([*self._parts, part])[:_ENDS]]
+        elif self._size <= self._longest:
+            self._parts.append(part)
+        self._size += len(part)
+        self._last = (self._last + part)[-_ENDS:]
+
+    def _taken(self) -> bytes | Cut:
+        whole, size, last = b"".join(self._parts), self._size, self._last
+        self._parts, self._size, self._last = [], 0, b""
+        return whole if size <= self._longest else Cut(whole[:_ENDS], last, size)
+
+
+def id_of(first: bytes, last: bytes) -> int | str | None:
+    """The id of an answer of which only the ends are known, or that cannot be read; None if they do not tell.
+
+    Servers write it first or last. One that lies about it ends a call of its own only.
+    """
+    found = _FIRST.match(first) or _LAST.search(last)
+    if found is None:
+        return None
+    text = found[1].decode("utf-8", "replace")
+    return text[1:-1] if text.startswith('"') else int(text)
+
+
+@asynccontextmanager
+async def stdio(server: StdioServer, tail: Tail, ended: anyio.Event) -> AsyncIterator[TransportStreams]:
+    """The streams of a server that is started here, and ended when they are left.
+
+    Args:
+        tail: told what the server says beside its messages.
+        ended: set when it says no more.
+
+    Raises:
+        ToolUnavailable: it cannot be started.
+    """
+    process = await _started(server)
+    to_us, ours = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
+    mine, from_us = anyio.create_memory_object_stream["SessionMessage"](0)
+    flushed, heard = anyio.Event(), anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_read, process, to_us, tail, ended)
+        tasks.start_soon(_write, process, from_us, flushed)
+        tasks.start_soon(_listen, process, tail, heard)
+        try:
+            yield ours, mine
+        finally:
+            with anyio.CancelScope(shield=True):
+                ours.close()
+                mine.close()
+                with anyio.move_on_after(_FLUSH):
+                    await flushed.wait()
+                await _end(process, heard)
+            tasks.cancel_scope.cancel()
+    for stream in (to_us, from_us):
+        stream.close()
+
+
+async def _started(server: StdioServer) -> Process:
+    from mcp.client.stdio import get_default_environment
+
+    try:
+        return await anyio.open_process(
+            [server.command, *server.args],
+            env={**get_default_environment(), **server.env},
+            cwd=server.cwd,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=sys.platform != "win32",
+        )
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
+        place = f" in {server.cwd}" if server.cwd and getattr(error, "filename", None) == server.cwd else ""
+        raise ToolUnavailable(
+            f"MCP server {server.name!r} cannot be started: {server.command!r}{place}: {why}; "
+            "install it, or give its full path"
+        ) from None
+
+
+async def _read(
+    process: Process, to_us: MemoryObjectSendStream[SessionMessage | Exception], tail: Tail, ended: anyio.Event
+) -> None:
+    """Hands on the server's messages until it says no more."""
+    from mcp.shared.message import SessionMessage
+
+    assert process.stdout is not None
+    lines = Lines()
+    try:
+        async with to_us:
+            while True:
+                for line in lines.feed(await process.stdout.receive()):
+                    message = _message(line, tail)
+                    if message is not None:
+                        await to_us.send(SessionMessage(message))
+    except _GONE:
+        pass
+    finally:
+        ended.set()
+    with suppress(*_GONE):  # what it still says is taken off it, so that it can end
+        while True:
+            await process.stdout.receive()
+
+
+def _message(line: bytes | Cut, tail: Tail) -> Any:
+    """What a line says; an error in its place if it cannot be read and is known to answer something."""
+    from mcp.types import ErrorData, JSONRPCError, jsonrpc_message_adapter
+
+    if isinstance(line, Cut):
+        first, last, fault = line.first, line.last, f"it answered with {line.size:,} bytes, more than the limit"
+    else:
+        if not line.strip():
+            return None
+        try:
+            said = jsonrpc_message_adapter.validate_json(line, by_name=False)
+            if isinstance(said, JSONRPCError):
+                said.error.data = marked(said.error.data)
+            return said
+        except (ValueError, RecursionError):
+            first, last, fault = line, line[-1000:], "its answer cannot be read: it is not JSON, or nested too deeply"
+            if not line.lstrip().startswith(b"{"):
+                tail.add(line[:1000] + b"\n")  # a print on stdout, which is meant for messages only
+                return None
+    number = id_of(first, last)
+    if number is None:
+        tail.add(b"[a message that cannot be read]\n")
+        return None
+    return JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=UNREADABLE, message=fault))
+
+
+async def _write(process: Process, from_us: MemoryObjectReceiveStream[SessionMessage], flushed: anyio.Event) -> None:
+    assert process.stdin is not None
+    try:
+        async with from_us:
+            async for item in from_us:
+                text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+                await process.stdin.send(text.encode() + b"\n")
+    except _GONE:
+        pass  # it reads no more; that it says no more is seen by who reads
+    finally:
+        flushed.set()
+
+
+async def _listen(process: Process, tail: Tail, heard: anyio.Event) -> None:
+    assert process.stderr is not None
+    try:
+        with suppress(*_GONE):
+            while True:
+                tail.add(await process.stderr.receive())
+    finally:
+        heard.set()
+
+
+async def _end(process: Process, heard: anyio.Event) -> None:
+    """Ends a server and all that it started: its input is closed, then it is told to end, then it is killed."""
+    assert process.stdin is not None
+    with suppress(*_GONE):
+        await process.stdin.aclose()
+    if not await _ended(process):
+        _signal(process, signal.SIGTERM)
+        if not await _ended(process):
+            _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))
+    _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))  # what it left behind
+    with anyio.move_on_after(_FLUSH):
+        await heard.wait()  # its last words say why
+    with anyio.move_on_after(GRACE), suppress(*_GONE):
+        await process.aclose()
+        return
+    # Something that it started, in a session of its own, holds its pipes open; asyncio would complain of them.
+    close = getattr(getattr(getattr(process, "_process", None), "_transport", None), "close", None)
+    if callable(close):
+        close()
+
+
+async def _ended(process: Process) -> bool:
+    """Whether it ends in time. `wait` would also wait for whoever inherited its pipes."""
+    with anyio.move_on_after(GRACE):
+        while process.returncode is None:  # noqa: ASYNC110 - no event tells of the process alone
+            await anyio.sleep(_POLL)
+    return process.returncode is not None
+
+
+def _signal(process: Process, number: int) -> None:
+    with suppress(OSError):
+        if sys.platform == "win32":
+            process.terminate()
+        else:
+            os.killpg(process.pid, number)

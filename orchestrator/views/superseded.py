@@ -1,0 +1,320 @@
+"""Parts of a run that no longer count, because the run ended there and was reopened.
+
+The attempts of a step that failed, up to its failure, are set aside when the run is reopened, with their calls; so is
+what followed a limit that was raised. What a later attempt still has of them counts: calls that cannot be undone and
+happened, and graphs called as tools whose runs went on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from orchestrator.graph.limits import Limits, Usage
+from orchestrator.kernel import records as r
+from orchestrator.kernel.fold.questions import timer_question
+from orchestrator.kernel.ledger import did_irreversible
+from orchestrator.kernel.question import Question
+from orchestrator.kernel.records import Record
+from orchestrator.kernel.reopening import LANDED
+from orchestrator.kernel.state import Activation, FrameState
+from orchestrator.views.reader import Fold
+
+_Asked: TypeAlias = tuple[str, str, tuple[str, ...]]
+_NOTHING = Usage()
+_ONE_CALL = Usage(calls=1)
+
+
+@dataclass(slots=True)
+class _Call:
+    activation: str
+    attempt: int
+    """The attempt that asked for it last."""
+    effect: r.EffectClass
+    kind: r.EffectKind
+    settled: r.EffectSettled | None = None
+    spent: Usage = _NOTHING
+    """What it has spent behind the record `after`."""
+    inner: Usage | None = None
+    """What the run that it began had spent."""
+    asked: tuple[int, str] = (0, "")
+    """The record and the question by which a person was last asked what became of it."""
+
+
+class Superseded(Fold):
+    """What no longer counts in a run.
+
+    Args:
+        after: what was spent counts if it was spent behind this record.
+
+    Attributes:
+        first: Activation -> the attempt from which on its calls count, and the graph inside it, where not all do.
+        begun: Activation -> the attempt from which on its failures count, where not all do.
+        withdrawn: Questions that were asked again.
+        revoked: Records of what came from outside and was taken back: cancels, spent limits, time-outs.
+        limits: The limits that the run was last given; None: those that it began with.
+        raised: How often it was reopened after a spent limit.
+    """
+
+    def __init__(self, after: int = 0) -> None:
+        self.first: dict[str, int] = {}
+        self.begun: dict[str, int] = {}
+        self.withdrawn: set[str] = set()
+        self.revoked: set[int] = set()
+        self.limits: Limits | None = None
+        self.raised = 0
+        self._after = after
+        self._opened: dict[str, int] = {}
+        """Activation of a subgraph's node -> the attempt that opened the graph inside."""
+        self._ends: dict[str, int] = {}
+        """Activation that was begun again -> the record that had it begin again."""
+        self._calls: dict[str, _Call] = {}
+        self._around: dict[str, tuple[str, int]] = {}
+        """Activation inside a subgraph -> the activation of its node, and the attempt that it is of."""
+        self._undone: set[str] = set()
+        self._behind_limit: set[str] | None = None
+        """Activations behind the limit that is spent now."""
+        self._collapsed = 0
+        self._spans: list[tuple[int, int]] = []
+        """First and last record of what followed a limit that was raised."""
+        self._ended = 0
+        self._asked: dict[str, dict[str, _Asked]] = {}
+        """Activation -> its questions, and what they ask."""
+        self._standing: dict[str, set[str]] = {}
+        """Activation -> questions that the end withdrew. They count until the step asks them again, or lands."""
+        self._outside: dict[int, str] = {}
+        """Record that stopped something -> the activation of the subgraph's node, or the kind of the record."""
+        self._inherited: dict[str, Usage] = {}
+        self._known: dict[str, int] = {}
+        """Activation -> the record that made it."""
+
+    # -- what it says ----------------------------------------------------------------------------------------------
+
+    def is_undone(self, activation: str) -> bool:
+        """Whether a step counts as never begun: it followed a limit that was raised, or its graph began again."""
+        name, inside = activation, self._around.get(activation)
+        while name not in self._undone:
+            if inside is None:
+                return False
+            name, attempt = inside
+            if attempt < self.first.get(name, 1):
+                return True
+            inside = self._around.get(name)
+        return True
+
+    def is_lost(self, key: str) -> bool:
+        """Whether a call does not count."""
+        call = self._calls.get(key)
+        if call is None:
+            return False
+        return self.is_undone(call.activation) or (self._is_early(call) and not self._holds(call))
+
+    def is_kept(self, key: str) -> bool:
+        """Whether it was made by an attempt that does not count, and a later one may have its result."""
+        call = self._calls.get(key)
+        return call is not None and self._is_early(call) and self._holds(call)
+
+    def is_asked_about(self, key: str) -> bool:
+        """Whether a later attempt asks what became of a call of one that does not count."""
+        call = self._calls.get(key)
+        settled = None if call is None or not self._is_early(call) else call.settled
+        return settled is not None and self._calls[key].asked[0] > settled.seq
+
+    def was_undone(self, at: int) -> bool:
+        """Whether a record lies behind a limit that was raised later."""
+        return any(first <= at < last for first, last in self._spans)
+
+    def set_aside(self) -> dict[str, r.SetAside]:
+        """What a replay of the run, from behind the record `after`, begins its steps with."""
+        spent: dict[str, Usage] = {}
+        for key, call in self._calls.items():
+            if call.spent != _NOTHING and self.is_lost(key):
+                name = self._counted_at(call.activation)
+                spent[name] = spent.get(name, _NOTHING) + call.spent
+        names = {name for name, seq in self._ends.items() if seq > self._after and self.first[name] > 1}
+        for name, usage in self._inherited.items():
+            if self._known.get(name, self._after + 1) > self._after:
+                names.add(name)
+                spent[name] = spent.get(name, _NOTHING) + usage
+        return {
+            name: r.SetAside(attempts=self.first.get(name, 1) - 1, usage=spent.get(name, _NOTHING))
+            for name in sorted(names | spent.keys())
+        }
+
+    def _holds(self, call: _Call) -> bool:
+        """Whether the result of a call holds for later attempts, too."""
+        settled = call.settled
+        if settled is None or settled.next_at is not None:
+            return False
+        if call.asked[0] > settled.seq:
+            return True
+        if call.effect != "irreversible":
+            return did_irreversible(settled.result) and _status_inside(settled.result) in ("", "completed")
+        if settled.given_up:  # the attempt that was asked has the answer
+            return settled.seq > self._ends.get(call.activation, 0)
+        failed = call.kind == "tool" and r.failed_result(settled.result) is not None
+        return settled.ok and not failed
+
+    def _is_early(self, call: _Call) -> bool:
+        return call.attempt < self.first.get(call.activation, 1)
+
+    def _counted_at(self, activation: str) -> str:
+        """The activation that what a step spent is counted at: the outermost one that began again; empty for none."""
+        found = activation if activation in self.first else ""
+        for around, attempt in self._outward(activation):
+            if attempt < self.first.get(around, 1):
+                found = around
+        return "" if self.is_undone(found) else found
+
+    def _outward(self, activation: str) -> Iterator[tuple[str, int]]:
+        inside = self._around.get(activation)
+        while inside is not None:
+            yield inside
+            inside = self._around.get(inside[0])
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def applying(self, record: Record) -> None:
+        """See `Observer.applying`."""
+        match record:
+            case r.EffectIntended():
+                self._intended(record)
+            case r.EffectSettled() if record.key in self._calls:
+                self._settled(self._calls[record.key], record)
+            case r.Spent() if record.key in self._calls:
+                self._spent(self._calls[record.key], record)
+            case r.GraphOpened():
+                self._opened[record.activation] = record.attempt
+            case r.Asked() | r.TimerSet() if record.activation in self.run.running:
+                self._ask(record.activation, record.question if isinstance(record, r.Asked) else timer_question(record))
+            case r.StepDone() | r.StepFailed() | r.StepRetried():
+                self.withdrawn |= self._standing.pop(record.activation, set())
+            case r.AnswersWithdrawn():
+                self.withdrawn.update(record.questions)
+            case r.Migrated():
+                for name in record.withdrawn:
+                    self.withdrawn.update(self._asked.pop(name, ()))
+            case r.Cancelled():
+                self._outside[record.seq] = "cancelled"
+            case r.LimitSpent() if record.limit == "seconds" and not record.frame:
+                self._outside[record.seq] = "exhausted"
+            case r.TimerFired() if record.name == r.TIMEOUT:
+                self._outside[record.seq] = f"timeout {record.activation}"
+            case r.LimitsChanged():
+                self.limits = record.limits
+            case r.Forked():
+                self._forked(record)
+            case r.Ended():
+                self._ended = record.seq
+            case r.Reopened():
+                self._reopened(record)
+            case _:
+                pass
+
+    def _ask(self, activation: str, question: Question) -> None:
+        """Note a question. Where the step asks it again, the one that was withdrawn does not count any more."""
+        asked, standing = self._asked.setdefault(activation, {}), self._standing.get(activation, set())
+        asked[question.id] = wanted = question.kind, question.prompt, question.choices
+        call = self._calls.get(str(question.payload.get("key"))) if question.kind == "unknown_outcome" else None
+        if call is not None:
+            before, name = call.asked
+            if name and before <= self._ends.get(activation, 0):
+                self.withdrawn.add(name)
+            call.asked = self.run.head + 1, question.id
+        again = {name for name in standing if asked.get(name) == wanted}
+        standing -= again
+        self.withdrawn |= again - {question.id}
+
+    def _intended(self, record: r.EffectIntended) -> None:
+        known = self._calls.get(record.key)
+        if known is not None:
+            known.attempt, known.settled = record.attempt, None
+            return
+        counted = record.kind != "effect" and record.seq > self._after
+        self._calls[record.key] = _Call(
+            record.activation, record.attempt, record.effect, record.kind, spent=_ONE_CALL if counted else _NOTHING
+        )
+
+    def _settled(self, call: _Call, record: r.EffectSettled) -> None:
+        call.settled = record
+        if record.usage is not None and record.seq > self._after:
+            call.spent += _shared(record.usage)
+
+    def _spent(self, call: _Call, record: r.Spent) -> None:
+        before, call.inner = call.inner or _NOTHING, record.usage
+        if record.seq > self._after:
+            call.spent += _shared(record.usage - before)
+
+    def _forked(self, record: r.Forked) -> None:
+        """A fork goes on where its parent was over; a replay of a reopened run begins where that began again."""
+        root = self.run.root
+        self._goes_on("" if root is None or root.result is None else root.result.status, record.seq)
+        self.first = {name: attempt for name, attempt in self.first.items() if name in self._known}
+        self._inherited = {name: aside.usage for name, aside in record.set_aside.items()}
+        self.first.update({name: one.attempts + 1 for name, one in record.set_aside.items() if one.attempts})
+        self.limits = record.limits or self.limits
+
+    def _reopened(self, record: r.Reopened) -> None:
+        self.limits = record.limits or self.limits
+        self._goes_on(record.status, self._ended)
+
+    def _goes_on(self, status: str, until: int) -> None:
+        """The run goes on, which had ended like this; `until`: at this record."""
+        self._revoke("cancelled")
+        if status == "exhausted":
+            self._revoke("exhausted")
+            if self._behind_limit:
+                self._undone |= self._behind_limit
+                self._spans.append((self._collapsed, until))
+            self._behind_limit = None
+
+    def _revoke(self, kind: str) -> None:
+        """Note that what a record from outside stopped goes on."""
+        gone = [seq for seq, what in self._outside.items() if what == kind]
+        self.revoked.update(gone)
+        for seq in gone:
+            del self._outside[seq]
+
+    # -- tokens ----------------------------------------------------------------------------------------------------
+
+    def added(self, token: Activation) -> None:
+        """See `Observer.added`."""
+        self._known[token.key] = self.run.head
+        around = token.frame.parent
+        if around is not None:
+            self._around[token.key] = around.key, around.attempt
+        if self._behind_limit is not None:
+            self._behind_limit.add(token.key)
+
+    def collapsing(self, frame: FrameState) -> None:
+        """See `Observer.collapsing`."""
+        if frame.parent is None and frame.exhausting is not None and frame.before_limit is None:
+            self._behind_limit, self._collapsed = set(), self.run.head
+
+    def restored(self, token: Activation) -> None:
+        """See `Observer.restored`."""
+        if token.asked_before:
+            self._standing[token.key] = set(token.asked_before - self.withdrawn)
+        if token.failed and token.late is None:
+            lasts = token.kept is not None or (token.child is not None and token.child.status in LANDED)
+            first = self._opened.get(token.key, 1) if lasts else token.attempt + 1
+            self.first[token.key] = max(first, self.first.get(token.key, 1))
+            self.begun[token.key] = max(token.attempt + (token.kept is None), self.begun.get(token.key, 1))
+            self._ends[token.key] = self.run.head
+            self._revoke(f"timeout {token.key}")
+
+    def finish(self) -> None:
+        """See `Fold.finish`."""
+        self.raised = 0 if self.run.root is None else self.run.root.raised
+
+
+def _status_inside(result: object) -> str:
+    """The status of the run that a call of a graph began."""
+    metadata = result.get("metadata") if isinstance(result, Mapping) else None
+    return str(metadata.get("status", "")) if isinstance(metadata, Mapping) else ""
+
+
+def _shared(usage: Usage) -> Usage:
+    """What limits count of a usage, besides steps and seconds."""
+    return usage.model_copy(update={"steps": 0, "seconds": 0.0})

@@ -1,0 +1,189 @@
+"""Handlers of the editor: the parts of a graph, for a palette and for completion; check, save and try a text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+
+from orchestrator.errors import NotSerialisable
+from orchestrator.graph.limits import Limits
+from orchestrator.graph.model import GraphDefinition, Node, tool_ref
+from orchestrator.graph.reading import GRAPH_KEYS, node_from_data
+from orchestrator.graph.reducers import BUILTIN
+from orchestrator.graph.refs import resolve, strategies
+from orchestrator.graph.state import FIELD_KEYS, STATE_KEYS
+from orchestrator.graph.text.types import SHIPPED_TYPES, TYPE_NAMES
+from orchestrator.graph.topology import ANY, END, IF_NAMED, START, STOP
+from orchestrator.graph.writing import node_text, to_plain_yaml, to_yaml
+from orchestrator.graph_class import Graph
+from orchestrator.nodes.catalog import (
+    FieldFacts,
+    category,
+    chosen_outcomes,
+    common_fields,
+    kinds,
+    own_fields,
+    sample,
+    summary,
+)
+from orchestrator.tasks import away
+from orchestrator.tools.tool import Tool
+from orchestrator.web.compose import checks
+from orchestrator.web.compose.documents import (
+    CheckBody,
+    CheckDocument,
+    KindField,
+    KindList,
+    KindRow,
+    SaveBody,
+    SavedDocument,
+    StrategyRow,
+    ToolRow,
+    TryBody,
+)
+from orchestrator.web.compose.saved import SUFFIX
+from orchestrator.web.documents import RunResult, blank, result_of
+from orchestrator.web.endpoint import Call
+from orchestrator.web.problems import HttpProblem
+from orchestrator.web.requests import NoQuery
+
+_LONGEST = 500
+"""Longest description of a tool, in characters: third-party servers may send any length."""
+
+
+async def listing(call: Call[NoQuery]) -> KindList:
+    """Kinds of nodes, tools, models and words that a text may use here."""
+    executor = call.executor
+    tools = [_tool(tool) for tool in executor.tools.tools] if executor.tools.ready else []
+    default = None if executor.model is None else executor.model.name
+    fixed = await away(_fixed)
+    return fixed.model_copy(update={"tools": tools, "models": sorted(executor.models), "default_model": default})
+
+
+def _tool(tool: Tool) -> ToolRow:
+    description = str(blank(tool.description))
+    if len(description) > _LONGEST:
+        description = f"{description[: _LONGEST - 1]}…"
+    return ToolRow(name=tool.name, description=description, risk=tool.risk, effect=tool.effect, ref=tool_ref(tool))
+
+
+@cache
+def _fixed() -> KindList:
+    """What is the same for all servers."""
+    rows = [
+        KindRow(
+            name=kind,
+            summary=summary(cls),
+            category=category(cls),
+            fields=[_field(one) for one in own_fields(cls)],
+            outcomes=None if chosen_outcomes(cls) else list(_outcomes(cls)),
+            example=node_text(sample(cls)),
+            node=dict(sample(cls)),
+        )
+        for kind, cls in kinds().items()
+    ]
+    return KindList(
+        kinds=rows,
+        common=[_field(one) for one in common_fields()],
+        tools=[],
+        models=[],
+        default_model=None,
+        joins=["all", "each"],
+        words={place: dict(words) for place, words in _words().items()},
+        strategies=[*_strategies()],
+    )
+
+
+def _field(facts: FieldFacts) -> KindField:
+    return KindField(
+        name=facts.name,
+        required=facts.required,
+        type=facts.type,
+        default="" if facts.required else facts.default,
+        port=facts.port,
+        summary=facts.meaning,
+    )
+
+
+def _outcomes(cls: type[Node]) -> tuple[str, ...]:
+    return node_from_data(sample(cls), strict=True).outcomes
+
+
+def _words() -> Mapping[str, Mapping[str, str]]:
+    said = dict(re.findall(r"^ {8}(\w+): ((?:.+\n(?: {12}.+\n)*))", Graph.__doc__ or "", re.M))
+    return {
+        "graph": {key: " ".join(said.get(key, "").split()) for key in GRAPH_KEYS},
+        "state": STATE_KEYS,
+        "field": FIELD_KEYS,
+        "types": dict.fromkeys((*TYPE_NAMES, *SHIPPED_TYPES), ""),
+        "reducers": dict.fromkeys((*BUILTIN, "local"), ""),
+        "limits": dict.fromkeys(Limits.model_fields, ""),
+        "edges": {
+            START: "where runs begin",
+            END: "where a branch ends",
+            STOP: "where a run ends",
+            ANY: "every node",
+            "each": "a branch for each item of a list",
+            **dict.fromkeys(IF_NAMED, "only if an edge names it"),
+        },
+    }
+
+
+def _strategies() -> Iterator[StrategyRow]:
+    for name in strategies():
+        graph = resolve(f"graphs.{name}:graph")
+        assert isinstance(graph, GraphDefinition)
+        yield StrategyRow(name=name, summary=graph.description, yaml=_text(graph))
+
+
+def _text(graph: GraphDefinition) -> str:
+    """The graph as a text to edit: with its state written out, if a text can say it."""
+    try:
+        return to_plain_yaml(graph)
+    except NotSerialisable:
+        return to_yaml(graph)
+
+
+async def check(call: Call[NoQuery, CheckBody]) -> CheckDocument:
+    """Check the text of a graph. Of the code that it names only that is used which the server was given."""
+    body, texts = call.body, call.service.texts
+    return await texts.away(
+        lambda: checks.check(body.text, body.format, texts.code, texts.tools, draw=body.draw, prove=body.prove)
+    )
+
+
+async def save(call: Call[NoQuery, SaveBody]) -> SavedDocument:
+    """Write a text into the folder of the server, and make its graph one of the server."""
+    body, saved = call.body, call.service.saved
+    if saved is None:
+        detail = "this server saves no graphs: start it with --save-graphs DIR, or download the text"
+        raise HttpProblem(409, "save-off", detail)
+    await call.check_new(None, body.name, {})
+    found = await call.service.texts.away(lambda: saved.save(body.name, body.text, body.replaces))
+    saved.settle()
+    return SavedDocument(name=body.name, digest=found.digest, file=f"{body.name}{SUFFIX}")
+
+
+async def start_try(call: Call[NoQuery, TryBody]) -> RunResult:
+    """Run the graph of a text; with `wait`, return when it ends or pauses, or after a while."""
+    body, texts, scratch = call.body, call.service.texts, call.service.scratch
+    assert scratch is not None
+    if body.wait:
+        call.service.streams.check()
+    approve = call.risk(body.approve)
+    graph = await texts.away(lambda: checks.sound(body.text, body.format, texts.code))
+    await call.check_new(None, graph.name, body.labels)
+    run = await scratch.start(
+        graph,
+        body.input,
+        model=body.model,
+        limits=None if body.limits is None else body.limits.limits(),
+        approve=approve,
+        labels=body.labels,
+        principal=call.principal,
+    )
+    if body.wait:
+        async with call.waiting():
+            return await result_of(await scratch.executor.wait(run.run_id))
+    return await result_of(run)
