@@ -45,6 +45,7 @@ from orchestrator.kernel.records import (
     Failure,
     LimitSpent,
     Record,
+    Resumed,
     TimerFired,
     TimerSet,
 )
@@ -411,9 +412,38 @@ class Drive:
             self._timers.look()
         return started
 
-    def resumed(self) -> None:
-        """Its resumption was journaled."""
-        self.resumption = NO_RESUMPTION
+    def journal_resumed(self, approve: str | None = None, *, unpause: bool = True) -> None:
+        """Journal that the run is resumed, if there is anything left to do in it.
+
+        Args:
+            approve: a new policy for calls of tools; None: the one that it has.
+            unpause: lift a pause.
+        """
+        machine, said = self.machine, self.resumption
+        if machine.ended is not None:
+            return
+        unpause = unpause and machine.paused
+        changed = approve is not None and approve != machine.approve
+        works = (bool(machine.running) or machine.result is not None) and not machine.is_held
+        if works or unpause or changed or said.changes_run:
+            graph = machine.plan.graph
+            before, after = said.stops or (None, None)
+            self.log.push(
+                Resumed(
+                    **self.log.now(),
+                    holder=str(self.log.lease.presence.owner),
+                    content=graph.content if said.changes is not None and graph is not None else None,
+                    changes=said.changes or (),
+                    tools=said.tools,
+                    approve=approve if changed else None,
+                    unpause=unpause,
+                    pause_before=before,
+                    pause_after=after,
+                    refs=None if said.refs is None else dict(said.refs),
+                    by=said.by,
+                )
+            )
+            self.resumption = NO_RESUMPTION
 
     def change(self, stops: tuple[tuple[str, ...] | None, tuple[str, ...] | None] | None, by: str) -> None:
         """Change where it pauses; the next record `resumed` says so."""

@@ -36,7 +36,6 @@ from orchestrator.executor.resuming import (
     audited,
     begin,
     guard_run,
-    journal_resumed,
     reopening_of,
     stops_of,
 )
@@ -439,10 +438,6 @@ class Host:
         with anyio.CancelScope(shield=True):
             await leases.give_back(self.store, run_id, token, fault)
 
-    def resumed(self, live: Drive, approve: str | None = None, *, unpause: bool = True) -> None:
-        """Journal that a run is resumed, if there is anything left to do in it."""
-        journal_resumed(live, str(self.owner), approve, unpause=unpause)
-
     async def drive(self, live: Drive) -> Run:
         """Drive a run in the calling task until it ends or pauses.
 
@@ -541,7 +536,7 @@ class Host:
             self.watched.forget(run_id)
             self.given_up(run_id, error)
         else:
-            self.resumed(live, unpause=False)
+            live.journal_resumed(unpause=False)
             await self.drive_alone(live)
 
     def given_up(self, run_id: str, error: Exception, *, again: bool = False) -> None:

@@ -74,7 +74,7 @@ async def take_up(host: Host, run_id: str, options: ResumeOptions, *, unpause: b
             if run_id not in host.live:
                 raise
             continue  # another task of this executor was quicker
-        host.resumed(live, options.approve, unpause=unpause)
+        live.journal_resumed(options.approve, unpause=unpause)
         return live
 
 
@@ -87,7 +87,7 @@ def _change(host: Host, live: Drive, options: ResumeOptions, *, unpause: bool) -
     live.change(stops, options.by)
     # Else it is not taken up by this, it just goes on.
     if live.machine.paused or options.approve is not None or stops is not None:
-        host.resumed(live, options.approve, unpause=unpause)
+        live.journal_resumed(options.approve, unpause=unpause)
         live.answer_by_policy()
     change_limits(live.log, options.limits)
 
@@ -130,7 +130,7 @@ async def drive_on(host: Host, live: Drive, began: Callable[[Drive], None] | Non
             return await wait_for(host, run.run_id, None)
         if began is not None:
             began(live)
-        host.resumed(live, unpause=False)
+        live.journal_resumed(unpause=False)
 
 
 async def go_on(host: Host, run_id: str, live: Drive | None) -> Run:
@@ -279,7 +279,7 @@ async def recover(host: Host, only: Collection[str] | None) -> list[Run]:
         live: Drive | None = None
         try:
             live = await host.open(run_id)
-            host.resumed(live, unpause=False)
+            live.journal_resumed(unpause=False)
             found[run_id] = await host.drive(live)
         except (RunConflict, RunEnded):
             return  # somebody else was quicker

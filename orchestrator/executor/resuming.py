@@ -26,7 +26,7 @@ from orchestrator.graph.names import plain_name
 from orchestrator.json import JsonObject
 from orchestrator.kernel.fold import apply_stored
 from orchestrator.kernel.queries import spent_limit
-from orchestrator.kernel.records import LimitsChanged, Record, Reopened, Resumed, RunStarted
+from orchestrator.kernel.records import LimitsChanged, Record, Reopened, RunStarted
 from orchestrator.kernel.reopening import can_reopen
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.seals import Audit, Seal, audit
@@ -124,37 +124,6 @@ class References:
         """
         found = None if self._name_code is None else self._name_code(root_id, graph, has)
         return has if found is None else dict(as_json(dict(found), "refs", inside=1))
-
-
-def journal_resumed(live: Drive, holder: str, approve: str | None, *, unpause: bool) -> None:
-    """Journal that a run is resumed, if there is anything left to do in it."""
-    machine = live.machine
-    if machine.ended is not None:
-        return
-    unpause = unpause and machine.paused
-    changed = approve is not None and approve != machine.approve
-    said = live.resumption
-    new = changed or said.changes_run
-    works = (bool(machine.running) or machine.result is not None) and not machine.is_held
-    if works or unpause or new:
-        graph = machine.plan.graph
-        before, after = said.stops or (None, None)
-        live.log.push(
-            Resumed(
-                **live.log.now(),
-                holder=holder,
-                content=graph.content if said.changes is not None and graph is not None else None,
-                changes=said.changes or (),
-                tools=said.tools,
-                approve=approve if changed else None,
-                unpause=unpause,
-                pause_before=before,
-                pause_after=after,
-                refs=None if said.refs is None else dict(said.refs),
-                by=said.by,
-            )
-        )
-        live.resumed()
 
 
 def stops_of(

@@ -513,11 +513,11 @@ async def existing(
             await delivery.journal(host, held)
             held = None
         elif held is not None:
-            host.resumed(held, options.approve, unpause=False)
+            held.journal_resumed(options.approve, unpause=False)
         elif options.approve is not None and sent.live is None:
             raise RunConflict(run_id, "its answers were taken, and another executor drives it: `approve` is not set")
         elif options.approve is not None and sent.live is not None:
-            host.resumed(sent.live, options.approve, unpause=False)
+            sent.live.journal_resumed(options.approve, unpause=False)
             sent.live.answer_by_policy()
     elif resume and options.changes_nothing and host.watched.goes_on(run_id):
         pass  # it sleeps, and goes on without this call: leaving the stream must not interrupt it

@@ -285,7 +285,7 @@ class _Worker:
             host.watched.leave_to_workers(run_id)
             if self._stops:
                 live.wind_down()
-            host.resumed(live, unpause=False)
+            live.journal_resumed(unpause=False)
             run = await host.drive(live)
             status = run.status
             self._outage.end()
@@ -416,7 +416,7 @@ async def drive(host: Host, run_id: str, wait: float, health: WorkerHealth | Non
                 raise
             continue  # another task of this executor was quicker
         with (health or WorkerHealth()).counting(info.graph) as ended:
-            host.resumed(live, unpause=False)
+            live.journal_resumed(unpause=False)
             ended((await host.drive(live)).status)
         return await _driven(host, run_id)
 

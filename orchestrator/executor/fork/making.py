@@ -280,7 +280,7 @@ async def _begin(host: Host, run_id: str, options: ResumeOptions) -> Run:
         return await join(host, run_id, options)
     except RunEnded:
         return await host.loader.load(run_id)
-    host.resumed(live)
+    live.journal_resumed()
     return await drive_on(host, live)
 
 
