@@ -9,14 +9,13 @@ from typing import NoReturn
 
 def command() -> NoReturn:
     """Run the command line with the arguments of the process, and end the process."""
-    from orchestrator.cli import process_end, run_process
+    from orchestrator.cli import run_process, signals
 
     try:
         run_process()
     except SystemExit as end:
         if isinstance(end.code, int):
-            process_end.settle(end.code)
-        process_end.leave(end.code)
+            signals.settle(end.code)
         raise
 
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from orchestrator.cli import process_end
+from orchestrator.cli import signals
 
 __all__ = ["main"]
 
@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
     A program may call this and catch `SystemExit`: its signal handlers are set again.
     """
-    with process_end.lent():
+    with signals.lent():
         run_process(arguments)
 
 
@@ -29,10 +29,10 @@ def run_process(arguments: Sequence[str] | None = None) -> NoReturn:
     # Classes and modules are no garbage: to look for some each time 700 objects are made takes a tenth of a command.
     gc.set_threshold(200_000)
     try:
-        process_end.begin()
+        signals.begin()
         from orchestrator.cli.app import run
 
         run(arguments)
     except KeyboardInterrupt:  # before a command was known
-        process_end.settle(130)
+        signals.settle(130)
         sys.exit(130)

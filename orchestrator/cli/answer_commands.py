@@ -1,8 +1,8 @@
-"""Commands that answer what a run waits for, and go on with it: answer, approve, deny."""
+"""Commands that give a run what it waits for, and continue it: answer, approve, deny, send."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -10,11 +10,28 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import options
+from orchestrator.cli.engines import continuation, engine_of, submit
+from orchestrator.cli.environment import user_name
 from orchestrator.cli.exits import COMPLETED, UsageError
+from orchestrator.cli.output import warn
+from orchestrator.cli.report import NextCommands
+from orchestrator.cli.run_lookup import load, looking, one_run
+from orchestrator.cli.run_session import TerminalSession, conclude, display_of, drive, prepare, typed
+from orchestrator.cli.storage import exists, store_url
+from orchestrator.cli.terminal_questions import outcome_of, value_of
+from orchestrator.cli.trust import note, was_shown
+from orchestrator.cli.words import quoted
+from orchestrator.errors import Ambiguous, QuestionUnknown, StaleAnswer
+from orchestrator.executor.commands import is_answerable, stale_or_unknown
+from orchestrator.kernel.question import Approve, Deny, parts_of
+from orchestrator.kernel.records import Asked
+from orchestrator.render.terminal.questions import question_text
+from orchestrator.views.call_questions import outcome_choices
+from orchestrator.visible import line
 
 if TYPE_CHECKING:
-    from orchestrator.cli.run_session import Manner
-    from orchestrator.errors import QuestionUnknown, StaleAnswer
+    from orchestrator.cli.run_session import Display
+    from orchestrator.engines import ServedEngine
     from orchestrator.executor import Executor, Run
     from orchestrator.kernel.question import Answer, Question
 
@@ -43,8 +60,6 @@ def answer(
 
     Example: orchestrator answer 3f2a9c1d "in French, please"
     """
-    from orchestrator.cli.terminal_questions import outcome_of, value_of
-    from orchestrator.views.call_questions import outcome_choices
 
     def given(asked: Question) -> Answer:
         if result is not None and (asked.kind != "unknown_outcome" or value != "happened"):
@@ -74,7 +89,6 @@ def approve(
 
     Example: orchestrator approve 3f2a9c1d
     """
-    from orchestrator.kernel.question import Approve
 
     changed = options.parse_json(args, "--args") if args is not None else None
     if changed is not None and not isinstance(changed, dict):
@@ -94,23 +108,12 @@ def deny(
 
     Example: orchestrator deny 3f2a9c1d --reason "not in production"
     """
-    from orchestrator.kernel.question import Deny
 
     no = Deny(reason=reason)
     return _answer(run, lambda _: no, how, then)
 
 
 def _answer(run_id: str, given: Callable[[Question], Answer], how: options.Answering, then: options.Continuing) -> int:
-    from orchestrator.cli.engines import engine_of, going_on, submit
-    from orchestrator.cli.environment import user_name
-    from orchestrator.cli.output import warn
-    from orchestrator.cli.report import NextCommands
-    from orchestrator.cli.run_lookup import load, one_run
-    from orchestrator.cli.run_session import TerminalSession, conclude, drive
-    from orchestrator.cli.shown_questions import was_shown
-    from orchestrator.cli.storage import store_url
-    from orchestrator.cli.stored_run import manner_of, take, typed
-    from orchestrator.render.terminal.questions import question_text
 
     risk, url, who = options.risk(how.approve), store_url(then.store), user_name() if how.by is None else how.by
     if how.no_resume and risk is not None:
@@ -140,32 +143,31 @@ def _answer(run_id: str, given: Callable[[Question], Answer], how: options.Answe
 
     if how.no_resume:
         told = one_run(url, run_id, tell_workers, writes=True)
-        manner = manner_of(told, url, then.store, json=then.json)
-        manner = replace(manner, shows=False, next_commands=replace(manner.next_commands, code=typed(then)))
+        display = display_of(told, url, then.store, json=then.json)
+        display = replace(display, shows=False, next_commands=replace(display.next_commands, code=typed(then)))
         if (told.queued or told.status == "interrupted") and not then.json:
-            warn(f"{run_id} is answered; {going_on(engine, manner.next_commands.resume(run_id))}")
+            warn(f"{run_id} is answered; {continuation(engine, display.next_commands.resume(run_id))}")
         else:
-            conclude(told, manner)
+            conclude(told, display)
         return COMPLETED
-    taken = take(run_id, then, seen=seen)
+    prepared = prepare(run_id, then, seen=seen)
 
-    async def begin(executor: Executor, manner: Manner) -> Run:
+    async def begin(executor: Executor, display: Display) -> Run:
         async def first() -> Run:
             if risk is None:
                 return await tell(executor, resume=True)
             await tell(executor, resume=False)
             return await executor.resume(run_id, approve=risk)
 
-        return await TerminalSession(executor, run_id, manner.sink(), seen=seen.seq).go(
+        return await TerminalSession(executor, run_id, display.sink(), seen=seen.seq).go(
             first, partial(executor.resume, run_id)
         )
 
-    return drive(url, taken.code, run_id, begin, replace(taken.manner, shows=False))
+    return drive(url, prepared.code, run_id, begin, replace(prepared.display, shows=False))
 
 
 def _risky(question: Question) -> bool:
-    """Whether a yes allows more than reading, or may."""
-    from orchestrator.kernel.question import parts_of
+    """Return True if an approval may allow more than reading."""
 
     risk = parts_of(question.kind, question.payload).call.get("risk")
     return question.kind in ("approval", "unknown_outcome") and risk not in ("none", "read")
@@ -179,13 +181,6 @@ def _asked(run: Run, name: str | None, url: str) -> Question:
         StaleAnswer: it, or whatever the run asked, is closed.
         UsageError: several are open and none was named.
     """
-    from orchestrator.cli import words
-    from orchestrator.cli.run_lookup import one_run
-    from orchestrator.cli.shown_questions import note
-    from orchestrator.errors import StaleAnswer
-    from orchestrator.executor.commands import is_answerable
-    from orchestrator.render.terminal.questions import question_text
-
     if name is not None:
         found = [question for question in run.waiting if question.id == name]
         if not found:
@@ -199,16 +194,13 @@ def _asked(run: Run, name: str | None, url: str) -> Question:
         raise one_run(url, run.run_id, partial(_nothing_open, run=run))
     if len(found) > 1:
         note(run, url)
-        listed = "\n".join(f"--question {words.line(question.id)}\n  {question_text(question)}" for question in found)
+        listed = "\n".join(f"--question {line(question.id)}\n  {question_text(question)}" for question in found)
         raise UsageError(f"run {run.run_id!r} has several open questions; choose one:\n{listed}")
     return found[0]
 
 
 async def _nothing_open(executor: Executor, run: Run) -> QuestionUnknown | StaleAnswer:
-    """Why a run that asks nothing takes no answer: what it asked is closed, or it never asked anything."""
-    from orchestrator.cli.words import quoted
-    from orchestrator.errors import QuestionUnknown, StaleAnswer
-    from orchestrator.kernel.records import Asked
+    """Return the error for a run without open questions: all are closed, or it never asked any."""
 
     hint = f"; `orchestrator resume {quoted([run.run_id])}` continues it" if run.waiting else ""
     records = await executor.store.read(run.run_id, upto=run.seq)
@@ -220,6 +212,126 @@ async def _nothing_open(executor: Executor, run: Run) -> QuestionUnknown | Stale
 
 
 async def _why_not(executor: Executor, run: Run, name: str) -> QuestionUnknown | StaleAnswer:
-    from orchestrator.executor.commands import stale_or_unknown
-
     return stale_or_unknown(run.run_id, name, await executor.store.read(run.run_id))
+
+
+def send(
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="[RUN] EVENT [JSON]", help="The run, unless --label names it; the event; its data."),
+    ],
+    *,
+    name: Annotated[
+        str | None,
+        typer.Option("--id", metavar="ID", help="Names the event: sent again under the same ID, it counts once."),
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="K=V", help="Send to the unfinished run with this label. Repeatable."),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Send to every unfinished run with the labels.")] = False,
+    by: options.By = None,
+    no_resume: Annotated[
+        bool, typer.Option("--no-resume", help="Record the event without continuing the run.")
+    ] = False,
+    engine: options.Engine = None,
+    then: options.Continuing,
+) -> int:
+    """Send an event to a run, and continue the run.
+
+    A run keeps the event until a step waits for it.
+
+    Example: orchestrator send 3f2a9c1d paid '{"order": 7}' --id evt-1
+    """
+
+    if engine is not None and not no_resume:
+        raise UsageError("--engine has a worker continue the run: add --no-resume, so that this command does not")
+    labels = options.pairs(label)
+    run_id, event, data = _parts(words, labelled=bool(labels))
+    if every and not labels:
+        raise UsageError("--all goes with --label K=V")
+    url, who = store_url(then.store), user_name() if by is None else by
+    delivers = engine_of(engine) if no_resume else None
+
+    async def tell(executor: Executor, *, to: str, resume: bool) -> Run:
+        told = await executor.send(to, event, data, id=name, by=who, resume=resume)
+        if not resume:
+            await submit(delivers, to)
+        return told
+
+    codes = [
+        _kept(url, one, partial(tell, to=one, resume=False), then, delivers)
+        if no_resume
+        else _driven(url, one, partial(tell, to=one, resume=True), then)
+        for one in ([run_id] if run_id is not None else _labelled(url, labels, every=every))
+    ]
+    return next((code for code in codes if code != COMPLETED), COMPLETED)
+
+
+def _kept(
+    url: str,
+    run_id: str,
+    tell: Callable[[Executor], Awaitable[Run]],
+    then: options.Continuing,
+    engine: ServedEngine | None,
+) -> int:
+    """Record the event, and say how the run goes on."""
+
+    told = one_run(url, run_id, tell, writes=True)
+    display = replace(display_of(told, url, then.store, json=then.json), shows=False)
+    if (told.queued or told.status == "interrupted") and not then.json:
+        warn(f"{run_id} has the event; {continuation(engine, display.next_commands.resume(run_id))}")
+    else:
+        conclude(told, display)
+    return COMPLETED
+
+
+def _driven(url: str, run_id: str, tell: Callable[[Executor], Awaitable[Run]], then: options.Continuing) -> int:
+    """Send the event, and show how the run goes on."""
+
+    prepared = prepare(run_id, then)
+
+    async def begin(executor: Executor, display: Display) -> Run:
+        session = TerminalSession(executor, run_id, display.sink(), seen=prepared.run.seq)
+        return await session.go(partial(tell, executor), partial(executor.resume, run_id))
+
+    return drive(url, prepared.code, run_id, begin, replace(prepared.display, shows=False))
+
+
+def _parts(words: list[str], *, labelled: bool) -> tuple[str | None, str, object]:
+    """The run, the event and its data.
+
+    Raises:
+        UsageError: there are too few or too many words, or the data is no JSON.
+    """
+    rest = list(words)
+    run_id = None if labelled else rest.pop(0)
+    if not 1 <= len(rest) <= 2:
+        wanted = "EVENT [JSON] with --label" if labelled else "RUN EVENT [JSON], or --label K=V instead of RUN"
+        raise UsageError(f"give {wanted}")
+    return run_id, rest[0], options.parse_json(rest[1], "the data") if len(rest) == 2 else None
+
+
+def _labelled(url: str, labels: dict[str, str], *, every: bool) -> list[str]:
+    """The ids of the runs that the event is for.
+
+    Raises:
+        Ambiguous: none has the labels, or several where one is meant.
+    """
+
+    async def look(executor: Executor) -> list[str]:
+        found: list[str] = []
+        cursor: str | None = None
+        while True:
+            page = await executor.runs(
+                status=("running", "interrupted", "paused"), labels=labels, after=cursor, limit=200
+            )
+            found += [info.run_id for info in page.runs]
+            cursor = page.cursor
+            if cursor is None:
+                return found
+
+    found = looking(url, look) if exists(url) else []
+    if not every and len(found) != 1:
+        raise Ambiguous(labels, found)
+    return found

@@ -1,12 +1,17 @@
-"""The command line: all of its commands in one application."""
+"""The command line: the table of its commands, and what surrounds each of them.
+
+Errors become a message on stderr and an exit code. A command's module is imported once the command is known.
+"""
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from dataclasses import fields, is_dataclass
+from functools import cache, partial, wraps
 from importlib import import_module
 from io import TextIOWrapper
 from typing import Annotated, Any, NoReturn
@@ -15,39 +20,120 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from orchestrator.cli.guard import guarded
+from orchestrator.cli.dotenv import load_dotenv
+from orchestrator.cli.exits import INTERRUPTED, UsageError, alone, of_error
+from orchestrator.cli.output import discard_output, redact_own, redacted, show_log, warn
+from orchestrator.cli.signals import settle
+from orchestrator.cli.words import error_text
+from orchestrator.errors import OrchestratorError
 
-_MODULES = {
-    "run_commands": "run resume recover pause cancel",
-    "answer_commands": "answer approve deny",
-    "send_command": "send",
-    "view_commands": "runs show events",
-    "watch_command": "watch",
-    "why_command": "why",
-    "stats_command": "stats",
-    "new_command": "new",
-    "graph_commands": "check render",
-    "listing": "graphs tools",
-    "compare_command": "compare",
-    "diff_command": "diff",
-    "fork_command": "fork",
-    "schedule_command": "schedule",
-    "replay_command": "replay",
-    "serve_command": "serve",
-    "serve_mcp": "serve-mcp",
-    "worker_command": "worker",
-    "enqueue_command": "enqueue",
-    "workers_command": "workers",
-    "retention_commands": "export delete prune import archive restore",
+
+def guarded(command: Callable[..., int]) -> Callable[..., None]:
+    """A command that gives its exit code, as typer wants it.
+
+    A parameter of the command that is a dataclass stands for several options: its fields.
+    """
+    groups: dict[str, Any] = {}
+    options: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
+        group: Any = parameter.annotation
+        if isinstance(group, type) and is_dataclass(group):
+            groups[name] = group
+            options += inspect.signature(group, eval_str=True).parameters.values()
+        else:
+            options.append(parameter)
+
+    @wraps(command)
+    def wrapper(**given: Any) -> None:
+        def work() -> int:
+            load_dotenv()
+            redact_own()
+            show_log()
+            for name, group in groups.items():
+                given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+            return command(**given)
+
+        store = given.get("store") or next((one.store for one in given.values() if hasattr(one, "store")), None)
+        code = _code(work, store)
+        settle(code)
+        raise typer.Exit(code)
+
+    options = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in options]
+    vars(wrapper).update(__signature__=inspect.Signature(options))
+    wrapper.__annotations__ = {one.name: one.annotation for one in options}
+    return wrapper
+
+
+def _code(command: Callable[[], int], store: str | None = None) -> int:
+    try:
+        return command()
+    except BrokenPipeError:
+        discard_output()
+        return 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except ExceptionGroup as group:
+        found = alone(group)
+        if isinstance(found, ExceptionGroup):
+            raise
+        return _code(_raiser(found), store)
+    except (UsageError, OrchestratorError, OSError) as error:
+        warn(f"error: {redacted(error_text(error, store))}")
+        return of_error(error)
+
+
+def _raiser(error: Exception) -> Callable[[], int]:
+    def again() -> int:
+        raise error
+
+    return again
+
+
+_COMMANDS = {
+    "run": ("run_commands", "Run a graph until it ends or pauses."),
+    "resume": ("run_commands", "Resume an interrupted or paused run until it ends or pauses."),
+    "recover": ("run_commands", "Resume all runs that were left behind."),
+    "pause": ("run_commands", "Pause a run, whichever process drives it."),
+    "cancel": ("run_commands", "Cancel a run, whichever process drives it."),
+    "answer": ("answer_commands", "Answer a question of a run, and continue the run."),
+    "approve": ("answer_commands", "Approve what a run asks, as shown, and continue the run."),
+    "deny": ("answer_commands", "Deny what a run asks, and continue the run."),
+    "send": ("answer_commands", "Send an event to a run, and continue the run."),
+    "runs": ("runs_command", "List runs, newest first."),
+    "show": ("view_commands", "Show the progress and state of a run."),
+    "events": ("view_commands", "Print the events of a run."),
+    "watch": ("watch_command", "Watch a run until it ends, whichever process drives it."),
+    "why": ("view_commands", "Explain why a run is where it is."),
+    "stats": ("stats_command", "Show what runs spent, in groups."),
+    "new": ("new_command", "Write a small project that runs."),
+    "check": ("graph_commands", "Check a graph and list every problem."),
+    "render": ("graph_commands", "Draw a graph, or a run over its graph."),
+    "graphs": ("graph_commands", "List the graphs that come with the library."),
+    "tools": ("graph_commands", "List tools: their arguments, risk and effect."),
+    "compare": ("compare_command", "Run several graphs on one question and compare them."),
+    "diff": ("compare_command", "Show how two runs differ."),
+    "fork": ("fork_command", "Make a new run from a moment of another one, and run it."),
+    "schedule": ("schedule_command", "Begin runs of a graph at times, by workers."),
+    "replay": ("replay_command", "Replay runs from their journals, and compare."),
+    "serve": ("serve_command", "Serve the runs of a store over HTTP, until SIGTERM or Ctrl-C."),
+    "serve-mcp": ("serve_mcp", "Offer graphs as tools of an MCP server."),
+    "worker": ("worker_command", "Drive runs that no process drives, until SIGTERM or Ctrl-C."),
+    "enqueue": ("worker_command", "Add a run that a worker, or `recover`, begins."),
+    "workers": ("worker_command", "List the workers of a store and the runs that they hold."),
+    "export": ("retention_commands", "Write runs as JSON Lines."),
+    "delete": ("retention_commands", "Delete runs for good."),
+    "prune": ("retention_commands", "Delete runs that have ended, by age and number."),
+    "import": ("retention_commands", "Add the runs of an exported file."),
+    "archive": ("retention_commands", "Move the records of ended runs to an archive."),
+    "restore": ("retention_commands", "Move the records of archived runs back into the store."),
 }
-"""Module -> the commands that are its functions of these names, in the order in which help lists them."""
+"""Command -> the module with the function of this name, and its summary, in the order of the help."""
 _GROUPS = {
     "store": ("Copy or check whole stores.", "store_commands", "copy check"),
     "memory": ("Read and write the memory that runs share.", "memory_commands", "get put delete search prune list"),
     "cache": ("Look at and remove results of cached nodes.", "cache_commands", "clear prune list"),
 }
-"""Group of commands -> what help says of it, the module, and the commands."""
-_HOMES = {command: module for module, commands in _MODULES.items() for command in commands.split()}
+"""Group of commands -> its summary, the module, and the commands."""
 
 
 def _version(wanted: bool) -> None:
@@ -66,13 +152,7 @@ def _common(
     pass
 
 
-@cache
-def application(only: str | None = None) -> typer.Typer:
-    """The command line.
-
-    Args:
-        only: the one command or group that it has, so that no other one is imported; None: all of them.
-    """
+def _empty() -> typer.Typer:
     app = typer.Typer(
         cls=_Group,
         name="orchestrator",
@@ -85,15 +165,41 @@ def application(only: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_common)
-    for name in _HOMES if only is None else (only,) if only in _HOMES else ():
-        _add(app, _HOMES[name], name)
-    for name in _GROUPS if only is None else (only,) if only in _GROUPS else ():
+    return app
+
+
+@cache
+def application(only: str | None = None) -> typer.Typer:
+    """The command line.
+
+    Args:
+        only: the one command or group that it has, so that no other one is imported; None: all of them.
+    """
+    app = _empty()
+    for name in (*_COMMANDS, *_GROUPS) if only is None else (only,):
+        if name in _COMMANDS:
+            _add(app, _COMMANDS[name][0], name)
+            continue
         text, module, commands = _GROUPS[name]
         group = typer.Typer(cls=_Group, help=text, no_args_is_help=True, rich_markup_mode=None)
         for command in commands.split():
             _add(group, module, command)
         app.add_typer(group, name=name)
     return app
+
+
+def _list_of_commands() -> typer.Typer:
+    """The command line without what its commands do: enough for its help, and to find none of a mistyped name."""
+    app = _empty()
+    for name, (_, summary) in _COMMANDS.items():
+        app.command(name, help=summary)(_nothing)
+    for name, (summary, _, _) in _GROUPS.items():
+        app.command(name, help=summary)(_nothing)
+    return app
+
+
+def _nothing() -> None:
+    pass
 
 
 class _Command(TyperCommand):
@@ -107,7 +213,7 @@ class _Command(TyperCommand):
 
 
 class _Group(TyperGroup):
-    """The same for a group of commands."""
+    """Group of commands that takes values as `_Command` does."""
 
     def get_params(self, ctx: Any) -> Any:
         return _plain(super().get_params(ctx))
@@ -121,7 +227,7 @@ def _plain(parameters: list[Any]) -> list[Any]:
 
 
 def _value(parameter: Any, check: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
-    """What a parameter is, in `click.Parameter.process_value`."""
+    """Return the value of a parameter, in place of `click.Parameter.process_value`."""
     source = context.get_parameter_source(parameter.name)
     default = source is not None and source.name == "DEFAULT"
     if parameter.callback is not None:  # of options such as --version, which need no value
@@ -133,7 +239,7 @@ def _value(parameter: Any, check: Callable[[Any, Any], Any], context: Any, value
 
 
 def _taken(wanted: Any, typed: Any) -> str | list[str] | int | None:
-    """What was typed, if it is certainly what a parameter may be.
+    """Return what was typed if it is certainly valid, else None.
 
     Args:
         wanted: typer's description of the parameter; None: it has none.
@@ -168,7 +274,7 @@ def _add(app: typer.Typer, module: str, name: str) -> None:
 
 
 def _open_streams() -> None:
-    """Where the process was started with a stream closed, let it lead nowhere.
+    """Replace standard streams that were closed when the process was started.
 
     Else the next file that is opened, such as the store, would take its number, and be written to by whoever means
     the stream.
@@ -185,7 +291,16 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    first = next(iter(sys.argv[1:] if arguments is None else arguments), None)
-    app = application(first if first in _HOMES or first in _GROUPS else None)
+    app = _app_for(sys.argv[1:] if arguments is None else arguments)
     get_command(app).main(args=arguments, prog_name="orchestrator")
     sys.exit(0)
+
+
+def _app_for(arguments: Sequence[str]) -> typer.Typer:
+    """As much of the command line as these arguments need: most of what a short command costs is loading its code."""
+    first = arguments[0] if arguments else "--help"
+    if first in _COMMANDS or first in _GROUPS:
+        return application(first)
+    completes = "_ORCHESTRATOR_COMPLETE" in os.environ
+    lists = first in ("--help", "-h", "--version") or not first.startswith("-")
+    return _list_of_commands() if lists and not completes else application()

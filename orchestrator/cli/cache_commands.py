@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED
+from orchestrator.cli.options import seconds
+from orchestrator.cli.output import out_json, out_table, warn
+from orchestrator.cli.run_lookup import looking
+from orchestrator.cli.storage import exists, store_url
+from orchestrator.render.terminal.tables import Column
+from orchestrator.values import utc
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -29,13 +37,6 @@ def list_(
 
     Example: orchestrator cache list research
     """
-    from dataclasses import asdict
-
-    from orchestrator.cli.output import out_json, out_table
-    from orchestrator.cli.run_lookup import looking
-    from orchestrator.cli.storage import exists, store_url
-    from orchestrator.render.terminal.tables import Column
-    from orchestrator.values import utc
 
     url = store_url(store)
     found = looking(url, lambda executor: executor.cache.list(graph, node, limit=limit)) if exists(url) else []
@@ -77,18 +78,12 @@ def prune(
 
     Example: orchestrator cache prune --older-than 30d
     """
-    from datetime import timedelta
-
-    from orchestrator.cli.moments import seconds
 
     age = None if older_than is None else timedelta(seconds=seconds(older_than, "--older-than"))
     return _removed(lambda executor: executor.cache.prune(older_than=age), store, json=json)
 
 
 def _removed(act: Callable[[Executor], Awaitable[int]], store: str | None, *, json: bool) -> int:
-    from orchestrator.cli.output import out_json, warn
-    from orchestrator.cli.run_lookup import looking
-    from orchestrator.cli.storage import exists, store_url
 
     async def remove(executor: Executor) -> int:
         removed = await act(executor)

@@ -1,16 +1,27 @@
-"""The command `compare`: one question, several graphs."""
+"""Commands that compare: `compare`, several graphs for one question, and `diff`, two runs of a store."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, FAILED, INTERRUPTED
+from orchestrator.cli.interrupts import Interrupted, run_async
+from orchestrator.cli.launch import Given
+from orchestrator.cli.output import out, out_json, out_table, redacted, warn
+from orchestrator.cli.run_lookup import one_run
+from orchestrator.cli.run_session import closing_model
+from orchestrator.cli.storage import store_url
+from orchestrator.comparison import compare as compared
+from orchestrator.render.terminal.colours import STATUS
+from orchestrator.render.terminal.tables import Cell, Column
 
 if TYPE_CHECKING:
     from orchestrator.comparison import Comparison
+    from orchestrator.executor import Executor, RunDiff
 
 
 def compare(
@@ -40,13 +51,6 @@ def compare(
 
     Example: orchestrator compare "What is 20+(2*4)?" tool_user react rewoo --approve none
     """
-    from orchestrator.cli.interrupts import Interrupted, run_async
-    from orchestrator.cli.launch import Given
-    from orchestrator.cli.output import out_json, warn
-    from orchestrator.cli.redaction import redacted
-    from orchestrator.cli.run_session import closing_model
-    from orchestrator.cli.storage import store_url
-    from orchestrator.comparison import compare as compared
 
     risk, url = options.risk(approve), store_url(store)
     launches = [Given.of(graph, tools, model, trust).new() for graph in graphs]
@@ -73,10 +77,6 @@ def compare(
 
 
 def _show(found: Comparison) -> None:
-    from orchestrator.cli.output import out_table
-    from orchestrator.cli.redaction import redacted
-    from orchestrator.render.terminal.colours import STATUS
-    from orchestrator.render.terminal.tables import Cell, Column
 
     numbers = ("model calls", "rounds", "prompt", "completion", "tool calls", "seconds")
     columns = (Column("graph", least=12), Column("status"), Column("answer", least=16), *(
@@ -90,3 +90,33 @@ def _show(found: Comparison) -> None:
         for row in found.rows
     ]  # fmt: skip
     out_table(columns, rows)
+
+
+def diff(
+    run: options.Run,
+    other: Annotated[str, typer.Argument(metavar="RUN2", help="The id of the other run.", show_default=False)],
+    page: Annotated[
+        Path | None, typer.Option("--page", metavar="FILE", help="Write a page of both runs side by side to FILE.")
+    ] = None,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """Show how two runs differ.
+
+    Compares prompts, results, answers, states, outcomes and what both spent; the first difference comes first. The
+    runs may be of different versions of a graph, or of different graphs.
+
+    Example: orchestrator diff 3f2a9c1d 77b0e4aa
+    """
+
+    async def compare(executor: Executor) -> RunDiff:
+        found = await executor.diff(run, other)
+        if page is not None:
+            page.write_text(found.to_html().rstrip("\n") + "\n", encoding="utf-8")
+        return found
+
+    found = one_run(store_url(store), run, compare)
+    if page is not None:
+        warn(f"wrote {page}")
+    out_json(redacted(found.to_json())) if json else out(found.to_text())
+    return COMPLETED

@@ -13,11 +13,20 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from orchestrator._lazy import lazy_modules
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.output import warn
 from orchestrator.errors import StoreError
 from orchestrator.visible import narrow
+
+if TYPE_CHECKING:
+    from orchestrator import json, private
+    from orchestrator.cli import environment, storage
+else:  # most directories have no such file
+    json, private = lazy_modules("orchestrator", "json private")
+    environment, storage = lazy_modules("orchestrator.cli", "environment storage")
 
 _KEY = "_API_KEY"
 _LONGEST_NAME = 108
@@ -58,18 +67,14 @@ def load_dotenv() -> None:
 
 
 def _agrees(keys: Mapping[str, str]) -> bool:
-    """Whether the user has agreed, now or before, to use these keys in this directory."""
-    from orchestrator.cli.trust_prompt import agrees
-    from orchestrator.json import digest
-    from orchestrator.private import state_folder
-
+    """Return True if the user has agreed, now or before, to use these keys in this directory."""
     note: Path | None = None
     with suppress(OSError, RuntimeError):  # RuntimeError: this user has no home
-        note = state_folder() / "env" / digest([ascii(os.getcwd()), dict(keys)])
+        note = private.state_folder() / "env" / json.digest([ascii(os.getcwd()), dict(keys)])
         if note.exists():
             return True
     what = "The owner of a key's account may read what models and tools are asked with it."
-    if not agrees(f"{what} Use {_listed([*keys])} of the .env in this directory?"):
+    if not environment.agrees(f"{what} Use {_listed([*keys])} of the .env in this directory?"):
         return False
     if note is not None:
         with suppress(OSError):
@@ -91,11 +96,9 @@ def _read(file: Path) -> dict[str, str | None]:
 
 
 def _is_here(url: str) -> bool:
-    """Whether a store is a file inside the current directory, and not one that a link leads out to."""
-    from orchestrator.cli.storage import stays_here
-
+    """Return True if a store is a file inside the current directory, and no link leads out of it."""
     try:
-        return stays_here(url)
+        return storage.stays_here(url)
     except StoreError:
         return False
 

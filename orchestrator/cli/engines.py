@@ -6,6 +6,9 @@ import os
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.exits import UsageError
+from orchestrator.cli.output import warn
+from orchestrator.engines import engine_at
+from orchestrator.errors import EngineUnavailable, InvalidValue
 
 if TYPE_CHECKING:
     from orchestrator.engines import ServedEngine
@@ -20,8 +23,6 @@ def engine_of(given: str | None) -> ServedEngine | None:
     url = given or os.environ.get("ORCHESTRATOR_ENGINE")
     if not url:
         return None
-    from orchestrator.engines import engine_at
-    from orchestrator.errors import InvalidValue
 
     try:
         return engine_at(url)
@@ -29,15 +30,13 @@ def engine_of(given: str | None) -> ServedEngine | None:
         raise UsageError(f"--engine {url}: {error}") from None
 
 
-def going_on(engine: ServedEngine | None, resume: str) -> str:
+def continuation(engine: ServedEngine | None, resume: str) -> str:
     """Tell how an answered run continues. `resume`: the command that continues it here."""
     return f"to continue:\n  {resume}" if engine is None else "a worker continues it"
 
 
 async def submit(engine: ServedEngine | None, run_id: str, at: float | None = None) -> None:
     """Have a run delivered, if there is an engine. `at`: when, in Unix seconds; None: at once."""
-    from orchestrator.cli.output import warn
-    from orchestrator.errors import EngineUnavailable
 
     if engine is None:
         return
@@ -51,8 +50,6 @@ async def submit(engine: ServedEngine | None, run_id: str, at: float | None = No
 
 async def cancel(engine: ServedEngine | None, run_id: str) -> None:
     """Have a run not delivered any more, if there is an engine."""
-    from orchestrator.cli.output import warn
-    from orchestrator.errors import EngineUnavailable
 
     if engine is None:
         return

@@ -1,7 +1,8 @@
-"""What surrounds a command: directories to import from, the terminal, the user."""
+"""The environment of a command: directories to import from, the terminal, the user."""
 
 from __future__ import annotations
 
+import getpass
 import importlib.util
 import os
 import secrets
@@ -15,6 +16,8 @@ from typing import Literal
 
 import orchestrator
 from orchestrator.cli.exits import UsageError
+from orchestrator.cli.signals import other_code
+from orchestrator.executor.start import check_new_id
 from orchestrator.graph.refs import module_named
 
 _HOME = Path(orchestrator.__file__).resolve().parents[1]
@@ -41,6 +44,7 @@ def import_for(ref: str, directory: str) -> None:
     Args:
         ref: `module`, `module:attr` or `file.py:attr`.
     """
+    other_code()
     place = ref.partition(":")[0]
     if place.endswith(".py"):
         if Path(directory).resolve() in Path(directory, place).resolve().parents:
@@ -74,7 +78,7 @@ def _has_graphs(directory: str) -> bool:
 
 
 def is_installed(module: str) -> bool:
-    """Whether a module's package can be imported, without the current directory."""
+    """Return True if a module's package can be imported without the current directory."""
     name = module.partition(".")[0]
     try:
         return name in sys.modules or importlib.util.find_spec(name) is not None
@@ -97,7 +101,7 @@ def on_change() -> Literal["continue", "strict"]:
 
 
 def on_terminal() -> bool:
-    """Whether a person can be asked: questions are shown on stderr and read from stdin."""
+    """Return True if a person can be asked: stdin and stderr are terminals."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -112,8 +116,7 @@ def forget_what_was_typed() -> None:
 
 
 def user_name() -> str:
-    """Who is at the keyboard, as the system knows them."""
-    import getpass
+    """Return the login name of the user."""
 
     try:
         return getpass.getuser()
@@ -127,7 +130,6 @@ def new_run_id(given: str | None) -> str:
     Raises:
         UsageError: no run can have the one that was typed.
     """
-    from orchestrator.executor.start import check_new_id
 
     if given is None:
         return secrets.token_hex(8)
@@ -135,3 +137,13 @@ def new_run_id(given: str | None) -> str:
         return check_new_id(given)
     except ValueError as error:
         raise UsageError(f"--run-id: {error}") from None
+
+
+def agrees(question: str) -> bool:
+    """Ask the person at the terminal; return True for yes. Without a terminal, return False."""
+    if not on_terminal():
+        return False
+    forget_what_was_typed()
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

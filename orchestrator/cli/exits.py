@@ -58,3 +58,10 @@ def of_error(error: BaseException) -> int:
     if isinstance(error, RunConflict):
         return CONFLICT
     return FAILED
+
+
+def alone(error: Exception) -> Exception:
+    """The one error that a group of tasks failed with; the group, if there are several."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

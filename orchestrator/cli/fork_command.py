@@ -9,13 +9,25 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic import ValidationError
 
 from orchestrator.cli import options
+from orchestrator.cli.environment import new_run_id, user_name
 from orchestrator.cli.exits import COMPLETED, INTERRUPTED, PAUSED, UsageError
-from orchestrator.cli.migrating import ForkMigrating
+from orchestrator.cli.migration_options import ForkMigrating, Migrating, migration_of
+from orchestrator.cli.output import warn
+from orchestrator.cli.run_lookup import one_run
+from orchestrator.cli.run_session import TerminalSession, conclude, display_of, drive, prepare
+from orchestrator.cli.storage import store_url
+from orchestrator.cli.terminal_questions import value_of
+from orchestrator.graph.codec import explain
+from orchestrator.graph.versions import state_shape
+from orchestrator.kernel.question import Approve, Deny, Value
+from orchestrator.kernel.records import Answered, Asked
+from orchestrator.kernel.status import FINAL
 
 if TYPE_CHECKING:
-    from orchestrator.cli.run_session import Manner
+    from orchestrator.cli.run_session import Display
     from orchestrator.executor import Executor, Run
     from orchestrator.graph.model import GraphDefinition
     from orchestrator.kernel.question import Answer, Question
@@ -65,12 +77,6 @@ def fork(
 
     Example: orchestrator fork 3f2a9c1d --at 12 --set 'topic="graphs"'
     """
-    from orchestrator.cli.environment import new_run_id
-    from orchestrator.cli.run_lookup import one_run
-    from orchestrator.cli.run_session import TerminalSession, conclude, drive
-    from orchestrator.cli.storage import store_url
-    from orchestrator.cli.stored_run import manner_of, take
-    from orchestrator.kernel.status import FINAL
 
     name, url = new_run_id(run_id), store_url(then.store)
     seen = one_run(url, run, partial(_looked_at, run_id=run, at=at))
@@ -88,25 +94,25 @@ def fork(
 
     if no_start and then.graph is None and not any((how.rename, how.drop, how.migrate)):
         made = one_run(url, run, partial(_forked, parent=run, changes=changes), writes=True)
-        conclude(made, manner_of(made, url, then.store, json=then.json))
+        conclude(made, display_of(made, url, then.store, json=then.json))
         return COMPLETED
-    taken = take(run, then, seen=seen.run, ended=FINAL)
-    changes |= _move(seen.run, taken.code.graph, values, how, named=then.graph is not None)
+    prepared = prepare(run, then, seen=seen.run, ended=FINAL)
+    changes |= _move(seen.run, prepared.code.graph, values, how, named=then.graph is not None)
     given = _given(set_=set_, branch=branch, answers=answers, result=result, run_id=run_id, label=label, how=how)
     if no_start:
         given.append("--no-start")
-    code = taken.manner.next_commands.code or ("--graph", taken.code.launch.graph)
-    again = replace(taken.manner.next_commands, code=code)
-    manner = replace(taken.manner, shows=not no_start, fork_again=partial(again.fork, run, *given))
+    code = prepared.display.next_commands.code or ("--graph", prepared.code.launch.graph)
+    again = replace(prepared.display.next_commands, code=code)
+    display = replace(prepared.display, shows=not no_start, fork_again=partial(again.fork, run, *given))
 
-    async def begin(executor: Executor, manner: Manner) -> Run:
+    async def begin(executor: Executor, display: Display) -> Run:
         made = await _forked(executor, parent=run, changes=changes)
         if no_start:
             return made
         resume = partial(executor.resume, name)
-        return await TerminalSession(executor, name, manner.sink(), seen=made.seq).go(resume, resume)
+        return await TerminalSession(executor, name, display.sink(), seen=made.seq).go(resume, resume)
 
-    result_code = drive(url, taken.code, name, begin, manner)
+    result_code = drive(url, prepared.code, name, begin, display)
     if no_start and result_code in (PAUSED, INTERRUPTED):
         return COMPLETED  # the fork was made, and waits
     return result_code
@@ -144,7 +150,6 @@ def _move(
         how: the options that move it to another version.
         named: whether `--graph` names the version.
     """
-    from orchestrator.cli.migrating import Migrating, migration_of
 
     new = [name for name in values if _is_new(moment.definition, graph, name)]
     given = [f"{name}={json.dumps(values[name])}" for name in new]
@@ -156,13 +161,12 @@ def _move(
 
 
 def _is_new(old: GraphDefinition, new: GraphDefinition, name: str) -> bool:
-    """Whether only the new version has a state field, or has it with another type."""
+    """Return True if a state field is new in the new version, or has another type there."""
     shapes = [_fields(old), _fields(new)]
     return name in shapes[1] and shapes[0].get(name) != shapes[1][name]
 
 
 def _fields(graph: GraphDefinition) -> Mapping[str, Any]:
-    from orchestrator.graph.versions import state_shape
 
     found: Any = state_shape(graph.schema)["fields"]
     return found if isinstance(found, Mapping) else {}
@@ -178,7 +182,6 @@ class _Seen:
 
 async def _looked_at(executor: Executor, run_id: str, at: int | None) -> _Seen:
     """The run as it was then, with the references to its code, and the question that record `at` answers."""
-    from orchestrator.kernel.records import Answered, Asked
 
     run = await executor.load(run_id)
     if at is None or not 1 <= at <= run.seq:
@@ -192,8 +195,6 @@ async def _looked_at(executor: Executor, run_id: str, at: int | None) -> _Seen:
 
 async def _forked(executor: Executor, parent: str, changes: dict[str, Any]) -> Run:
     """The fork, made and not begun."""
-    from orchestrator.cli.environment import user_name
-    from orchestrator.cli.output import warn
 
     made = await executor.fork(parent, **changes, by=user_name())
     if made.parent is not None:
@@ -239,11 +240,6 @@ def _answers(seen: _Seen, given: Sequence[str]) -> dict[str, object]:
 
 def _answer(question: Question | None, text: str) -> Answer:
     """An answer as it is typed: for an approval `approve`, `deny` or one of its choices, else text or JSON."""
-    from pydantic import ValidationError
-
-    from orchestrator.cli.terminal_questions import value_of
-    from orchestrator.graph.codec import explain
-    from orchestrator.kernel.question import Approve, Deny, Value
 
     words: dict[str, Callable[[], Answer]] = {"approve": Approve, "deny": Deny}
     if text in words:

@@ -1,22 +1,42 @@
-"""Commands about one graph: check, render."""
+"""Commands about graphs and tools: check, render, graphs, tools."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator import render as drawings
+from orchestrator._lazy import lazy_modules
 from orchestrator.cli import options
-from orchestrator.cli.exits import COMPLETED, FAILED, UsageError
-from orchestrator.errors import GraphUnknown
+from orchestrator.cli.environment import is_installed
+from orchestrator.cli.exits import COMPLETED, FAILED, INTERRUPTED, UsageError
+from orchestrator.cli.graph_refs import graph_from_ref, is_file_ref, shape_from_ref, shipped, unknown
+from orchestrator.cli.interrupts import Interrupted, run_async
+from orchestrator.cli.launch import load_tools
+from orchestrator.cli.output import out, out_bytes, out_json, out_made, out_table, warn
+from orchestrator.cli.storage import store_url
+from orchestrator.errors import ArrowSyntaxError, GraphUnknown, InvalidGraph, Problem
+from orchestrator.graph.checks.all import report_of
+from orchestrator.graph.report import CheckReport
+from orchestrator.render import FORMATS
+from orchestrator.render.terminal.tables import Column, tool_table, whole
+from orchestrator.tools.refs import builtin_groups
+from orchestrator.views.overlay import witness_overlay
+from orchestrator.visible import line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from orchestrator.cli import run_lookup, version_check
     from orchestrator.executor import Run
     from orchestrator.graph import GraphDefinition
-    from orchestrator.graph.report import CheckReport
+    from orchestrator.graph.report import Proof, WitnessStep
+    from orchestrator.tools import Tool, Toolbox
+else:  # a graph is checked and drawn without an executor
+    run_lookup, version_check = lazy_modules("orchestrator.cli", "run_lookup version_check")
 
 SUFFIXES = {
     ".svg": "svg",
@@ -66,13 +86,6 @@ def check(
 
     Example: orchestrator check essay.py:essay
     """
-    from orchestrator.cli.graphrefs import shape_from_ref
-    from orchestrator.cli.output import out, out_json, warn
-    from orchestrator.cli.proof_report import draw_witness, proof_data, tools_for_proofs
-    from orchestrator.cli.version_check import refused_data, refused_text, runs_against
-    from orchestrator.errors import ArrowSyntaxError, InvalidGraph, Problem
-    from orchestrator.graph.checks.all import report_of
-    from orchestrator.graph.report import CheckReport
 
     if (tools or draw) and not prove:
         raise UsageError("--tools and --draw belong to --prove: add --prove")
@@ -85,12 +98,24 @@ def check(
         name, report = error.name, CheckReport(errors=error.problems)
     except ArrowSyntaxError as error:
         report = CheckReport(errors=(Problem("C1", str(error)),))
-    runs = runs_against(graph, trust or (), against, store) if against is not None and not report.errors else None
+    runs = (
+        version_check.runs_against(graph, trust or (), against, store)
+        if against is not None and not report.errors
+        else None
+    )
     if json:
         proofs = {"proofs": [proof_data(proof) for proof in report.proofs]} if prove else {}
-        out_json({**_report_data(name, report, skipped), **proofs, **({} if runs is None else refused_data(runs))})
+        out_json(
+            {
+                **_report_data(name, report, skipped),
+                **proofs,
+                **({} if runs is None else version_check.refused_data(runs)),
+            }
+        )
     else:
-        out("\n".join((report_text(name, report, skipped), *([] if runs is None else refused_text(runs)))))
+        out(
+            "\n".join((report_text(name, report, skipped), *([] if runs is None else version_check.refused_text(runs))))
+        )
     if draw is not None and form is not None and found is not None and not report.errors:
         warn(draw_witness(found, report.proofs, draw, form))
     broken = report.errors or any(not proof.holds for proof in report.proofs)
@@ -111,9 +136,7 @@ def _report_data(name: str, report: CheckReport, skipped: Sequence[str]) -> dict
 
 
 def report_text(name: str, report: CheckReport, skipped: Sequence[str]) -> str:
-    """What `check` prints: problems and notes, and the proofs if they were asked for."""
-    from orchestrator.cli.proof_report import proof_lines
-    from orchestrator.cli.words import line
+    """Return the text that `check` prints: problems and notes, and proofs if requested."""
 
     name, count = line(name), len(report.errors)
     head = f"{name}: {count} problem{'s' if count != 1 else ''}" if count else f"{name}: OK"
@@ -159,8 +182,6 @@ def render(
 
     Example: orchestrator render tool_user -o tool_user.svg
     """
-    from orchestrator import render as drawings
-    from orchestrator.cli.output import out, warn
 
     form = _format(format, output)
     if other is not None and form != "html":
@@ -184,16 +205,11 @@ def render(
 
 
 def _a_run(name: str, at: int | None, store: str | None) -> Run:
-    from orchestrator.cli.run_lookup import load
-    from orchestrator.cli.storage import store_url
 
-    return load(store_url(store), name, at)
+    return run_lookup.load(store_url(store), name, at)
 
 
 def _bytes(made: bytes) -> int:
-    import sys
-
-    from orchestrator.cli.output import out_bytes
 
     if sys.stdout.isatty():
         raise UsageError("a picture cannot be shown in a terminal: name a file with -o")
@@ -202,7 +218,6 @@ def _bytes(made: bytes) -> int:
 
 
 def _format(given: str | None, output: Path | None) -> str:
-    from orchestrator.render import FORMATS
 
     if given is None and output is not None and output.suffix:
         found = SUFFIXES.get(output.suffix.lower())
@@ -218,13 +233,9 @@ def _format(given: str | None, output: Path | None) -> str:
 
 
 def _subject(what: str, at: int | None, store: str | None, trust: Sequence[str]) -> GraphDefinition | Run:
-    from orchestrator.cli.environment import is_installed
-    from orchestrator.cli.graphrefs import is_file_ref, shape_from_ref, shipped, unknown
-    from orchestrator.cli.output import warn
-    from orchestrator.cli.run_lookup import find_run
 
     if not is_file_ref(what) and (at is not None or what not in shipped()):
-        run = find_run(what, store, at)
+        run = run_lookup.find_run(what, store, at)
         if run is not None:
             return run
     if at is not None:
@@ -241,3 +252,144 @@ def _subject(what: str, at: int | None, store: str | None, trust: Sequence[str])
     if skipped:
         warn(f"{what} is drawn without its code; --trust imports it")
     return found
+
+
+def tools_for_proofs(refs: Sequence[str] | None) -> Sequence[Tool] | None:
+    """The tools of references; None where none are named, so that nothing is known of them."""
+
+    return None if not refs else known_tools(load_tools(refs))
+
+
+def proof_lines(proofs: Sequence[Proof]) -> list[str]:
+    """A line for each claim, with its reason and the path that breaks it."""
+
+    found = []
+    for proof in proofs:
+        tool = f" (graph of tool {proof.tool})" if proof.tool else ""
+        found.append(f"  {proof.verdict:<9}  {line(proof.claim + tool)}")
+        if proof.reason:
+            found.append(f"             {line(proof.reason)}")
+        found += [f"             {line(path_text(path))}" for path in (proof.witness, proof.beside) if path]
+    return found
+
+
+def path_text(path: Sequence[WitnessStep]) -> str:
+    """A path in one line. Where graphs inside begin is left out: their first nodes say it."""
+    return " -> ".join(str(step) for step in path if not step.node.endswith("/START"))
+
+
+def proof_data(proof: Proof) -> dict[str, object]:
+    """A proof as JSON."""
+    paths = {
+        name: [{"node": step.node, "outcome": step.outcome, "note": step.note} for step in path]
+        for name, path in (("witness", proof.witness), ("beside", proof.beside))
+    }
+    return {
+        "about": proof.about,
+        "claim": proof.claim,
+        "verdict": proof.verdict,
+        "reason": proof.reason,
+        "tool": proof.tool,
+        **paths,
+    }
+
+
+def draw_witness(graph: GraphDefinition, proofs: Sequence[Proof], file: Path, form: str) -> str:
+    """Draw the first path that breaks a claim into a file, and return what was done in words."""
+
+    broken = sorted((proof for proof in proofs if proof.witness), key=lambda proof: proof.verdict != "refuted")
+    own = [proof for proof in broken if not proof.tool]
+    if not own:
+        return "no path breaks a claim, so nothing was drawn"
+    if form in ("html", "yaml"):
+        raise UsageError(f"{form} cannot show a path: use the suffix .svg, .png, .dot, .mmd or .txt")
+    made = drawings.render(graph, form, witness_overlay(graph, own[0]))
+    file.write_bytes(made if isinstance(made, bytes) else made.rstrip("\n").encode() + b"\n")
+    return f"wrote {file}: {own[0].verdict}, {own[0].claim}"
+
+
+def graphs(json: options.Json = False, store: options.Store = None) -> int:
+    """List the graphs that come with the library.
+
+    Example: orchestrator graphs
+    """
+
+    found = {name: graph_from_ref(name) for name in shipped()}
+    if json:
+        out_json([{"name": name, "description": graph.description} for name, graph in found.items()])
+        return COMPLETED
+    out_table(
+        (Column("graph"), Column("what it does", least=24)),
+        [(name, graph.description) for name, graph in found.items()],
+    )
+    return COMPLETED
+
+
+def tools(
+    ref: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="REF", help="A built-in group or tool, module, module:attr or file.py:attr.", show_default=False
+        ),
+    ] = None,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """List tools: their arguments, risk and effect.
+
+    Without REF, lists all built-in tools. For a single tool, and with --json, shows the whole schema.
+
+    Example: orchestrator tools view_file
+    """
+
+    try:
+        groups = _groups_of(ref)
+    except Interrupted:
+        return INTERRUPTED
+    if json:
+        names = ("name", "description", "parameters", "risk", "effect")
+        out_json([{"group": group, **{n: getattr(t, n) for n in names}} for group, ts in groups.items() for t in ts])
+        return COMPLETED
+    out_made(partial(tool_table, groups))
+    if ref is not None and len(those := [one for found in groups.values() for one in found]) == 1:
+        out(whole(those[0]))
+    return COMPLETED
+
+
+def _groups_of(ref: str | None) -> dict[str, Sequence[Tool]]:
+    """The tools of a reference by its name; all built-in ones without it, by their groups."""
+
+    shipped = builtin_groups()
+    if ref is not None and (not ref.isidentifier() or ref in shipped):
+        return {ref: known_tools(load_tools([ref]))}
+    groups: dict[str, Sequence[Tool]] = {}
+    for name in shipped:
+        try:
+            groups[name] = known_tools(load_tools([name]))
+        except UsageError as error:  # a group needs a package that is not installed
+            if ref is None:
+                warn(str(error))
+    if ref is None:
+        return groups
+    # The name of one built-in tool, before that of a module, which may stand in the current directory.
+    found: dict[str, Sequence[Tool]] = {
+        name: one for name, those in groups.items() if (one := [t for t in those if t.name == ref])
+    }
+    return found or {ref: known_tools(load_tools([ref]))}
+
+
+def known_tools(box: Toolbox) -> Sequence[Tool]:
+    """The tools of a toolbox; those of servers are asked for.
+
+    Raises:
+        OrchestratorError: a server cannot be reached.
+        Interrupted: a signal came; the servers that were started have been ended.
+    """
+    if box.ready:
+        return box.tools
+
+    async def ask() -> Sequence[Tool]:
+        async with box:
+            return box.tools
+
+    return run_async(ask)

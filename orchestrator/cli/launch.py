@@ -1,4 +1,4 @@
-"""What a run is made of, as references: graph, tools, model. Stored with the run, and followed again to go on."""
+"""References of a run to its graph, tools and models. They are stored with the run, and resolved again to resume it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli import trust, trust_prompt, words
+from orchestrator.cli import trust
 from orchestrator.cli.environment import import_for
 from orchestrator.cli.exits import UsageError
-from orchestrator.cli.graphrefs import absolute, graph_from_ref, importing
+from orchestrator.cli.graph_refs import absolute, admitted, graph_from_ref, importing
 from orchestrator.cli.output import warn
+from orchestrator.cli.words import quoted
+from orchestrator.graph.model import is_shipped
+from orchestrator.models.refs import model_from_ref
+from orchestrator.tools import Toolbox, tools_from_ref
+from orchestrator.tools.refs import builtin_groups
+from orchestrator.visible import line
 
 if TYPE_CHECKING:
     from orchestrator.graph.model import GraphDefinition
     from orchestrator.graph_class import Graph
     from orchestrator.json import Json
     from orchestrator.models import Model
-    from orchestrator.tools import Toolbox
 
 _NAMED_MODEL = re.compile(r"([^\W\d](?:[\w-]|[^\x00-\x7f])*)=(.+)", re.DOTALL)
 DEFAULT_TOOLS = ("arithmetic",)
@@ -28,20 +33,19 @@ OFFLINE = "offline"
 
 @dataclass(frozen=True)
 class Code:
-    """What references were resolved to."""
+    """The graph, tools and models that references were resolved to."""
 
     graph: Graph
     tools: Toolbox
     model: Model
     models: Mapping[str, Model]
-    """Those that nodes name."""
+    """Models by the names that nodes use."""
     launch: Launch
     """The references."""
 
 
 def _asks_default(graph: GraphDefinition) -> bool:
-    """Whether some node asks the model that has no name; one of a user's kind may, if it does not say what it asks."""
-    from orchestrator.graph.model import is_shipped
+    """Return True if a node may use the default model. Nodes of a user's kind may, unless they declare their models."""
 
     for node in graph.nodes.values():
         asks = node.asks_model or (node.asks is None and not is_shipped(type(node)))
@@ -63,7 +67,7 @@ class Launch:
     models: tuple[tuple[str, str], ...] = ()
     """Names that nodes use, and the models that they stand for, by name."""
     by_default: bool = field(default=False, compare=False)
-    """Whether nobody named the model, which is said then."""
+    """True if no model was named; a warning is printed then."""
 
     def load(self) -> Code:
         """Import what is referred to.
@@ -85,15 +89,15 @@ class Launch:
         return code
 
     def admitted(self) -> Launch:
-        """The same, after a person was asked for what its graph file names and nothing trusts yet.
+        """Ask about code that the graph file names and that is not trusted yet; return the references with the answer.
 
         Raises:
             UsageError: they said no, or cannot be asked.
         """
-        return replace(self, trust=trust_prompt.admitted(self.graph, self.trust))
+        return replace(self, trust=admitted(self.graph, self.trust))
 
     def quiet(self) -> Launch:
-        """The same, without a word on a model that nobody named."""
+        """Return the same references, without the warning about the default model."""
         return replace(self, by_default=False)
 
     def refs(self) -> dict[str, Json]:
@@ -110,13 +114,13 @@ class Launch:
         }
 
     def is_of(self, refs: Mapping[str, object]) -> bool:
-        """Whether a run that recorded these references finds the same code by itself."""
+        """Return True if a run that recorded these references resolves to the same code."""
         stored = _stored(refs)
         same = (self.graph, self.tools, self.model) == (stored.graph, stored.tools, stored.model)
         return same and self.models == stored.models and set(self.trust) <= set(stored.trust)
 
     def is_found(self, root_id: str, refs: Mapping[str, object], url: str) -> bool:
-        """Whether a command of this user that names no code finds the same, because the run's references are followed.
+        """Return True if a command that names no code resolves to the same: the run's references are trusted.
 
         Args:
             root_id: see `Run.root_id`.
@@ -259,8 +263,8 @@ def _stored(refs: Mapping[str, object]) -> Launch:
 def _hint(refs: Mapping[str, object]) -> str:
     if not isinstance(refs.get("graph"), str):
         return ""
-    said = words.quoted(_stored(refs).options())
-    return f". It refers to the following; check this before you use it:\n  {words.line(said)}"
+    said = quoted(_stored(refs).options())
+    return f". It refers to the following; check this before you use it:\n  {line(said)}"
 
 
 def load_tools(refs: Sequence[str], directory: str | None = None) -> Toolbox:
@@ -270,8 +274,6 @@ def load_tools(refs: Sequence[str], directory: str | None = None) -> Toolbox:
         GraphUnknown: a reference leads to no tool.
         UsageError: a module cannot be imported, or two tools have one name.
     """
-    from orchestrator.tools import Toolbox, tools_from_ref
-    from orchestrator.tools.refs import builtin_groups
 
     found: list[Toolbox] = []
     for ref in dict.fromkeys(refs):
@@ -287,7 +289,6 @@ def load_tools(refs: Sequence[str], directory: str | None = None) -> Toolbox:
 
 def load_model(ref: str, directory: str | None = None) -> Model:
     """The model of a reference; `directory`: where a module that is not installed is looked for."""
-    from orchestrator.models.refs import model_from_ref
 
     if ":" in ref and not ref.startswith("openai:"):
         import_for(ref, directory or os.getcwd())

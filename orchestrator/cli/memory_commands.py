@@ -6,12 +6,20 @@ percent sign.
 
 from __future__ import annotations
 
+from datetime import timedelta
+from json import dumps
 from typing import TYPE_CHECKING, Annotated, TypeVar
+from urllib.parse import unquote
 
 import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, UNKNOWN, UsageError
+from orchestrator.cli.options import json_of, seconds
+from orchestrator.cli.output import out, out_json, out_table, redacted, warn
+from orchestrator.cli.run_lookup import looking
+from orchestrator.cli.storage import exists, store_url
+from orchestrator.render.terminal.tables import Column
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -39,7 +47,6 @@ def list_(
 
     Example: orchestrator memory list users/42
     """
-    from orchestrator.cli.output import out, out_json, warn
 
     names = _names(prefix)
     if namespaces:
@@ -63,10 +70,6 @@ def get(namespace: Namespace, key: Key, json: options.Json = False, store: optio
 
     Example: orchestrator memory get users/42 diet
     """
-    from json import dumps
-
-    from orchestrator.cli.output import out, out_json
-    from orchestrator.cli.redaction import redacted
 
     names = _names(namespace)
     item = _reading(store, lambda executor: executor.memory.get(names, key))
@@ -99,9 +102,6 @@ def put(
 
     Example: orchestrator memory put users/42 diet "vegan, no nuts" --expires 30d
     """
-    from orchestrator.cli.moments import seconds
-    from orchestrator.cli.output import out_json
-    from orchestrator.cli.values import json_of
 
     if (text is None) == (value is None):
         raise UsageError("memory put: give TEXT or --input, one of both")
@@ -125,7 +125,6 @@ def delete(namespace: Namespace, key: Key, json: options.Json = False, store: op
 
     Example: orchestrator memory delete users/42 diet
     """
-    from orchestrator.cli.output import out_json
 
     names = _names(namespace)
     if not _writing(store, lambda executor: executor.memory.delete(names, key), False):
@@ -163,10 +162,6 @@ def prune(
 
     Example: orchestrator memory prune users --older-than 90d
     """
-    from datetime import timedelta
-
-    from orchestrator.cli.moments import seconds
-    from orchestrator.cli.output import out_json, warn
 
     names = _names(prefix)
     age = None if older_than is None else timedelta(seconds=seconds(older_than, "--older-than"))
@@ -188,24 +183,19 @@ def prune(
 
 
 def _reading(store: str | None, look: Callable[[Executor], Awaitable[T]]) -> T | None:
-    """What `look` finds; None where there is no store, which is not made for it."""
-    from orchestrator.cli.run_lookup import looking
-    from orchestrator.cli.storage import exists, store_url
+    """Return the result of `look`; None if there is no store, which is not created."""
 
     url = store_url(store)
     return looking(url, look) if exists(url) else None
 
 
 def _writing(store: str | None, act: Callable[[Executor], Awaitable[T]], nothing: T | None = None) -> T:
-    from orchestrator.cli.run_lookup import looking
-    from orchestrator.cli.storage import exists, store_url
 
     url = store_url(store)
     return looking(url, act, writes=True) if nothing is None or exists(url) else nothing
 
 
 def _names(path: str) -> tuple[str, ...]:
-    from urllib.parse import unquote
 
     return tuple(unquote(name) for name in path.split("/")) if path else ()
 
@@ -215,15 +205,12 @@ def _path(names: Sequence[str]) -> str:
 
 
 def _unknown(names: Sequence[str], key: str) -> int:
-    from orchestrator.cli.output import warn
 
     warn(f"error: there is no item {key!r} in {_path(names)}")
     return UNKNOWN
 
 
 def _row(item: MemoryItem) -> dict[str, object]:
-    from orchestrator.cli.redaction import redacted
-
     return {
         "namespace": [*item.namespace], "key": item.key, "value": redacted(item.value), "created": item.created,
         "updated": item.updated, "expires": item.expires, "score": item.score,
@@ -231,11 +218,6 @@ def _row(item: MemoryItem) -> dict[str, object]:
 
 
 def _show(items: Sequence[MemoryItem], *, json: bool) -> None:
-    from json import dumps
-
-    from orchestrator.cli.output import out_json, out_table
-    from orchestrator.cli.redaction import redacted
-    from orchestrator.render.terminal.tables import Column
 
     if json:
         out_json([_row(item) for item in items])

@@ -1,14 +1,22 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share, and how their values are read."""
 
 from __future__ import annotations
 
 import json
+import re
+import sys
 from dataclasses import dataclass
-from typing import Annotated
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator.cli.exits import UsageError
+from orchestrator.values import MAX_BYTES, read_bounded
+
+if TYPE_CHECKING:
+    from orchestrator.graph.model import GraphDefinition
+
 
 RISKS = "none, read, write or dangerous"
 
@@ -214,3 +222,74 @@ def parse_json(text: str, option: str) -> object:
         raise UsageError(f"{option} is nested too deeply") from None
     except ValueError as error:
         raise UsageError(f"{option} is not JSON: {error}") from None
+
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_AGE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)([smhdw])")
+
+
+def moment(text: str, option: str) -> datetime:
+    """The time that an option names: an age before now, or a date, local if it has no time zone.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    found = _AGE.fullmatch(text.strip())
+    try:
+        if found is not None:
+            return datetime.now(UTC) - timedelta(**{_UNITS[found[2]]: float(found[1])})
+        return datetime.fromisoformat(text.strip()).astimezone()
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(
+            f"{option} {text}: use an age (30d, 12h, 45m, 20s, 2w) or a date (2026-01-31, 2026-01-31T08:00)"
+        ) from None
+
+
+def seconds(text: str, option: str) -> float:
+    """The seconds of an age such as `30d`.
+
+    Raises:
+        UsageError: it is none.
+    """
+    found = _AGE.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"{option} {text}: use an age (30d, 12h, 45m, 20s, 2w)")
+    return timedelta(**{_UNITS[found[2]]: float(found[1])}).total_seconds()
+
+
+def input_of(graph: GraphDefinition, question: str | None, given: str | None) -> object:
+    """Input of a run: QUESTION for a graph with one input field, or `--input`.
+
+    Raises:
+        UsageError: it cannot be read, or there is no place for it.
+    """
+    if question is None:
+        return None if given is None else json_of(given)
+    if not isinstance(graph.input, str):
+        raise UsageError(
+            f"graph {graph.name!r} has no single input field for QUESTION: use --input "
+            f"with state fields ({', '.join(graph.input_fields)})"
+        )
+    if given is not None:
+        raise UsageError(f"--input and QUESTION both set {graph.input!r}, the one input of the graph: give one of them")
+    return {graph.input: question}
+
+
+def json_of(given: str) -> object:
+    """The JSON that `--input` gives: as text, in a file, or on stdin.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    text, place = given, "--input"
+    if given == "-":
+        text, place = sys.stdin.read(MAX_BYTES + 1), "--input - (stdin)"
+    elif given.startswith("@"):
+        place = f"--input {given}"
+        try:
+            text = read_bounded(given[1:])
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{place}: {error}") from None
+    if len(text) > MAX_BYTES:
+        raise UsageError(f"{place}: the input has more than {MAX_BYTES:,} characters, the limit for a value")
+    return parse_json(text, place)

@@ -1,4 +1,4 @@
-"""Writing: the result to stdout, everything else to stderr."""
+"""Output: the result on stdout, everything else on stderr, with secrets blanked."""
 
 from __future__ import annotations
 
@@ -11,12 +11,48 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
-from orchestrator.cli.redaction import redacted
-from orchestrator.cli.words import visible
+from orchestrator._lazy import lazy_modules
+from orchestrator.cli.exits import UsageError
 from orchestrator.visible import is_hidden
+from orchestrator.visible import shown as visible
 
 if TYPE_CHECKING:
+    from orchestrator import redaction
+    from orchestrator.render.terminal import tables
     from orchestrator.render.terminal.tables import Cell, Column, Looks
+    from orchestrator.stores import RunInfo
+else:  # patterns take a while to compile, and not every command prints a table
+    (redaction,) = lazy_modules("orchestrator", "redaction")
+    (tables,) = lazy_modules("orchestrator.render.terminal", "tables")
+
+
+def redacted(value: object) -> object:
+    """A plain value in which every text that holds a secret has it blanked.
+
+    What a person is to approve is shown as it is: that is what will run.
+    """
+    return redaction.redacted(value)
+
+
+def row_document(info: RunInfo) -> dict[str, object]:
+    """The row of a run as plain JSON, redacted."""
+    made = info.to_json()
+    return made | {name: redacted(made[name]) for name in info.REDACTED}
+
+
+def redact_own() -> None:
+    """`ORCHESTRATOR_REDACT`: regular expressions, one a line, whose matches are blanked in all that is shown.
+
+    Raises:
+        UsageError: one cannot be compiled, or matches the empty text.
+    """
+    said = os.environ.get("ORCHESTRATOR_REDACT", "").splitlines()
+    if said:
+        for pattern in filter(None, map(str.strip, said)):
+            try:
+                redaction.redact_also(pattern)
+            except ValueError as error:
+                raise UsageError(f"ORCHESTRATOR_REDACT: {error}") from None
 
 
 def out(text: str, *, exact: bool = False) -> None:
@@ -37,9 +73,7 @@ def out_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell | str] | s
     Raises:
         BrokenPipeError: stdout is closed at the other end.
     """
-    from orchestrator.render.terminal.tables import looks_of, table
-
-    print(table(columns, rows, looks_of(sys.stdout)), flush=True)
+    print(tables.table(columns, rows, tables.looks_of(sys.stdout)), flush=True)
 
 
 def out_made(made: Callable[[Looks], str]) -> None:
@@ -48,18 +82,16 @@ def out_made(made: Callable[[Looks], str]) -> None:
     Raises:
         BrokenPipeError: stdout is closed at the other end.
     """
-    from orchestrator.render.terminal.tables import looks_of
-
-    print(made(looks_of(sys.stdout)), flush=True)
+    print(made(tables.looks_of(sys.stdout)), flush=True)
 
 
 def out_json(value: object) -> None:
-    """One JSON document on stdout."""
+    """Print one JSON document on stdout."""
     print(_json(value, indent=2), flush=True)
 
 
 def out_line(value: object) -> None:
-    """One line of JSON Lines on stdout."""
+    """Print one line of JSON Lines on stdout."""
     print(_json(value), flush=True)
 
 
@@ -73,7 +105,7 @@ def _json(value: object, indent: int | None = None) -> str:
 
 
 def out_bytes(data: bytes) -> None:
-    """Bytes on stdout."""
+    """Write bytes to stdout."""
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()

@@ -11,7 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli import options
+from orchestrator.cli.environment import on_terminal, user_name
 from orchestrator.cli.exits import COMPLETED, FAILED, INTERRUPTED, UsageError
+from orchestrator.cli.graph_refs import absolute
+from orchestrator.cli.interrupts import Interrupted, run_async
+from orchestrator.cli.launch import Given, load_model, of_run
+from orchestrator.cli.output import out, out_json, out_table, redacted, warn
+from orchestrator.cli.report import NextCommands, waiting_text
+from orchestrator.cli.run_lookup import load, looking
+from orchestrator.cli.run_session import Display, TerminalSession, opened
+from orchestrator.cli.storage import exists, shown_url, store_url
+from orchestrator.cli.words import error_text
+from orchestrator.errors import OrchestratorError
+from orchestrator.executor.replay import DEFAULT
+from orchestrator.render.terminal.tables import Cell, Column
+from orchestrator.views.replay_result import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,11 +99,6 @@ def replay(
 
     Example: orchestrator replay 3f2a9c1d --graph new.py:graph
     """
-    from orchestrator.cli.interrupts import Interrupted, run_async
-    from orchestrator.cli.launch import Given
-    from orchestrator.cli.output import out, out_json, warn
-    from orchestrator.cli.redaction import redacted
-    from orchestrator.cli.storage import shown_url, store_url
 
     mode = _LIVE.get(live)
     if mode is None:
@@ -126,22 +135,18 @@ def replay(
 
 @dataclass
 class _Found:
-    """What came of it."""
+    """The result of a replay."""
 
     replays: list[Replay] = field(default_factory=list)
     errors: list[dict[str, str]] = field(default_factory=list)
 
     def fail(self, run_id: str, error: Exception) -> None:
         """Note why a run could not be replayed."""
-        from orchestrator.cli.error_texts import error_text
 
         self.errors.append({"run_id": run_id, "error": f"run {run_id!r} cannot be replayed: {error_text(error)}"})
 
     def show_table(self) -> None:
         """Print a row for each replay."""
-        from orchestrator.cli.output import out_table
-        from orchestrator.render.terminal.tables import Cell, Column
-        from orchestrator.views.replay_result import COLUMNS
 
         least = {"graph": 12, "result": 16, "answer before": 13, "answer after": 13}
         columns = [Column(name, least.get(name), right=number > 4) for number, name in enumerate(COLUMNS)]
@@ -152,7 +157,7 @@ class _Found:
         out_table(columns, rows)
 
     def differences(self) -> str:
-        """Of one run all that differs, of several the first difference of each."""
+        """Print all differences of one run, or the first difference of each of several."""
         lines: list[str] = []
         differ = [one for one in self.replays if not one.same]
         if len(self.replays) == 1 and differ:
@@ -166,7 +171,7 @@ class _Found:
 
 @dataclass(frozen=True)
 class _Work:
-    """How runs are replayed."""
+    """Options of a replay."""
 
     url: str
     live: Live
@@ -184,8 +189,6 @@ class _Work:
             RunUnknown: there is no such run.
             UsageError: the only run's own references may not be followed, and none were given.
         """
-        from orchestrator.cli.launch import of_run
-        from orchestrator.cli.run_lookup import load
 
         groups: dict[Launch, list[str]] = {}
         for run_id in run_ids:
@@ -202,10 +205,6 @@ class _Work:
 
     async def replay_all(self, launch: Launch, run_ids: Sequence[str], found: _Found) -> None:
         """Replay runs that need the same code."""
-        from orchestrator.cli.environment import user_name
-        from orchestrator.cli.launch import load_model
-        from orchestrator.cli.run_session import opened
-        from orchestrator.errors import OrchestratorError
 
         if self.live == "never":
             launch = replace(launch, models=tuple((name, "offline") for name, _ in launch.models))
@@ -231,17 +230,12 @@ class _Work:
 
     async def _asked(self, executor: Executor, made: Replay) -> Replay:
         """Ask the questions of a replay at the terminal, or print the commands that answer them."""
-        from orchestrator.cli.environment import on_terminal
-        from orchestrator.cli.output import warn
-        from orchestrator.cli.redaction import redacted
-        from orchestrator.cli.report import NextCommands, waiting_text
-        from orchestrator.cli.run_session import Manner, TerminalSession
 
         run = made.run
         if run.status != "paused" or made.same:
             return made
         if on_terminal() and not self.json:
-            manner = Manner(NextCommands(self.store))
+            display = Display(NextCommands(self.store))
 
             async def as_it_is() -> Run:
                 return await executor.load(run.run_id)
@@ -249,7 +243,7 @@ class _Work:
             async def again() -> Run:
                 return await executor.resume(run.run_id)
 
-            await TerminalSession(executor, run.run_id, manner.sink(), seen=run.seq).go(as_it_is, again)
+            await TerminalSession(executor, run.run_id, display.sink(), seen=run.seq).go(as_it_is, again)
             made = await executor.replays.load(run.run_id)
         if made.run.status == "paused" and not self.json:
             warn(str(redacted(waiting_text(run.run_id, made.run.waiting, NextCommands(self.store)))))
@@ -258,7 +252,6 @@ class _Work:
 
 def _for_runs(live: str, given: Sequence[str]) -> list[str]:
     """Models for opening the runs. Without live calls, no default model is needed."""
-    from orchestrator.executor.replay import DEFAULT
 
     models = [one.removeprefix(f"{DEFAULT}=") for one in given]
     return ["offline", *filter(_NAMED.fullmatch, models)] if live == "never" else models
@@ -266,8 +259,6 @@ def _for_runs(live: str, given: Sequence[str]) -> list[str]:
 
 def _models(given: Sequence[str]) -> dict[str, str]:
     """`--model` as names and references; without a name it is that of nodes that name none."""
-    from orchestrator.cli.graphrefs import absolute
-    from orchestrator.executor.replay import DEFAULT
 
     found: dict[str, str] = {}
     for one in given:
@@ -291,8 +282,6 @@ def _pair(text: str, option: str) -> tuple[str, object]:
 
 def _all_runs(url: str, graph: str | None, status: str | None, labels: Mapping[str, str]) -> list[str]:
     """The ids of all runs that fit, the oldest first: none that is a replay itself, or was called by another run."""
-    from orchestrator.cli.run_lookup import looking
-    from orchestrator.cli.storage import exists
 
     async def listed(executor: Executor) -> list[str]:
         found: list[str] = []

@@ -1,24 +1,125 @@
-"""What a run came to: as the result document, or in words."""
+"""Report of a run: its events while it is driven, its result, and the commands that continue it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TextIO
 
-from orchestrator.cli import words
-from orchestrator.cli.output import out, out_json, warn
-from orchestrator.cli.redaction import redacted
+from orchestrator._lazy import lazy_modules
+from orchestrator.cli.output import out, out_json, out_line, redacted, warn
+from orchestrator.cli.words import quoted, shell_command
+from orchestrator.errors import StoreCorrupt
 from orchestrator.render.terminal import texts
+from orchestrator.render.terminal.colours import can_draw
+from orchestrator.render.terminal.event_lines import EventLines
 from orchestrator.render.terminal.questions import question_text
 from orchestrator.stores.places import shown_url
 from orchestrator.views.call_questions import outcome_choices
 from orchestrator.views.worker_info import moment
-from orchestrator.visible import behind, exact, narrow
+from orchestrator.visible import behind, exact, line, narrow
 
 if TYPE_CHECKING:
-    from orchestrator.executor import Run
+    from orchestrator.executor import Event, Executor, Run
     from orchestrator.kernel.question import Question
+    from orchestrator.render.terminal import screen as screens
+else:  # only a terminal shows a tree
+    (screens,) = lazy_modules("orchestrator.render.terminal", "screen")
+
+
+class Sink(Protocol):
+    """Destination of the events of a run while it is driven."""
+
+    async def meet(self, executor: Executor, run_id: str, seen: int) -> None:
+        """The run whose events will follow, behind record `seen`."""
+
+    def show(self, event: Event) -> None:
+        """Show one event, in order."""
+
+    def hold(self) -> None:
+        """The run stands still: leave the terminal to a question, or to the result."""
+
+
+class Plain:
+    """A line of text per event that a person cares about."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._lines = EventLines()
+
+    async def meet(self, executor: Executor, run_id: str, seen: int) -> None:
+        """Nothing has to be known."""
+
+    def show(self, event: Event) -> None:
+        text = self._lines.text(event)
+        if text is not None:
+            self._write(text)
+
+    def hold(self) -> None:
+        """Lines stay where they are."""
+
+
+_BEFORE = 400
+"""Records of a long run that a tree begins with; of those before, it says how many steps they were."""
+
+
+class Tree:
+    """The run as a tree that is redrawn as it grows; lines of text where no tree can be drawn.
+
+    Args:
+        write: writes such a line.
+        stream: where all is shown.
+    """
+
+    def __init__(self, write: Callable[[str], None], stream: TextIO) -> None:
+        self._stream = stream
+        self._plain = Plain(write)
+        self._screen: screens.Screen | None = None
+        self._until = 0
+        """Records that the screen knows of before anything is shown."""
+
+    async def meet(self, executor: Executor, run_id: str, seen: int) -> None:
+        self._screen = None
+        if not can_draw(self._stream):
+            return
+
+        with suppress(StoreCorrupt):  # lines tell what can be read, and then where the damage is
+            run = await executor.load(run_id)
+            self._until = max(seen, run.seq - _BEFORE)
+            screen = screens.Screen(run.plan, self._stream)
+            async for event in executor.events(run_id):
+                if event.seq is None or event.seq > self._until:
+                    break
+                screen.past(event)
+            screen.begin()
+            self._screen = screen
+
+    def show(self, event: Event) -> None:
+        if self._screen is None:
+            self._plain.show(event)
+        elif event.type == "migrated" and not self._screen.knows(event):  # its graph from here on is another one
+            self._screen.hold()
+            self._screen = None
+            self._plain.show(event)
+        elif event.seq is None or event.seq > self._until:
+            self._screen.show(event)
+
+    def hold(self) -> None:
+        (self._screen or self._plain).hold()
+
+
+class JsonLines:
+    """Every event as a line of JSON on stdout."""
+
+    async def meet(self, executor: Executor, run_id: str, seen: int) -> None:
+        pass
+
+    def show(self, event: Event) -> None:
+        out_line(redacted(event.to_json()))
+
+    def hold(self) -> None:
+        pass
 
 
 @dataclass(frozen=True)
@@ -30,43 +131,43 @@ class NextCommands:
     code: tuple[str, ...] = ()
     """`--graph`, `--tools` and `--model` where the run's own references will not be followed."""
     gone: bool = False
-    """Whether the store ends with this command, so that the run cannot be continued."""
+    """True if the store ends with this command, so that the run cannot be continued."""
 
     def resume(self, run_id: str, *options: str) -> str:
         """Return the command that resumes a run."""
-        return words.command("resume", run_id, *options, *self.code, *self._where())
+        return shell_command("resume", run_id, *options, *self.code, *self._where())
 
     def fork(self, run_id: str, *options: str) -> str:
         """Return the command that forks a run."""
-        return words.command("fork", run_id, *options, *self.code, *self._where())
+        return shell_command("fork", run_id, *options, *self.code, *self._where())
 
     def answers(self, run_id: str, question: Question) -> list[str]:
         """Return the commands that answer one question: one, or one for each choice."""
-        tail = ("--question", words.line(question.id), *self.code, *self._where())
+        tail = ("--question", line(question.id), *self.code, *self._where())
         return [
-            words.command("answer", run_id, one.choice, *tail, *(("--result", one.result) if one.result else ()))
+            shell_command("answer", run_id, one.choice, *tail, *(("--result", one.result) if one.result else ()))
             for one in outcome_choices(question)
         ] or [self._answer(run_id, question)]
 
     def _answer(self, run_id: str, question: Question) -> str:
-        tail = ("--question", words.line(question.id), *self.code, *self._where())
+        tail = ("--question", line(question.id), *self.code, *self._where())
         if question.kind == "approval":
-            return words.command("approve", run_id, *tail)
+            return shell_command("approve", run_id, *tail)
         if question.kind == "event" and question.event:
-            data = words.quoted([words.line(exact(dict(question.match)))]) if question.match else "JSON"
-            options = words.quoted([*self.code, *self._where()])
-            sent = words.command("send", run_id, words.line(question.event))
+            data = quoted([line(exact(dict(question.match)))]) if question.match else "JSON"
+            options = quoted([*self.code, *self._where()])
+            sent = shell_command("send", run_id, line(question.event))
             return f"{sent} {data} {options}".rstrip()
         if question.kind in ("pause", "timer"):
-            return words.command("resume", run_id, *self.code, *self._where())
-        return f"{words.command('answer', run_id)} {_sample(question)}{' ' if tail else ''}{words.quoted(tail)}"
+            return shell_command("resume", run_id, *self.code, *self._where())
+        return f"{shell_command('answer', run_id)} {_sample(question)}{' ' if tail else ''}{quoted(tail)}"
 
     def _where(self) -> tuple[str, ...]:
         return ("--store", shown_url(self.store)) if self.store is not None else ()
 
 
 def _sample(question: Question) -> str:
-    return words.quoted([words.line("|".join(question.choices))]) if question.choices else "VALUE"
+    return quoted([line("|".join(question.choices))]) if question.choices else "VALUE"
 
 
 def document(run: Run, *, output: bool = True) -> dict[str, object]:
@@ -119,7 +220,7 @@ def tell_traceback(run: Run) -> None:
 
 
 def waiting_text(run_id: str, questions: Sequence[Question], next_commands: NextCommands | None) -> str:
-    """What a paused run waits for, each question with the command that answers it.
+    """Return the open questions of a paused run, each with the command that answers it.
 
     Args:
         run_id: the run.

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, FAILED, UsageError
+from orchestrator.cli.options import moment
+from orchestrator.cli.output import out, out_json, warn, written
+from orchestrator.cli.run_lookup import looking, one_run
+from orchestrator.cli.storage import exists, shown_url, store_url
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor
@@ -35,9 +41,6 @@ def export(
 
     Example: orchestrator export 3f2a9c1d -o run.jsonl
     """
-    from orchestrator.cli.output import warn, written
-    from orchestrator.cli.run_lookup import one_run
-    from orchestrator.cli.storage import store_url
 
     async def lines(executor: Executor) -> int:
         count = 0
@@ -64,14 +67,8 @@ def import_(
 
     Example: orchestrator import run.jsonl
     """
-    import sys
-    from os.path import exists
 
-    from orchestrator.cli.output import out, out_json, warn
-    from orchestrator.cli.run_lookup import looking
-    from orchestrator.cli.storage import store_url
-
-    if file != "-" and not exists(file):
+    if file != "-" and not os.path.exists(file):
         raise UsageError(f"{file}: there is no such file")
 
     async def add(executor: Executor) -> Imported:
@@ -96,9 +93,6 @@ def delete(runs: Runs, no_children: NoChildren = False, json: options.Json = Fal
 
     Example: orchestrator delete 3f2a9c1d
     """
-    from orchestrator.cli.output import out, out_json
-    from orchestrator.cli.run_lookup import one_run
-    from orchestrator.cli.storage import store_url
 
     deleted: list[str] = []
 
@@ -143,10 +137,6 @@ def prune(
 
     Example: orchestrator prune --older-than 30d --status completed --dry-run
     """
-    from orchestrator.cli.moments import moment
-    from orchestrator.cli.output import out, out_json, warn
-    from orchestrator.cli.run_lookup import looking
-    from orchestrator.cli.storage import exists, shown_url, store_url
 
     if older_than is None and keep is None:
         raise UsageError("prune needs --older-than or --keep: without them it would delete every run that has ended")
@@ -216,10 +206,6 @@ def archive(
 
     Example: orchestrator archive --to file:///var/archive --older-than 30d
     """
-    from orchestrator.cli.moments import moment
-    from orchestrator.cli.output import out, out_json, warn
-    from orchestrator.cli.run_lookup import looking
-    from orchestrator.cli.storage import exists, shown_url, store_url
 
     if to is None:
         raise UsageError("archive needs --to URL, or ORCHESTRATOR_ARCHIVE")
@@ -264,9 +250,6 @@ def restore(runs: Runs, json: options.Json = False, store: options.Store = None)
 
     Example: orchestrator restore 3f2a9c1d
     """
-    from orchestrator.cli.output import out, out_json, warn
-    from orchestrator.cli.run_lookup import one_run
-    from orchestrator.cli.storage import store_url
 
     async def move(executor: Executor) -> list[str]:
         for run in runs:

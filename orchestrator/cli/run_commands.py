@@ -8,14 +8,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli import options
+from orchestrator.cli.engines import cancel as cancel_deliveries
+from orchestrator.cli.engines import engine_of
+from orchestrator.cli.environment import new_run_id, user_name
 from orchestrator.cli.exits import COMPLETED, FAILED, INTERRUPTED, UsageError
-from orchestrator.cli.migrating import Migrating, migration_of
+from orchestrator.cli.interrupts import Interrupted, run_async
+from orchestrator.cli.launch import Given
+from orchestrator.cli.migration_options import Migrating, migration_of
+from orchestrator.cli.options import input_of
+from orchestrator.cli.output import out, out_json, warn
+from orchestrator.cli.recovery import Batch, recovered, resume_batch
+from orchestrator.cli.report import NextCommands, document
+from orchestrator.cli.run_lookup import one_run
+from orchestrator.cli.run_session import Display, TerminalSession, drive, prepare
+from orchestrator.cli.storage import exists, place, store_url
+from orchestrator.cli.trust import seal as sealed
+from orchestrator.errors import InvalidValue, RunUnknown
+from orchestrator.executor.resuming import nodes_of
+from orchestrator.graph.limits import Limits
+from orchestrator.kernel.status import FINAL
 
 if TYPE_CHECKING:
-    from orchestrator.cli.run_session import Manner
     from orchestrator.engines import ServedEngine
     from orchestrator.executor import Executor, Run
-    from orchestrator.graph.limits import Limits
     from orchestrator.graph_class import Graph
 
 
@@ -46,14 +61,6 @@ def run(
 
     Example: orchestrator run tool_user "What is 20+(2*4)?" --approve none
     """
-    from orchestrator.cli.environment import new_run_id
-    from orchestrator.cli.launch import Given
-    from orchestrator.cli.output import warn
-    from orchestrator.cli.report import NextCommands
-    from orchestrator.cli.run_session import Manner, TerminalSession, drive
-    from orchestrator.cli.storage import place, store_url
-    from orchestrator.cli.trust import seal as sealed
-    from orchestrator.cli.values import input_of
 
     risk, labels, url = options.risk(approve), options.pairs(label), store_url(store)
     launch = Given.of(graph, tools, model, trust).new()
@@ -67,7 +74,7 @@ def run(
     seal = sealed(name, refs, url)
     next_commands = NextCommands(store, () if seal else launch.options(), gone=place(url) is None)
 
-    async def begin(executor: Executor, manner: Manner) -> Run:
+    async def begin(executor: Executor, display: Display) -> Run:
         start = partial(
             executor.start, code.graph, given, run_id=name, labels=labels, approve=risk, limits=limits,
             refs={**refs, "seal": seal} if seal else refs, **stops,
@@ -77,13 +84,12 @@ def run(
         await executor.submit(*start.args, **start.keywords)
         if joined:
             warn(f"run {name} exists already: it is shown from its beginning, and continued unless it has ended")
-        return await TerminalSession(executor, name, manner.sink(), seen=0).go(start, partial(executor.resume, name))
+        return await TerminalSession(executor, name, display.sink(), seen=0).go(start, partial(executor.resume, name))
 
-    return drive(url, code, name, begin, Manner(next_commands, json=json, events=events, traceback=traceback))
+    return drive(url, code, name, begin, Display(next_commands, json=json, events=events, traceback=traceback))
 
 
 async def _exists(executor: Executor, run_id: str) -> bool:
-    from orchestrator.errors import RunUnknown
 
     try:
         await executor.store.info(run_id)
@@ -94,8 +100,6 @@ async def _exists(executor: Executor, run_id: str) -> bool:
 
 def _stops(graph: Graph, before: list[str] | None, after: list[str] | None) -> dict[str, Any]:
     """The nodes at which a run pauses, as arguments; an empty name takes all of them away."""
-    from orchestrator.errors import InvalidValue
-    from orchestrator.executor.resuming import nodes_of
 
     found: dict[str, Any] = {}
     try:
@@ -167,16 +171,10 @@ def resume(
 
     Example: orchestrator resume 3f2a9c1d
     """
-    from orchestrator.cli.run_session import TerminalSession, drive
-    from orchestrator.cli.stored_run import take
-    from orchestrator.graph.limits import Limits
-    from orchestrator.kernel.status import FINAL
 
     risk, changes = options.risk(approve), options.limits(max_steps, max_seconds)
     limits, migrate = Limits.model_validate(changes) if changes else None, migration_of(how)
     if every:
-        from orchestrator.cli.batches import Batch, resume_batch
-
         if run is not None or not status:
             raise UsageError("--all resumes many runs: give --status S, and no RUN")
         if then.traceback or pause_before or pause_after:
@@ -185,20 +183,20 @@ def resume(
         return resume_batch(batch, then)
     if run is None or status or label:
         raise UsageError("give the id of a RUN; or --all with --status S, and --graph or --label as you need")
-    taken = take(run, then, ended=FINAL - {"completed"} if retry else ())
+    prepared = prepare(run, then, ended=FINAL - {"completed"} if retry else ())
 
-    stops = _stops(taken.code.graph, pause_before, pause_after)
+    stops = _stops(prepared.code.graph, pause_before, pause_after)
 
-    async def begin(executor: Executor, manner: Manner) -> Run:
+    async def begin(executor: Executor, display: Display) -> Run:
         first = partial(
             executor.resume, run, approve=risk, accept_changes=accept_changes, wait=wait, retry=retry, limits=limits,
             migrate=migrate, **stops,
         )  # fmt: skip
-        return await TerminalSession(executor, run, manner.sink(), seen=taken.run.seq).go(
+        return await TerminalSession(executor, run, display.sink(), seen=prepared.run.seq).go(
             first, partial(executor.resume, run)
         )
 
-    return drive(taken.url, taken.code, run, begin, taken.manner)
+    return drive(prepared.url, prepared.code, run, begin, prepared.display)
 
 
 def recover(json: options.Json = False, store: options.Store = None) -> int:
@@ -209,11 +207,6 @@ def recover(json: options.Json = False, store: options.Store = None) -> int:
 
     Example: orchestrator recover
     """
-    from orchestrator.cli.interrupts import Interrupted, run_async
-    from orchestrator.cli.output import out, out_json, warn
-    from orchestrator.cli.recovery import recovered
-    from orchestrator.cli.report import document
-    from orchestrator.cli.storage import exists, store_url
 
     url = store_url(store)
     runs: list[Run] = []
@@ -269,7 +262,6 @@ def cancel(
 
     Example: orchestrator cancel 3f2a9c1d
     """
-    from orchestrator.cli.engines import engine_of
 
     return _stop("cancel", run, reason, by, json=json, store=store, engine=engine_of(engine))
 
@@ -284,12 +276,6 @@ def _stop(
     store: str | None,
     engine: ServedEngine | None = None,
 ) -> int:
-    from orchestrator.cli.engines import cancel as cancel_deliveries
-    from orchestrator.cli.environment import user_name
-    from orchestrator.cli.output import out, out_json
-    from orchestrator.cli.report import document
-    from orchestrator.cli.run_lookup import one_run
-    from orchestrator.cli.storage import store_url
 
     async def act(executor: Executor) -> Run:
         stop = executor.pause if kind == "pause" else executor.cancel

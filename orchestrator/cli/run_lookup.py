@@ -1,4 +1,4 @@
-"""Runs as the store tells them. Nothing here needs code."""
+"""Stored runs, and what their journals say was approved. Nothing here needs the code of a run."""
 
 from __future__ import annotations
 
@@ -8,13 +8,21 @@ from typing import TYPE_CHECKING, TypeVar
 
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.interrupts import run_look
+from orchestrator.cli.output import redacted
 from orchestrator.cli.storage import codec_of_environment, exists, store_url
 from orchestrator.cli.trust import journal_seal
 from orchestrator.errors import RunUnknown
+from orchestrator.executor import Executor
+from orchestrator.kernel.question import Approve, Deny, parts_of
+from orchestrator.kernel.records import Answered, Asked, Forked
+from orchestrator.kernel.seals import audit, live_answers
+from orchestrator.kernel.status import FINAL
+from orchestrator.render.terminal import texts
+from orchestrator.visible import narrow
 
 if TYPE_CHECKING:
-    from orchestrator.executor import Executor, Run
-    from orchestrator.stores import Store
+    from orchestrator.executor import Run
+
 
 T = TypeVar("T")
 
@@ -22,7 +30,7 @@ T = TypeVar("T")
 def looking(
     url: str, look: Callable[[Executor], Awaitable[T]], *, writes: bool = False, archive: str | None = None
 ) -> T:
-    """What `look` finds with an executor that was given no code; `writes`: whether it journals anything.
+    """Return the result of `look` with an executor that has no code; `writes`: True if it journals anything.
 
     `archive`: the URL of the store's archive; None: what the environment says.
 
@@ -31,7 +39,6 @@ def looking(
     """
 
     async def work() -> T:
-        from orchestrator.executor import Executor
 
         seal, codec = journal_seal(url, make=writes), codec_of_environment()
         async with Executor(store=url, seal=seal, codec=codec, archive=archive) as executor:
@@ -40,27 +47,8 @@ def looking(
     return run_look(work)
 
 
-def reading(url: str, look: Callable[[Store], Awaitable[T]]) -> T:
-    """What `look` finds in a store that is there, without an executor, which takes a while to load.
-
-    Raises:
-        KeyboardInterrupt: a signal stopped it.
-    """
-
-    async def work() -> T:
-        from orchestrator.stores import open_store
-
-        store = open_store(url, codec=codec_of_environment())
-        try:
-            return await look(store)
-        finally:
-            await store.close()
-
-    return run_look(work)
-
-
 def one_run(url: str, run_id: str, look: Callable[[Executor], Awaitable[T]], *, writes: bool = False) -> T:
-    """The same about one run; a store that is not there is not made for it.
+    """Return the result of `look` for one run. A store that does not exist is not created.
 
     Raises:
         RunUnknown: there is no such run.
@@ -81,7 +69,7 @@ def load(url: str, run_id: str, at: int | None = None) -> Run:
 
 
 async def loaded(executor: Executor, run_id: str, at: int | None = None) -> Run:
-    """The same, of an open executor."""
+    """Load a run, or its state after its record `at`, with an open executor."""
     run = await executor.load(run_id, at=at)
     if at is not None and run.seq < at:
         raise UsageError(f"--at {at}: run {run_id!r} has {run.seq} records")
@@ -94,3 +82,56 @@ def find_run(what: str, store: str | None, at: int | None = None) -> Run | None:
         return load(store_url(store), what, at)
     except RunUnknown:
         return None
+
+
+_SHOWN = 160
+"""Characters of a call's arguments that are shown when it was answered."""
+
+
+async def approvals(executor: Executor, run: Run) -> list[str]:
+    """Lines that say what the run's journal approves, and what of it is believed here.
+
+    Believed is what this user's command line wrote into this very store. All else is asked for again before the run
+    does it.
+    """
+
+    machine = run.machine
+    records = await executor.store.read(run.run_id, upto=run.seq)
+    checked = audit(executor.seal, run.run_id, records)
+    trusting = executor.seal is None
+
+    def doubt(believed: bool) -> str:
+        over = run.status in FINAL
+        return "" if believed or trusting or over else "  (not from your command line: asked again)"
+
+    lines = []
+    if machine.approve is not None:
+        lines.append(
+            f"policy  calls up to risk {machine.approve} are approved without asking{doubt(checked.believes_policy())}"
+        )
+    asked = {one.question.id: one.question for one in records if isinstance(one, Asked)}
+    waiting = {name for name, _ in live_answers(machine)}
+    replaced = {one.at: one for one in records if isinstance(one, Forked) and one.answer is not None}
+    for record in records:
+        question = asked.get(record.question) if isinstance(record, Answered) else None
+        if question is None or not isinstance(record, Answered):
+            continue
+        fork = replaced.get(record.seq)
+        if fork is not None:
+            record = record.model_copy(update={"seq": fork.seq, "answer": fork.answer, "by": fork.by, "policy": False})
+        answer = record.answer
+        about = parts_of(question.kind, question.payload).call
+        args = answer.args if isinstance(answer, Approve) and answer.args is not None else about.get("args")
+        tool = about.get("tool")
+        pending = record.question in waiting
+        given = texts.compact(args)
+        if not pending:  # what is still to be done is shown whole
+            given = texts.short(str(redacted(given)), _SHOWN)
+        call = "" if tool is None else f" {narrow(str(tool))} {given}"
+        said = answer.type if isinstance(answer, Approve | Deny) else "answer"
+        who = "policy" if record.policy else narrow(record.by)
+        lines.append(
+            f"{'pending' if pending else 'answered'}  {record.seq}  {said}{redacted(call)}  by {who or '?'}"
+            + (doubt(record.seq in checked.believed) if pending else "")
+        )
+    return lines

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.exits import COMPLETED, UsageError
+from orchestrator.cli.exits import COMPLETED, UNKNOWN, UsageError
+from orchestrator.cli.launch import Given
+from orchestrator.cli.options import input_of
+from orchestrator.cli.output import out_json, out_table, warn
+from orchestrator.cli.run_lookup import looking
+from orchestrator.cli.storage import exists, shown_url, store_url
+from orchestrator.errors import InvalidValue
+from orchestrator.render.terminal.tables import Cell, Column
+from orchestrator.values import utc
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -61,9 +69,6 @@ def schedule(
 
     Example: orchestrator schedule reports.py:daily "30 6 * * 1-5" --timezone Europe/Vienna
     """
-    from orchestrator.cli.output import out_json
-    from orchestrator.cli.run_lookup import looking
-    from orchestrator.cli.storage import exists, store_url
 
     url = store_url(store)
     named = [
@@ -106,10 +111,6 @@ def _made(
     approve: str | None,
     trust: list[str] | None,
 ) -> Schedule:
-    from orchestrator.cli.launch import Given
-    from orchestrator.cli.run_lookup import looking
-    from orchestrator.cli.values import input_of
-    from orchestrator.errors import InvalidValue
 
     risk, labels = options.risk(approve), options.pairs(label)
     found = Given.of(graph, None, None, trust).new().quiet().load().graph
@@ -127,10 +128,6 @@ def _made(
 
 
 def _done(url: str, act: Callable[[Executor, str], Awaitable[object]], name: str) -> int:
-    from orchestrator.cli.exits import UNKNOWN
-    from orchestrator.cli.output import warn
-    from orchestrator.cli.run_lookup import looking
-    from orchestrator.cli.storage import exists, shown_url
 
     async def work(executor: Executor) -> object:
         try:
@@ -168,10 +165,6 @@ _TIME = "%Y-%m-%d %H:%M:%SZ"
 
 
 def _show(schedules: Sequence[Schedule]) -> None:
-    from orchestrator.cli.output import out_table
-    from orchestrator.render.terminal.tables import Cell, Column
-    from orchestrator.values import utc
-
     columns = (
         Column("schedule"), Column("graph", least=12), Column("cron"), Column("timezone", least=12), Column("next"),
     )  # fmt: skip

@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import secrets
+import socket
+import webbrowser
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
+import anyio
 import typer
+from anyio import to_thread
 
+from orchestrator._lazy import lazy_modules
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, UsageError
-from orchestrator.errors import install_command
+from orchestrator.cli.graph_refs import graph_from_ref, shipped
+from orchestrator.cli.interrupts import Interrupted, run_async
+from orchestrator.cli.launch import Given
+from orchestrator.cli.output import warn
+from orchestrator.cli.run_session import opened
+from orchestrator.cli.storage import exists, shown_url, store_url
+from orchestrator.cli.trust import seal as sealed
+from orchestrator.cli.words import error_text
+from orchestrator.errors import OrchestratorError, install_command
+from orchestrator.graph.limits import Limits
 from orchestrator.private import keep_private
+from orchestrator.visible import line
+from orchestrator.web import configured
+from orchestrator.web.settings import LOOPBACK, Risk, Settings
 
 if TYPE_CHECKING:
     import socket
@@ -18,8 +42,9 @@ if TYPE_CHECKING:
 
     from orchestrator.cli.launch import Code, Launch
     from orchestrator.executor import Executor
-    from orchestrator.graph.limits import Limits
-    from orchestrator.web.settings import Settings
+    from orchestrator.web import server as web_server
+else:  # it needs an extra, whose lack is reported
+    (web_server,) = lazy_modules("orchestrator.web", "server")
 
 _LOCAL = "127.0.0.1"
 _ANY = ("0.0.0.0", "::")
@@ -92,13 +117,6 @@ def serve(
 
     Example: orchestrator serve react --model openai:gpt-4o-mini
     """
-    import importlib.util
-    from contextlib import suppress
-    from dataclasses import replace
-    from functools import partial
-
-    from orchestrator.cli.interrupts import Interrupted, run_async
-    from orchestrator.cli.storage import exists, shown_url, store_url
 
     if importlib.util.find_spec("starlette") is None or importlib.util.find_spec("uvicorn") is None:
         raise UsageError(f"serve needs other packages: {install_command('web')}")
@@ -124,7 +142,6 @@ def _token(given: str | None, file: Path | None) -> str | None:
     Raises:
         UsageError: the file cannot be read, or both options are there.
     """
-    import os
 
     if file is None:
         return given or os.environ.get("ORCHESTRATOR_TOKEN") or None
@@ -140,7 +157,6 @@ def _token(given: str | None, file: Path | None) -> str | None:
 
 def _limits(**given: float | None) -> Limits | None:
     """The limits up to which requests may raise those of runs; None: none."""
-    from orchestrator.graph.limits import Limits
 
     found = {name: value for name, value in given.items() if value is not None}
     try:
@@ -160,10 +176,6 @@ def _codes(
     Raises:
         UsageError: two graphs have one name.
     """
-    from dataclasses import replace
-
-    from orchestrator.cli.graphrefs import graph_from_ref, shipped
-    from orchestrator.cli.launch import Given
 
     refs = graphs or shipped()
     launches = [Given.of(ref, tools, model, trust).new() for ref in refs]
@@ -184,7 +196,6 @@ def _refs_of(codes: Sequence[Code], url: str) -> Callable[[str, str], Mapping[st
 
     Not those of graphs that the page saved: only the server asks before their calls.
     """
-    from orchestrator.cli.trust import seal as sealed
 
     launches: dict[str, Launch] = {code.graph.name: code.launch for code in codes}
 
@@ -204,7 +215,6 @@ def _bound(host: str, port: int) -> socket.socket:
     Raises:
         UsageError: it cannot be.
     """
-    import socket
 
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -238,11 +248,6 @@ def _settings(
     Raises:
         UsageError: the token cannot be used.
     """
-    import secrets
-    import socket
-    from typing import cast
-
-    from orchestrator.web.settings import LOOPBACK, Risk, Settings
 
     local = is_loopback(host)
     names = {*LOOPBACK, _named(host)} | (set() if local else {socket.gethostname().lower()})
@@ -261,8 +266,7 @@ def _settings(
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs on this machine reach an address."""
-    from ipaddress import ip_address
+    """Return True if only programs on this machine reach an address."""
 
     if host == "localhost":
         return True
@@ -287,11 +291,6 @@ def _address(host: str, listening: socket.socket, settings: Settings) -> str:
 async def _serve(
     url: str, codes: list[Code], settings: Settings, listening: socket.socket, address: str, open_: bool
 ) -> None:
-    import anyio
-
-    from orchestrator.cli.run_session import opened
-    from orchestrator.web import configured
-    from orchestrator.web.server import serve as run_server
 
     writes = not settings.read_only
     async with (
@@ -302,17 +301,11 @@ async def _serve(
         tasks.start_soon(_announce, started, address, open_)
         if writes:
             tasks.start_soon(_recover, executor, {code.graph.name: code.launch for code in codes})
-        await run_server(configured(executor, settings), listening, started)
+        await web_server.serve(configured(executor, settings), listening, started)
         tasks.cancel_scope.cancel()
 
 
 async def _announce(started: object, address: str, open_: bool) -> None:
-    import webbrowser
-
-    import anyio
-    from anyio import to_thread
-
-    from orchestrator.cli.output import warn
 
     assert isinstance(started, anyio.Event)
     await started.wait()
@@ -326,10 +319,6 @@ async def _recover(executor: Executor, launches: Mapping[str, Launch]) -> None:
 
     Runs of the same graphs with other tools or models are left to `recover`, which follows their own references.
     """
-    from orchestrator.cli import words
-    from orchestrator.cli.error_texts import error_text
-    from orchestrator.cli.output import warn
-    from orchestrator.errors import OrchestratorError
 
     try:
         ours: list[str] = []
@@ -342,7 +331,7 @@ async def _recover(executor: Executor, launches: Mapping[str, Launch]) -> None:
             elif run.graph in executor.graphs:  # one that the page saved
                 ours.append(run_id)
         if others:
-            listed = ", ".join(map(words.line, others[:20]))
+            listed = ", ".join(map(line, others[:20]))
             warn(
                 f"left as they are, because they have other tools or models: {listed}; "
                 "`orchestrator recover` continues them"

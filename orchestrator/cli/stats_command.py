@@ -9,6 +9,12 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, UsageError
+from orchestrator.cli.options import moment
+from orchestrator.cli.output import out_json, out_made, warn
+from orchestrator.cli.run_lookup import looking
+from orchestrator.cli.storage import exists, shown_url, store_url
+from orchestrator.errors import InvalidValue
+from orchestrator.render.terminal.tables import stats_table
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor
@@ -37,12 +43,6 @@ def stats(
 
     Example: orchestrator stats --by model --since 7d
     """
-    from orchestrator.cli.moments import moment
-    from orchestrator.cli.output import out_json, out_made, warn
-    from orchestrator.cli.run_lookup import looking
-    from orchestrator.cli.storage import exists, shown_url, store_url
-    from orchestrator.errors import InvalidValue
-    from orchestrator.render.terminal.tables import stats_table
 
     names = tuple(name.strip() for name in by.split(",") if name.strip())
     times = {

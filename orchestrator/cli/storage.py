@@ -1,4 +1,7 @@
-"""Which store a command works on."""
+"""The store that a command works on, and the codec of its values.
+
+No command has an option for the codec: it comes from the environment, so that none can forget it.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,23 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator._lazy import lazy_modules
 from orchestrator.cli.exits import UsageError
-from orchestrator.errors import StoreError
+from orchestrator.errors import InvalidValue, StoreError
 from orchestrator.stores.places import file_of, is_database, shown_url
+
+if TYPE_CHECKING:
+    from orchestrator.cli import environment, graph_refs
+    from orchestrator.graph import refs
+    from orchestrator.stores import aes_gcm, codec
+else:  # few stores are encrypted
+    environment, graph_refs = lazy_modules("orchestrator.cli", "environment graph_refs")
+    (refs,) = lazy_modules("orchestrator.graph", "refs")
+    aes_gcm, codec = lazy_modules("orchestrator.stores", "aes_gcm codec")
+
 
 __all__ = ["DEFAULT", "exists", "is_ours", "place", "shown_url", "stays_here", "store_file", "store_url"]
 
-if TYPE_CHECKING:
-    from orchestrator.stores import Codec
 
 DEFAULT = "sqlite:///.orchestrator/runs.db"
 
@@ -39,28 +51,12 @@ def store_url(given: str | None) -> str:
 
 
 def stays_here(url: str) -> bool:
-    """Whether a store is a file inside the current directory, and not one that a link leads out to."""
+    """Return True if a store is a file inside the current directory, and no link leads out of it."""
     file = store_file(url)
     try:
         return file is not None and Path.cwd().resolve() in file.resolve().parents
     except RuntimeError:  # links that lead to each other
         return False
-
-
-_CODEC_VARIABLES = ("ORCHESTRATOR_KEYS", "ORCHESTRATOR_CODEC", "ORCHESTRATOR_CLEAR_VALUES")
-
-
-def codec_of_environment() -> Codec | None:
-    """The codec that `ORCHESTRATOR_KEYS` or `ORCHESTRATOR_CODEC` gives; None: neither is set.
-
-    Raises:
-        UsageError: they cannot be used.
-    """
-    if not any(os.environ.get(name) for name in _CODEC_VARIABLES):
-        return None
-    from orchestrator.cli.encryption import codec_of
-
-    return codec_of(os.environ)
 
 
 def store_file(url: str) -> Path | None:
@@ -70,7 +66,7 @@ def store_file(url: str) -> Path | None:
 
 
 def place(url: str) -> str | None:
-    """Where a store is, by the same name for every process that opens it: its file, or its database; None: in memory.
+    """Return the place of a store, the same for every process that opens it: file or database; None: in memory.
 
     Of a database this is the URL without password and parameters, so it may have several names.
     """
@@ -81,13 +77,13 @@ def place(url: str) -> str | None:
 
 
 def exists(url: str) -> bool:
-    """Whether there is anything to read at a store URL. Asking makes no file."""
+    """Return True if there is anything to read at a store URL. Create no file."""
     file = store_file(url)
     return file is None or file.exists()
 
 
 def is_ours(url: str) -> bool:
-    """Whether a store's file belongs to the user who runs this command."""
+    """Return True if a store's file belongs to the user who runs this command."""
     file = store_file(url)
     if file is None:
         return False
@@ -96,3 +92,64 @@ def is_ours(url: str) -> bool:
     except OSError:
         return False
     return not hasattr(os, "geteuid") or owner == os.geteuid()
+
+
+KEYS = "ORCHESTRATOR_KEYS"
+CODEC = "ORCHESTRATOR_CODEC"
+CLEAR = "ORCHESTRATOR_CLEAR_VALUES"
+_FORM = f"{KEYS}: write ID=env:VARIABLE, separated by commas; the first key writes, all of them read"
+
+
+def codec_of_environment() -> codec.Codec | None:
+    """`ORCHESTRATOR_KEYS`, ids of keys with the variables that hold them, or `ORCHESTRATOR_CODEC`, a reference to a
+    codec; None: neither is set. With the former, `ORCHESTRATOR_CLEAR_VALUES` is `accept` or `refuse`.
+
+    Raises:
+        UsageError: one of them is wrong, both are set, or a variable is not set.
+    """
+    keys, ref, clear = (os.environ.get(name, "").strip() for name in (KEYS, CODEC, CLEAR))
+    if keys and ref:
+        raise UsageError(f"{KEYS} and {CODEC} are set: unset one of them")
+    if clear and not keys:
+        raise UsageError(f"{CLEAR} is set, and {KEYS} is not: a codec of your own has an attribute `clear`")
+    if keys:
+        return _aes_gcm(keys, clear or "accept")
+    return _named(ref) if ref else None
+
+
+def _aes_gcm(text: str, clear: str) -> codec.Codec:
+    try:
+        said = codec.check_clear(clear)
+    except InvalidValue:
+        raise UsageError(f"{CLEAR}={clear}: use accept or refuse") from None
+    keys: dict[str, str | bytes] = {}
+    for part in text.split(","):
+        name, equals, variable = part.strip().partition("=env:")
+        if not equals or not name or not variable:
+            raise UsageError(_FORM)  # never with the text: a key may stand in it
+        keys[name] = f"env:{variable}"
+    try:
+        made = aes_gcm.AESGCMCodec(keys, clear=said)
+        made.check_keys()
+        return made
+    except (InvalidValue, ImportError, LookupError) as error:
+        raise UsageError(f"{KEYS}: {error.args[0]}") from None
+
+
+def _named(ref: str) -> codec.Codec:
+    place, colon, name = ref.partition(":")
+    if not colon:
+        raise UsageError(f"{CODEC}={ref}: use module:attr or file.py:attr")
+    environment.import_for(ref, os.getcwd())
+    with graph_refs.importing(place):
+        module = (
+            refs.module_of_file(place)
+            if place.endswith(".py")
+            else graph_refs.module_from_name(refs.module_named(place))
+        )
+        found: object = refs.attribute(module, name)
+        if isinstance(found, type) or (callable(found) and not isinstance(found, codec.Codec)):
+            found = found()
+    if not isinstance(found, codec.Codec):
+        raise UsageError(f"{CODEC}={ref}: it is no codec, and no function that returns one")
+    return found

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, FAILED, UsageError
+from orchestrator.cli.interrupts import run_look
+from orchestrator.cli.output import out, out_json, warn
+from orchestrator.cli.run_lookup import looking
+from orchestrator.cli.storage import codec_of_environment, exists, place, shown_url, store_url
+from orchestrator.errors import StoreError, StoreTooNew, StoreUnavailable, StoreUnsupported
+from orchestrator.executor.checking import Checked
+from orchestrator.stores import Finding, open_store
+from orchestrator.stores.copying import copy_store
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor
-    from orchestrator.executor.checking import Checked
     from orchestrator.stores.copying import Copied
 
 
@@ -31,10 +40,6 @@ def copy(
 
     Example: orchestrator store copy sqlite:///runs.db sqlite:////backup/runs.db
     """
-    from orchestrator.cli.interrupts import run_look
-    from orchestrator.cli.output import out, out_json, warn
-    from orchestrator.cli.progress_line import ProgressLine
-    from orchestrator.cli.storage import codec_of_environment, exists, place, shown_url, store_url
 
     urls = [store_url(source), store_url(to)]
     places = [place(url) for url in urls]
@@ -46,8 +51,6 @@ def copy(
         raise UsageError(f"store copy: there is no store {shown_url(urls[0])}")
 
     async def work() -> Copied:
-        from orchestrator.stores import open_store
-        from orchestrator.stores.copying import copy_store
 
         first = open_store(urls[0], codec=codec_of_environment())
         try:
@@ -101,13 +104,6 @@ def check(
 
     Example: orchestrator store check --repair
     """
-    from orchestrator.cli.output import out, out_json, warn
-    from orchestrator.cli.progress_line import ProgressLine
-    from orchestrator.cli.run_lookup import looking
-    from orchestrator.cli.storage import exists, place, shown_url, store_url
-    from orchestrator.errors import StoreError, StoreTooNew, StoreUnavailable, StoreUnsupported
-    from orchestrator.executor.checking import Checked
-    from orchestrator.stores import Finding
 
     url = store_url(store)
     if place(url) is None:
@@ -143,3 +139,38 @@ def check(
         said = f"{f'{said}; ' if left else ''}{found.unread} runs and items could not be read"
     warn(f"{found.runs} runs with {found.records} records checked: {said}")
     return COMPLETED if found.ok else FAILED
+
+
+_EVERY = 0.1
+"""Seconds between two updates."""
+
+
+class ProgressLine:
+    """Counts what is done. Use it in a `with` block, whose end removes the line.
+
+    Args:
+        what: what is counted, such as `runs copied`.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._shown = False
+        self._next = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def show(self, done: int, total: int | None = None) -> None:
+        """Show how much is done."""
+        now = time.monotonic()
+        if now < self._next or not sys.stderr.isatty():
+            return
+        self._next = now + _EVERY
+        self._shown = True
+        print(
+            f"\r{done:,}{'' if total is None else f' of {total:,}'} {self._what}", end="", file=sys.stderr, flush=True
+        )
+
+    def __exit__(self, *error: object) -> None:
+        if self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

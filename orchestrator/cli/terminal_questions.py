@@ -1,26 +1,37 @@
-"""Asking the person at the terminal what a run waits for. Questions go to stderr, answers come from stdin."""
+"""Ask the person at the terminal what a run waits for. Questions go to stderr, answers come from stdin.
+
+The arguments of a call can be changed before it is approved: in the person's editor, or on one line.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
+import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+import tempfile
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import anyio
 
 from orchestrator.cli.environment import forget_what_was_typed
 from orchestrator.cli.output import warn
-from orchestrator.cli.words import visible
 from orchestrator.errors import InvalidAnswer, StaleAnswer
+from orchestrator.kernel.question import Approve, Deny, Value
+from orchestrator.kernel.records import Answered
 from orchestrator.render.terminal.questions import question_text
+from orchestrator.tools.validation import faults, kinds_taken
 from orchestrator.views.call_questions import outcome_choices
+from orchestrator.visible import exact
+from orchestrator.visible import shown as visible
 
 if TYPE_CHECKING:
     from orchestrator.executor import Executor
     from orchestrator.kernel.question import Answer, Question
+
 
 QUIET = 0.5
 """Seconds after which it is looked again what other processes do with a run."""
@@ -103,9 +114,7 @@ async def _is_open(executor: Executor, run_id: str, question: Question) -> bool:
 
 
 async def _answered(executor: Executor, run_id: str, question: Question) -> str:
-    """How a question was closed, and by whom."""
-    from orchestrator.kernel.question import Approve, Deny
-    from orchestrator.kernel.records import Answered
+    """Return how a question was closed, and by whom."""
 
     upto = (await executor.store.info(run_id)).head
     for record in reversed(await executor.store.read(run_id, upto=upto)):
@@ -158,8 +167,6 @@ class Asker:
                 return outcome_of(question, result)
 
     async def _approval(self, question: Question) -> Answer:
-        from orchestrator.cli.argument_editor import edited
-        from orchestrator.kernel.question import Approve, Value
 
         args = question.payload.get("args")
         call = isinstance(args, dict) and "tool" in question.payload and not question.choices
@@ -180,20 +187,17 @@ class Asker:
 
 
 def denial_of(said: str) -> Answer:
-    """What a person typed instead of a yes: `n` or `no`, and behind it the reason."""
-    from orchestrator.kernel.question import Deny
+    """Return the denial that a person typed: `n` or `no`, and after it the reason."""
 
     word, _, reason = said.partition(" ")
     return Deny(reason=reason.strip() if word.lower().rstrip(",:") in ("n", "no") else "")
 
 
 def value_of(question: Question, text: str) -> Answer:
-    """What a person typed, as the answer to a question that is no approval.
+    """Return the typed answer to a question that is no approval.
 
     It is read as JSON where the question's schema takes no text, or the answer has a structure.
     """
-    from orchestrator.kernel.question import Value
-    from orchestrator.tools.validation import kinds_taken
 
     if text in question.choices:
         return Value(value=text)
@@ -211,8 +215,6 @@ def value_of(question: Question, text: str) -> Answer:
 
 def outcome_of(question: Question, text: str) -> Answer:
     """Build the answer `happened` from a typed result: text if the schema accepts text, else JSON."""
-    from orchestrator.kernel.question import Value
-    from orchestrator.tools.validation import faults
 
     schema = question.schema_
     result: object = text
@@ -233,3 +235,88 @@ async def _line(prompt: str) -> str:
         warn("")
         raise NoAnswer
     return data.decode(errors="replace").rstrip("\r\n")
+
+
+Args = dict[str, object]
+
+
+async def edited(args: Args, line: Callable[[str], Awaitable[str]]) -> Args | None:
+    """The arguments as the person wants them; None if they left them as they are, or made no JSON object of them.
+
+    Args:
+        args: as they are now.
+        line: asks for a line of text, where neither `VISUAL` nor `EDITOR` names a program.
+    """
+    text = json.dumps(args, ensure_ascii=False, indent=2)
+    editor = _editor()
+    if editor is None:
+        said = (await line("args (one line of JSON; empty: unchanged)> ")).strip()
+        return _parsed(said, args) if said else None
+    found = await _with_editor(editor, text)
+    return None if found is None else _parsed(found, args)
+
+
+def _editor() -> list[str] | None:
+    said = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+    try:
+        return shlex.split(said) or None if said else None
+    except ValueError:
+        warn(f"VISUAL or EDITOR is not a command line: {said}")
+        return None
+
+
+async def _with_editor(editor: list[str], text: str) -> str | None:
+    """Return the text of a file after the editor; None, with a warning, if the editor failed."""
+    with tempfile.TemporaryDirectory(prefix="orchestrator-") as folder:
+        file = anyio.Path(folder, "args.json")  # the folder is this user's only
+        await file.write_text(text + "\n", encoding="utf-8")
+        try:
+            with _left_alone():
+                # Stdout may be a file that waits for the result; questions are asked on stderr, which is a terminal.
+                done = await anyio.run_process(
+                    [*editor, str(file)], stdin=sys.stdin.fileno(), stdout=sys.stderr.fileno(),
+                    stderr=sys.stderr.fileno(), check=False,
+                )  # fmt: skip
+        except OSError as error:
+            warn(f"{editor[0]} cannot be started: {error.strerror}; set VISUAL or EDITOR to an editor")
+            return None
+        if done.returncode:
+            warn(f"{editor[0]} exited with code {done.returncode}: nothing is changed")
+            return None
+        try:
+            return await file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            warn(f"the file from {editor[0]} cannot be read: {error}")
+            return None
+
+
+@contextmanager
+def _left_alone() -> Iterator[None]:
+    """Ctrl-C is the editor's while it is open. A handler that does nothing: being ignored would be inherited."""
+    before = signal.signal(signal.SIGINT, lambda number, frame: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _parsed(text: str, before: Args) -> Args | None:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        warn(f"this is not JSON: {error}")
+        return None
+    if not isinstance(found, dict):
+        warn('give the arguments as a JSON object, such as {"path": "a.txt"}')
+        return None
+    if found == before:
+        warn("nothing is changed")
+        return None
+    for name in dict.fromkeys((*before, *found)):
+        if name not in found:
+            warn(f"  - {name}  {exact(before[name])}")
+        elif name not in before:
+            warn(f"  + {name}  {exact(found[name])}")
+        elif found[name] != before[name]:
+            warn(f"  ~ {name}  {exact(before[name])} -> {exact(found[name])}")
+    return found

@@ -1,28 +1,36 @@
-"""Which stored references may be resolved: those that this user's command line wrote, in this very store.
+"""The user's key, and what it proves: stored references that may be resolved, and questions that the user has seen.
 
 A reference is text that makes a command import code. A store can come from anywhere (a download, a cloned
 repository, another user's directory), so text in it is not enough. What the command line stores is sealed with a
 key that only this user can read; `resume` resolves a run's references only if the seal is right for this run, these
-references and this store file, and the file belongs to the user. Everything else wants `--graph` again.
+references and this store file, and the file belongs to the user. Everything else needs `--graph` again.
+
+A plain `approve RUN` approves what was printed for this user, not what the run asks by now. What was printed is noted
+next to the key, in the user's own directory.
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import os
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.output import warn
-from orchestrator.cli.storage import is_ours, store_file
-from orchestrator.json import JsonObject, canonical
+from orchestrator.cli.storage import is_ours, place, store_file
+from orchestrator.executor import Seal
+from orchestrator.json import JsonObject, canonical, digest
 from orchestrator.private import state_folder
 
 if TYPE_CHECKING:
-    from orchestrator.executor import Seal
+    from orchestrator.executor import Run
+    from orchestrator.kernel.question import Question
+
 
 _KEY_BYTES = 32
 
@@ -38,7 +46,7 @@ def seal(run_id: str, refs: JsonObject, url: str, *, make: bool = True) -> str |
 
 
 def trusted(run_id: str, refs: Mapping[str, object], url: str) -> bool:
-    """Whether these references were stored by this user's command line for this run in this store."""
+    """Return True if this user's command line stored these references for this run in this store."""
     given = refs.get("seal")
     if not isinstance(given, str) or not is_ours(url):
         return False
@@ -47,7 +55,7 @@ def trusted(run_id: str, refs: Mapping[str, object], url: str) -> bool:
 
 
 def journal_seal(url: str, *, make: bool) -> Seal | None:
-    """What records are sealed with in a store; None: they are not.
+    """Return the seal for records in a store; None: they are not sealed.
 
     In memory no other process writes. In a database several users and machines do, and none of them knows the key of
     another: there the server decides who may write, and its users are trusted.
@@ -55,7 +63,6 @@ def journal_seal(url: str, *, make: bool) -> Seal | None:
     Args:
         make: whether to make a key if this user has none. A command that only looks needs none.
     """
-    from orchestrator.executor import Seal
 
     file = store_file(url)
     if file is None:
@@ -65,7 +72,7 @@ def journal_seal(url: str, *, make: bool) -> Seal | None:
 
 
 def key_file() -> Path:
-    """Where this user's key is kept."""
+    """Return the path of this user's key."""
     return state_folder() / "key"
 
 
@@ -85,7 +92,7 @@ def _key(*, make: bool) -> bytes | None:
 
 
 def _is_private(stat: os.stat_result) -> bool:
-    """Whether a file is this user's, and no other user can read or change it."""
+    """Return True if a file is this user's, and no other user can read or change it."""
     return not hasattr(os, "geteuid") or (stat.st_uid == os.geteuid() and not stat.st_mode & 0o077)
 
 
@@ -109,3 +116,40 @@ def _make_key(path: Path) -> None:
         pass
     finally:
         draft.unlink()
+
+
+def note(run: Run, url: str) -> None:
+    """Note that what a run waits for was printed, in place of what was noted of it before."""
+    with suppress(OSError, RuntimeError):  # then the questions have to be named
+        file = _file(run.run_id, url)
+        if file is None:
+            return
+        if not run.waiting:
+            file.unlink(missing_ok=True)
+            return
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = file.with_name(f"{file.name}.{os.getpid()}.{secrets.token_hex(4)}")
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as lines:
+            lines.writelines(f"{_digest(question)}\n" for question in run.waiting)
+        draft.replace(file)
+
+
+def was_shown(run_id: str, question: Question, url: str) -> bool:
+    """Return True if this question, as it is now, was printed for this user when the run was last shown."""
+    try:
+        file = _file(run_id, url)
+        return file is not None and _digest(question) in file.read_text(encoding="ascii").split()
+    except (OSError, RuntimeError, UnicodeDecodeError):
+        return False
+
+
+def _file(run_id: str, url: str) -> Path | None:
+    store = place(url)
+    if store is None:
+        return None
+    name = hashlib.sha256(f"{store}\0{run_id}".encode(errors="surrogatepass")).hexdigest()[:32]
+    return key_file().with_name("shown") / name
+
+
+def _digest(question: Question) -> str:
+    return digest(question.model_dump(mode="json"))

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.exits import UsageError
+from orchestrator.cli.graph_refs import absolute, graph_from_ref
+from orchestrator.cli.interrupts import run_async
 from orchestrator.cli.report import NextCommands
 from orchestrator.cli.storage import codec_of_environment, exists, shown_url, store_url
 from orchestrator.cli.trust import trusted
-from orchestrator.cli.words import line
+from orchestrator.executor import Executor
+from orchestrator.visible import line
 
 if TYPE_CHECKING:
     from orchestrator.executor import VersionCheck
@@ -31,7 +34,7 @@ class CheckedRuns:
 
     @property
     def refused(self) -> list[VersionCheck]:
-        """Those that would be refused, the ones that need most first."""
+        """Runs that would be refused, those that need most first."""
         found = [one for one in self.all if one.refused]
         return sorted(found, key=lambda one: one.grade != "migration")
 
@@ -58,9 +61,6 @@ def runs_against(graph: str, trust: Sequence[str], against: str, store: str | No
         UsageError: there is no such store.
         GraphUnknown, UntrustedCode: the graph's code is missing, or not trusted.
     """
-    from orchestrator.cli.graphrefs import absolute, graph_from_ref
-    from orchestrator.cli.interrupts import run_async
-    from orchestrator.executor import Executor
 
     if against != RUNS and "://" not in against:
         raise UsageError(f"--against {against}: use runs, or the URL of a store")
@@ -100,7 +100,7 @@ def refused_data(runs: CheckedRuns) -> dict[str, object]:
 
 
 def _ways(command: str | None, one: VersionCheck) -> Iterator[str]:
-    """How to go on with a run, as lines."""
+    """Yield lines with the ways to continue a run."""
     if command is not None:
         yield f"to continue it: {command}"
     elif not one.undecided:

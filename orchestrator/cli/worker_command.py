@@ -1,24 +1,46 @@
-"""The command `worker`, which drives runs that others handed over."""
+"""Commands of workers: worker, which drives runs, enqueue, which adds one, and workers, which lists them."""
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
+from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+import anyio
 import typer
 
+from orchestrator import engines
 from orchestrator.cli import options
+from orchestrator.cli.engines import engine_of, submit
+from orchestrator.cli.environment import import_for, new_run_id, on_change
 from orchestrator.cli.exits import COMPLETED, UsageError
+from orchestrator.cli.graph_refs import importing, module_from_name
+from orchestrator.cli.interrupts import run_async
+from orchestrator.cli.launch import Given
+from orchestrator.cli.options import input_of
+from orchestrator.cli.output import out, out_json, out_made, redacted, row_document, warn
+from orchestrator.cli.run_lookup import looking
+from orchestrator.cli.run_session import opened
+from orchestrator.cli.storage import codec_of_environment, exists, shown_url, store_url
+from orchestrator.cli.trust import journal_seal
+from orchestrator.cli.trust import seal as sealed
+from orchestrator.errors import InvalidValue
+from orchestrator.executor import App, WorkerHealth
+from orchestrator.graph.refs import attribute, module_named, module_of_file
+from orchestrator.render.terminal.tables import worker_table
+from orchestrator.stores.fair_claims import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    import anyio
-
     from orchestrator.engines import ServedEngine
-    from orchestrator.executor import App, Executor, WorkerHealth
+    from orchestrator.executor import Executor, WorkerInfo
+    from orchestrator.stores import RunInfo
 
 
 def worker(
@@ -75,10 +97,6 @@ def worker(
 
     Example: orchestrator worker --app shop.agents:app
     """
-    import anyio
-
-    from orchestrator.cli.engines import engine_of
-    from orchestrator.cli.storage import store_url
 
     url, by = store_url(store), engine_of(engine)
     if poll is not None and not poll > 0:
@@ -108,8 +126,6 @@ def _probes(address: str | None) -> Iterator[WorkerHealth]:
     Raises:
         UsageError: it is no address, or cannot be listened on.
     """
-    from orchestrator.cli.output import warn
-    from orchestrator.executor import WorkerHealth
 
     health = WorkerHealth()
     if address is None:
@@ -145,7 +161,6 @@ class _Work(NamedTuple):
                 grace=self.grace, poll=self.poll or 1.0, stop=stop, health=health,
             )  # fmt: skip
             return
-        from orchestrator import engines
 
         try:
             await engines.work(
@@ -174,8 +189,6 @@ def _bounds(given: Iterable[str], graphs: Collection[str]) -> dict[str, int]:
 
 
 def _check_label(name: str) -> None:
-    from orchestrator.errors import InvalidValue
-    from orchestrator.stores.fair_claims import Turns
 
     try:
         Turns(name)
@@ -184,12 +197,6 @@ def _check_label(name: str) -> None:
 
 
 async def _work(app: App, url: str, work: _Work, health: WorkerHealth) -> None:
-    import anyio
-
-    from orchestrator.cli.environment import on_change
-    from orchestrator.cli.output import warn
-    from orchestrator.cli.storage import codec_of_environment, shown_url
-    from orchestrator.cli.trust import journal_seal
 
     _log_runs()
     stop = anyio.Event()
@@ -217,10 +224,6 @@ async def _work(app: App, url: str, work: _Work, health: WorkerHealth) -> None:
 
 def _log_runs() -> None:
     """Print a line on stderr for each run, and for each problem."""
-    import logging
-
-    from orchestrator.cli.output import warn
-    from orchestrator.cli.redaction import redacted
 
     class Lines(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -238,12 +241,6 @@ def _app(ref: str) -> App:
     Raises:
         UsageError: there is none.
     """
-    import os
-
-    from orchestrator.cli.environment import import_for
-    from orchestrator.cli.graphrefs import importing, module_from_name
-    from orchestrator.executor import App
-    from orchestrator.graph.refs import attribute, module_named, module_of_file
 
     place, colon, name = ref.partition(":")
     if not colon:
@@ -257,3 +254,102 @@ def _app(ref: str) -> App:
     if not isinstance(found, App):
         raise UsageError(f"--app {ref}: it is not an App, and no function that returns one")
     return found
+
+
+_PARKED = 100
+"""Parked runs that are listed at most."""
+_NAMED = 5
+"""Parked runs that are named to people at most."""
+
+
+def workers(json: options.Json = False, store: options.Store = None) -> int:
+    """List the workers of a store and the runs that they hold.
+
+    Other processes that hold runs are listed, too. The list says whether each is alive. Parked runs are named.
+
+    Example: orchestrator workers --store sqlite:///runs.db
+    """
+
+    url = store_url(store)
+
+    async def found(executor: Executor) -> tuple[Sequence[WorkerInfo], Sequence[RunInfo]]:
+        return await executor.workers.list(), await executor.workers.parked(limit=_PARKED)
+
+    working, parked = looking(url, found) if exists(url) else ([], [])
+    if json:
+        out_json({"workers": [one.to_json() for one in working], "parked": [row_document(one) for one in parked]})
+        return COMPLETED
+    if working:
+        out_made(partial(worker_table, working))
+    else:
+        warn(f"no workers in {shown_url(url)}")
+    if parked:
+        names = ", ".join(one.run_id for one in parked[:_NAMED]) + (", ..." if len(parked) > _NAMED else "")
+        count = f"{len(parked)} or more" if len(parked) == _PARKED else len(parked)
+        warn(
+            f"parked runs: {count} ({names}): `orchestrator why RUN` says why one is parked, `resume RUN` continues it"
+        )
+    return COMPLETED
+
+
+def enqueue(
+    graph: options.Graph,
+    question: options.QuestionText = None,
+    input: options.Input = None,  # noqa: A002  the name of the option
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="TIME", help="When it begins: ISO 8601, UTC by default, or Unix seconds."),
+    ] = None,
+    tools: options.Tools = None,
+    model: options.Model = None,
+    trust: options.Trust = None,
+    run_id: options.RunId = None,
+    label: options.Labels = None,
+    approve: options.Approve = None,
+    engine: options.Engine = None,
+    store: options.Store = None,
+) -> int:
+    """Add a run that a worker, or `recover`, begins. Prints its id.
+
+    Example: orchestrator enqueue tool_user "What is 20+(2*4)?" --at 2027-01-01T09:00
+    """
+
+    risk, labels, url = options.risk(approve), options.pairs(label), store_url(store)
+    due, by = _time(at), engine_of(engine)
+    launch = Given.of(graph, tools, model, trust).new().quiet()  # this command asks no model
+    code = launch.load()
+    given = input_of(code.graph, question, input)
+    name = new_run_id(run_id)
+    refs = launch.refs()
+    seal = sealed(name, refs, url)
+
+    async def put() -> str:
+        async with opened(url, code) as executor:
+            added = await executor.enqueue(
+                code.graph, given, run_id=name, labels=labels, approve=risk, at=due,
+                refs={**refs, "seal": seal} if seal else refs,
+            )  # fmt: skip
+            await submit(by, added, due)
+            return added
+
+    out(run_async(put))
+    return COMPLETED
+
+
+def _time(text: str | None) -> float | None:
+    """Unix seconds.
+
+    Raises:
+        UsageError: it is no time.
+    """
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"--at {text}: use a date and time as ISO 8601, or Unix seconds") from None
+    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()

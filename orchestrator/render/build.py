@@ -20,11 +20,11 @@ _LOOKS_OF_ASKED: dict[Asked, Look] = {"model": "model", "person": "human"}
 _TERMINALS: dict[str, Look] = {START: "start", END: "end", STOP: "stop", ANY: "any"}
 _TELLING = ("outcomes", "model", "tools", "reads", "writes", "retry", "timeout", "effect", "cache", "version")
 _PLAIN = {"outcomes": "done", "effect": "idempotent"}
-"""What goes without saying."""
+"""Settings that are not shown, because they are the default."""
 
 
 def draw(graph: GraphDefinition, run: RunLike | None = None, *, closed: bool | Collection[str] = ()) -> Drawing:
-    """What to show of the graph; with a run, where it has been and where it is.
+    """Make the drawing of a graph; with a run, also where it has been and where it is.
 
     Args:
         graph: Drawn whole; subgraphs are drawn open while the picture has at most `MOST_NODES` nodes.
@@ -202,7 +202,7 @@ def per_item(topology: Topology) -> frozenset[str]:
 
 
 def _forked(topology: Topology, names: Iterable[str]) -> frozenset[int]:
-    """Numbers of the edges that open branches beside others."""
+    """Numbers of the edges that open branches in parallel to others."""
     found: set[int] = set()
     for name in (START, *names):
         outcomes = (*topology.nodes[name].outcomes, *IF_NAMED) if name in topology.nodes else ("done",)
@@ -225,7 +225,7 @@ def _look(node: Node) -> Look:
 
 
 def _does(node: Node, label: str) -> str:
-    """What a node does: of a subgraph, which graph it runs, unless its own name says that."""
+    """The work of a node; for a subgraph the graph that it runs, unless its own name has that."""
     inner = node.subgraph
     said = node.does if inner is None or inner.name == label else f"runs {inner.name}"
     return plain(said, LONGEST_DOES) if said else ""
@@ -253,7 +253,7 @@ def _setting(node: Node, name: str) -> object:
 
 
 def _doc(node: Node) -> str:
-    """The first line of what the function's author says of it."""
+    """The first line of the function's docstring."""
     return str(getattr(getattr(node, "fn", None), "__doc__", None) or "").strip().split("\n")[0]
 
 

@@ -18,7 +18,7 @@ from orchestrator.views.overlay import Planned
 Look: TypeAlias = Literal[
     "start", "end", "stop", "any", "code", "model", "tool", "human", "time", "event", "graph", "custom"
 ]  # fmt: skip
-"""What a node is drawn as. `any` stands for the sources of the `*` edges."""
+"""The look of a node. `any` stands for the sources of the `*` edges."""
 
 NOTHING = Mark()
 LONGEST_DOES = 40
@@ -32,7 +32,7 @@ _DOES: dict[Look, str] = {
     "code": "runs code",
     "graph": "runs a graph",
 }
-"""Said of kinds that do not say what they do (`Node.does`)."""
+"""Work of kinds without a `Node.does`."""
 _CUSTOM = "runs code of its own"
 """Said of a node that is named like its kind, if that is the user's."""
 
@@ -53,7 +53,7 @@ class NodeMark:
     """The node's kind in words, `choose tool`; of a terminal its name."""
     tooltip: str = ""
     does: str = ""
-    """What it does (`Node.does`), at most `LONGEST_DOES` characters."""
+    """Its work (`Node.does`), at most `LONGEST_DOES` characters."""
     join: str = ""
     """`join all`, `join 2`, `join each`, or nothing."""
     pool: str = ""
@@ -64,9 +64,9 @@ class NodeMark:
     closed: bool = False
     """A subgraph that is drawn as one node."""
     asks: Asked | None = None
-    """What its kind asks: there is room for how often its steps did."""
+    """`Node.asks` of its kind: there is room for how often its steps asked."""
     mark: Mark = NOTHING
-    """What a run adds."""
+    """Marks of a run."""
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -75,12 +75,12 @@ class NodeMark:
 
     @property
     def count(self) -> str:
-        """How often it was visited, or how many items it has done; empty for once or never."""
+        """Number of its visits, or of items done; empty for once or never."""
         return self.mark.texts.get("count", "")
 
     @property
     def asked(self) -> str:
-        """How often its steps asked a model or a person, where the count does not say it."""
+        """Number of times its steps asked a model or a person, where it differs from the count."""
         return self.mark.texts.get("asked", "")
 
     @property
@@ -100,12 +100,12 @@ class NodeMark:
 
     @property
     def terminal(self) -> bool:
-        """Whether it stands for where runs start and end, or for `*`, and not for a node."""
+        """True if it stands for where runs start and end, or for `*`, and not for a node."""
         return self.look in ("start", "end", "stop", "any")
 
     @property
     def detail(self) -> str:
-        """The small line: what it does, join, pool. A kind of the user's that does not say what it does is named."""
+        """The small line: what it does, join, pool. A kind of the user's without a `Node.does` is named."""
         named = self.name.replace("_", " ") == self.kind
         said = self.does or _DOES.get(self.look) or (_CUSTOM if named else self.kind)
         return " · ".join(filter(None, (said, self.join, self.pool)))
@@ -146,24 +146,24 @@ class EdgeMark:
     outcome: str = ""
     mapped: bool = False
     forked: bool = False
-    """One of several edges that the same outcome takes."""
+    """True if the same outcome takes several edges, and it is one of them."""
     reserved: bool = False
     """Takes an error, a time-out or a spent limit."""
     mark: Mark = NOTHING
 
     @property
     def taken(self) -> bool:
-        """Whether the run took it."""
+        """True if the run took it."""
         return "taken" in self.mark.classes
 
     @property
     def times(self) -> str:
-        """How often, as `×3`; empty for once or never."""
+        """Number of times it was taken, as `×3`; empty for once or never."""
         return self.mark.texts.get("times", "")
 
     @property
     def counted(self) -> str:
-        """How often, as `×3`, also for once; empty for never. For drawings that have no other sign of it."""
+        """Number of times it was taken, as `×3`, also for once; for drawings that have no other sign of it."""
         return self.times or ("×1" if self.taken else "")
 
     @property
@@ -184,13 +184,13 @@ class Drawing:
     edges: tuple[EdgeMark, ...]
     clusters: tuple[ClusterMark, ...] = ()
     run: bool = False
-    """Whether a run is laid over it."""
+    """True if a run is laid over it."""
     status: Mark = NOTHING
     """The run's status."""
     planned: Sequence[Planned] = ()
-    """What the run planned itself."""
+    """Plans that the run made itself."""
     about: str = ""
-    """One sentence for those who cannot see the picture."""
+    """A sentence for those who cannot see the picture."""
     by_key: dict[str, NodeMark] = field(default_factory=dict, repr=False, compare=False)
     """Nodes and clusters' nodes."""
 
@@ -209,7 +209,7 @@ class Drawing:
 
 
 class Level(NamedTuple):
-    """What is directly in a cluster, or at the top."""
+    """The nodes, clusters and edges directly in a cluster, or at the top."""
 
     nodes: list[NodeMark]
     clusters: list[ClusterMark]
@@ -217,7 +217,7 @@ class Level(NamedTuple):
 
     @property
     def keys(self) -> list[str]:
-        """Of the nodes, and then of the clusters."""
+        """Keys of the nodes, and then of the clusters."""
         return [*(node.key for node in self.nodes), *(cluster.key for cluster in self.clusters)]
 
 
@@ -244,7 +244,7 @@ def ordered(keys: Iterable[str], edges: Iterable[EdgeMark]) -> tuple[list[str], 
 
 
 def ranks(level: Level) -> dict[str, int]:
-    """How far down each node is at least: the longest way to it, circles left open."""
+    """The least rank of each node: the longest way to it, circles left open."""
     in_order, back = ordered(level.keys, level.edges)
     found = dict.fromkeys(in_order, 0)
     following: dict[str, list[str]] = {key: [] for key in in_order}

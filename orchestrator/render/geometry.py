@@ -40,12 +40,12 @@ class Curve:
     label: Position | None = None
     """The middle of the label's room."""
     anchor: Anchor = "middle"
-    """Where in its room the label stands: at the side that is next to the line."""
+    """Side of its room at which the label stands: the one next to the line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the parts of a drawing go, by their keys."""
+    """Positions of the parts of a drawing, by their keys."""
 
     width: float
     height: float

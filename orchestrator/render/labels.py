@@ -1,4 +1,4 @@
-"""Where labels of edges go: at their lines, off everything else.
+"""Positions of edge labels: at their lines, off everything else.
 
 A label has room for how often a run took its edge, so a run moves nothing. Each is tried at several places along its
 edge, on the line and at both sides of it, nearest to the middle first; the cheapest place is taken. Those that found no
@@ -19,15 +19,15 @@ from orchestrator.render.geometry import Anchor, Box, Curve, Layout, Position, m
 
 _CELL = 48.0
 _ROUNDS = 4
-"""How often labels that found no free place are tried before the others."""
+"""Rounds in which labels that found no free place are tried before the others."""
 _PARTS = (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74, 0.18, 0.82, 0.1, 0.9)
-"""Where along an edge a label is tried."""
+"""Places along an edge where a label is tried."""
 _CLEAR, _FURTHER = 1.0, (0.0, 10.0, 20.0)
-"""Pixels between a line and a label beside it; and more of them, past a count or another line."""
+"""Pixels between a line and a label next to it; and more of them, past a count or another line."""
 _COVERED, _CROSSED, _HIDDEN = 1_000.0, 8.0, 20.0
-"""What a place costs: on something else; on another line; on its arrow's head."""
+"""Costs of a place: on something else; on another line; on its arrow's head."""
 _LAST = 40.0
-"""What a place costs that is not at the line."""
+"""Cost of a place that is not at the line."""
 _BORDER = 14.0
 """Pixels that a label may stand out at the left and at the top, where the picture has a margin."""
 _CROWD = 10.0
@@ -44,9 +44,9 @@ class Labelled:
 
     layout: Layout
     covered: int
-    """How many labels, counts, times and boxes cover others, and how many edges run behind boxes."""
+    """Number of labels, counts, times and boxes that cover others, and of edges that run behind boxes."""
     tight: Sequence[Box] = ()
-    """Where there is too little room, as far as more would help."""
+    """Boxes with too little room, as far as more would help."""
 
 
 def labelled(drawing: Drawing, layout: Layout) -> Labelled:
@@ -92,10 +92,10 @@ class _Try:
     """A place for a label."""
 
     base: float
-    """What it costs by itself."""
+    """Its cost by itself."""
     box: Box
     cost: float | None = None
-    """What it costs with all that it covers beside other labels."""
+    """Its cost with all that it covers apart from other labels."""
 
 
 class _Label:
@@ -110,7 +110,7 @@ class _Label:
 
     @property
     def freedom(self) -> float:
-        """How much line there is for each pixel of the label."""
+        """Length of line for each pixel of the label."""
         return self.long / (self.size.width + 1)
 
     def tries(self) -> Iterator[tuple[float, list[_Try]]]:
@@ -173,12 +173,12 @@ def _placed(order: list[_Label], room: _Room) -> tuple[dict[str, Box], set[str]]
 
 
 def _cost(rank: int) -> float:
-    """What the part of that rank costs."""
+    """Cost of the part of that rank."""
     return 0.5 + rank * 0.6
 
 
 def _first(label: _Label) -> Iterator[tuple[float, float, float]]:
-    """What the place costs where the engine left room, or the middle; and the place."""
+    """The place where the engine left room, or the middle, with its cost."""
     curve, size, named = label.curve, label.size, bool(label.edge.label)
     if curve.label is not None:
         x, y = curve.label
@@ -218,7 +218,7 @@ def _around(label: _Label) -> Iterator[tuple[float, float, float]]:
 
 
 class _Room:
-    """What labels may not cover."""
+    """Boxes and lines that labels may not cover."""
 
     def __init__(self, drawing: Drawing, layout: Layout) -> None:
         self.boxes, self.solid = _Grid(), _Grid()
@@ -259,7 +259,7 @@ class _Room:
         self.crowded += self._behind(drawing, layout)
 
     def _behind(self, drawing: Drawing, layout: Layout) -> int:
-        """How many edges pass behind boxes that they do not lead to or from."""
+        """Count the edges that pass behind boxes that they do not lead to or from."""
         if not self.lines:
             return 0
         boxes = {node.key: _with_behind(node, _box_of(node, layout.nodes[node.key])) for node in drawing.nodes}
@@ -295,7 +295,7 @@ class _Room:
         self.solid.add(box)
 
     def cost(self, label: _Label, box: Box) -> float:
-        """What a label costs in this place."""
+        """Cost of a label in this place."""
         edge, tip = label.edge, label.curve.tip
         level = self.levels[edge.key]
         cost = _COVERED * len(self.boxes.met(box))
@@ -329,7 +329,7 @@ class _Grid:
             self.cells[cell].append(box)
 
     def met(self, box: Box, own: Box | None = None) -> set[Box]:
-        """The boxes that one covers beside its own."""
+        """The boxes that one covers besides its own."""
         found = {other for cell in _cells(box) for other in self.cells.get(cell, ()) if _meet(box, other)}
         return found - {own}
 
@@ -352,7 +352,7 @@ def _with_behind(node: NodeMark, box: Box) -> Box:
 
 
 def _crowded(level: Level, layout: Layout) -> int:
-    """How many boxes of a level stand on one of its clusters."""
+    """Count the boxes of a level that stand on one of its clusters."""
     clusters = {mark.key: _with_behind(mark.node, layout.clusters[mark.key]) for mark in level.clusters}
     boxes = [_with_behind(node, _box_of(node, layout.nodes[node.key])) for node in level.nodes if clusters]
     pairs = combinations(clusters.values(), 2)
@@ -360,7 +360,7 @@ def _crowded(level: Level, layout: Layout) -> int:
 
 
 def _head(cluster: ClusterMark, box: Box) -> Box:
-    """Where a cluster's icon and texts stand."""
+    """Box of a cluster's icon and texts."""
     right = box.left + sizes.head_size(cluster).width - 40
     return Box(box.left, box.top + 9, right, box.top + sizes.CLUSTER_HEAD + 4)
 
@@ -384,7 +384,7 @@ def _of_marks(node: NodeMark, box: Box, inset: float) -> Iterator[Box]:
 
 
 def _between(one: Box, other: Box) -> Box:
-    """What is between two boxes: from border to border, or from middle to middle where they are beside each other."""
+    """The space between two boxes: from border to border, or from middle to middle where they are side by side."""
     left, right = _gap((one.left, one.right), (other.left, other.right))
     top, bottom = _gap((one.top, one.bottom), (other.top, other.bottom))
     return Box(left, top, right, bottom)

@@ -30,7 +30,7 @@ _LETTER: dict[Direction, float] = {"TB": 10.0, "LR": 17.0}
 """Points of labels of edges: to the right they stand above their lines, so what is drawn must be off these."""
 _POINTS = 72.0
 _AROUND, _APART = "around_", 14.0
-"""Of clusters that only keep others apart: what their names begin with, and their margin in points."""
+"""Prefix of the names of clusters that only keep others apart, and their margin in points."""
 _MANY = 400  # edges
 _TANGLED = 20_000  # ranks that edges pass, squared, for each edge: what routing round nodes takes grows with it
 _FAR = 1_500  # ranks that edges skip: many more take Graphviz minutes
@@ -45,13 +45,13 @@ class _Ports(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """How much wider than usual a layout is."""
+    """Extra width of a layout."""
 
     ranks: float = 1.0
     nodes: float = 1.0
     room: Literal["labels", "counts", "none"] = "labels"
-    """What Graphviz leaves room for: labels, or the counts of all edges too. With room for any, boxes that stand in a
-    rank of labels come within 5 points of each other, whatever `nodes` says."""
+    """Texts for which Graphviz leaves room: labels, or the counts of all edges too. With room for any, boxes in a rank
+    of labels come within 5 points of each other, whatever `nodes` is."""
 
 
 _NARROW = Spread()
@@ -64,7 +64,7 @@ _SPREADS = (
     Spread(2, 3, "counts"),
 )
 _CUTS = 5
-"""How often a picture is drawn apart before it is laid out wider."""
+"""Times a picture is drawn apart before it is laid out wider."""
 _SPREAD_EDGES = 150
 """Edges; larger pictures are laid out once."""
 
@@ -101,7 +101,7 @@ def lay_out(
 
 
 def _looks(drawing: Drawing) -> Iterator[str]:
-    """What places of labels depend on beside the source: their own sizes, and those of counts."""
+    """Facts on which the places of labels depend besides the source: their own sizes, and those of counts."""
     for edge in drawing.edges:
         yield f"{edge.path} {sizes.label_room(edge).width:.1f}"
     for mark in drawing.by_key.values():
@@ -193,7 +193,7 @@ def _source(drawing: Drawing, direction: Direction, spread: Spread) -> Iterator[
 
 
 def _effort(levels: Mapping[str | None, Level], edges: int) -> str:
-    """Options for large graphs: without them Graphviz takes minutes over what nobody could read anyway."""
+    """Options for large graphs: without them Graphviz takes minutes over an unreadable picture."""
     reach = _reach(levels)
     if reach * reach > _TANGLED * edges:
         return "nslimit=0.5 nslimit1=1 mclimit=0.1 splines=line"
@@ -201,7 +201,7 @@ def _effort(levels: Mapping[str | None, Level], edges: int) -> str:
 
 
 def _reach(levels: Mapping[str | None, Level]) -> int:
-    """How many ranks all edges together pass."""
+    """Number of ranks that all edges together pass."""
     reach = 0
     for level in levels.values():
         rank = ranks(level)
@@ -226,7 +226,7 @@ def _boxes(levels: Mapping[str | None, Level], cluster: str | None, apart: bool)
 def _arrow(
     edge: EdgeMark, back: bool, joins: bool, clusters: Mapping[str, ClusterMark], ports: _Ports, label: str
 ) -> str:
-    """An edge that leads back is told the other way round: so it cannot turn the order upside down."""
+    """An edge that leads back is written the other way round, so it cannot turn the order upside down."""
     upper, lower = (edge.target, edge.source) if back else (edge.source, edge.target)
     said = [f"id={edge.key}"]
     if back:
@@ -395,7 +395,7 @@ def _gaps(drawing: Drawing, layout: Layout, axis: _Axis) -> list[_Gap]:
 
 
 def _moved(gaps: Iterable[_Gap]) -> Callable[[float], float]:
-    """Where a coordinate goes when all these gaps are wider."""
+    """Return a function that moves a coordinate as these gaps get wider."""
     cuts = sorted(gaps)
 
     def moved(value: float) -> float:

@@ -28,14 +28,14 @@ from orchestrator.views.reader import Fold, Reader
 from orchestrator.views.trace import OverlayChange, Trace
 
 RUN = "run-status"
-"""The id of the part that tells the run's status."""
+"""The id of the part that shows the run's status."""
 _NOTHING = Mark()
 _VISITED = Mark(("visited",))
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What one record changed in the picture."""
+    """The change of the picture by one record."""
 
     seq: int
     ts: float
@@ -70,7 +70,7 @@ class Replay:
 
 
 def replay(graph: GraphDefinition, records: Iterable[Record], *folds: Fold, plan: Plan | None = None) -> Replay:
-    """What each record of a run changes in its picture.
+    """Replay a run as the changes of its picture by each record.
 
     Args:
         graph: The run's graph (`run.definition`); its code is not needed.
@@ -147,7 +147,7 @@ class Live:
             self._ends[edge.path, edge.index] = tuple(mark.id for mark in ends if mark.terminal)
 
     def apply(self, record: Record) -> Moment:
-        """Fold a record in and say what it changes.
+        """Fold a record in and return what it changes.
 
         Raises:
             StoreCorrupt: the record does not follow the ones before it; nothing was changed.

@@ -1,4 +1,4 @@
-"""What a run gives to the parts of a picture: classes and texts, and nothing else.
+"""Marks of a run on the parts of a picture: classes and texts, and nothing else.
 
 Every part has an id that depends on the graph alone. `Mark` is what a run adds to it, at one moment; a picture at
 that moment, one that is shown live and one that is replayed all get it from the functions below.
@@ -39,9 +39,9 @@ NODE_STATES = ("visited", "passed", "faulty", "running", "waiting", "failed", "q
 """The states of a node. Several may hold. `passed`: no step asked the model, or the person, that its kind asks.
 `faulty`: it ended, and a call of a tool in it failed."""
 SAID = ("failed", "waiting", "running", "interrupted", "queued", "faulty", "skipped")
-"""States that pictures without signs say in words, the first one that holds."""
+"""States that pictures without signs show as words, the first one that holds."""
 WORDS = {"faulty": "a call failed"}
-"""What a state is called, where that is not its name."""
+"""Words for states, where they differ from the name."""
 CLASSES = (*NODE_STATES, "current", "many", "timed", "asked", "taken", "w2", "w3", "w4", "w5", "skipped", "shown")
 """Every class that a run gives to parts, but for `run-status`."""
 STATUSES = ("running", "paused", "interrupted", "completed", "failed", "cancelled", "exhausted")
@@ -51,10 +51,10 @@ _SHOWN_QUESTIONS = 3
 
 @runtime_checkable
 class HasOverlay(Protocol):
-    """A run, as far as drawings care. If it has a `waiting`, its questions are told in tooltips."""
+    """A run, as far as drawings care. If it has a `waiting`, its questions are shown in tooltips."""
 
     def overlay(self) -> Overlay:
-        """Where the run has been and where it is."""
+        """Marks of where the run has been and where it is."""
         ...
 
 
@@ -63,7 +63,7 @@ RunLike: TypeAlias = "HasOverlay | Overlay"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a run adds to a part of a picture."""
+    """The marks of a run on a part of a picture."""
 
     classes: tuple[str, ...] = ()
     texts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -71,7 +71,7 @@ class Mark:
 
 
 def overlay_of(run: RunLike | None) -> Overlay | None:
-    """The overlay of a run with the frames of one subgraph node added up, and its questions told."""
+    """The overlay of a run with the frames of one subgraph node added up, and its questions as texts."""
     if run is None:
         return None
     found = run if isinstance(run, Overlay) else run.overlay()
@@ -114,7 +114,7 @@ def _summed(found: Mapping[tuple[str, K], V]) -> Mapping[tuple[str, K], V]:
 
 
 def node_mark(run: Overlay, path: str, node: str, asks: Asked | None = None) -> Mark:
-    """What a run adds to a node. `path` holds the names of the subgraph nodes around it; `asks` is that of its kind."""
+    """Return the marks of a node. `path` has the names of the subgraph nodes around it; `asks` is that of its kind."""
     at = (path, node)
     visits = run.visits.get(at, 0)
     gone = run.status == "interrupted"
@@ -154,7 +154,7 @@ def node_mark(run: Overlay, path: str, node: str, asks: Asked | None = None) -> 
 
 
 def asked_text(asks: Asked, asked: int, unasked: int, drawn: int) -> str:
-    """How often the steps of a node asked, where the count that is drawn does not say so.
+    """Return how often the steps of a node asked, where it differs from the count that is drawn.
 
     Args:
         asks: what they ask.
@@ -174,7 +174,7 @@ def asked_text(asks: Asked, asked: int, unasked: int, drawn: int) -> str:
 
 
 def edge_mark(run: Overlay, path: str, index: int) -> Mark:
-    """What a run adds to an edge: the number in its graph's `edges` says which."""
+    """Return the marks of an edge, given its number in its graph's `edges`."""
     taken = run.taken.get((path, index), 0)
     if not taken:
         return Mark()
@@ -183,14 +183,14 @@ def edge_mark(run: Overlay, path: str, index: int) -> Mark:
 
 
 def status_mark(run: Overlay) -> Mark:
-    """What stands at the top."""
+    """Return the status at the top of the picture."""
     status = told(run.status, 40)
     # The name of a status may be anybody's; as a class it is one of ours, or nothing.
     return Mark((status,) if status in STATUSES else (), {"status": status})
 
 
 def plan_marks(number: int, plan: Planned) -> dict[str, Mark]:
-    """What a run adds to the parts of its plan of that number, from 1 on, by their ids."""
+    """Return the marks of a plan, by the ids of its parts. Plans are numbered from 1."""
     place = places(plan)
     done = {index for index, step in enumerate(plan.steps, 1) if step.state == "visited"}
     begun = any(step.state != "planned" for step in plan.steps)
@@ -221,7 +221,7 @@ def need_id(number: int, need: int, index: int) -> str:
 
 
 def place(frame: str) -> str:
-    """The names in a frame's path: its other segments say in which branch (`fork.0`) the frame runs."""
+    """The names in a frame's path: its other segments are the branches (`fork.0`) in which the frame runs."""
     if "." not in frame:
         return frame
     return "/".join(segment for segment in frame.split("/") if segment.replace("-", "_").isidentifier())

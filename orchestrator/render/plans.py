@@ -1,6 +1,6 @@
-"""What a run planned itself, each plan as a small drawing of its own.
+"""Plans that a run made itself, each as a small drawing of its own.
 
-The graph's own picture stays as it is laid out once: plans stand below it, each laid out once for its steps.
+The graph's own picture stays as it is laid out once: plans are below it, each laid out once for its steps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from orchestrator.views.safe_text import plain, told
 MOST_PLANS = 12
 """Plans that are drawn; a loop can make more."""
 _NAMES = ("tool", "name", "title", "kind", "task", "action", "query", "text")
-"""Keys of an item whose text says best what the step is."""
+"""Keys of an item whose text describes the step best."""
 _SMALL = 60
 """Steps of a plan that is worth the better layout."""
 _GAP, _HEAD = 18.0, 38.0
@@ -40,7 +40,7 @@ class Sheet:
     width: float
     height: float
     inset: Position
-    """Where the drawing begins on the sheet."""
+    """Position of the drawing on the sheet."""
 
 
 def plan_drawings(planned: Sequence[Planned]) -> Iterator[tuple[int, Planned, Drawing, Mark]]:
@@ -75,7 +75,7 @@ def _laid_out(drawing: Drawing, widest: float) -> Layout:
 
 
 def steps_of(plan: Planned) -> str:
-    """What a plan is, in a few words."""
+    """Describe a plan in a few words."""
     where = f" in {plain(plan.path, 40)}" if plan.path else ""
     return f"{len(plan.steps)} planned step{'s' if len(plan.steps) != 1 else ''}{where}"
 

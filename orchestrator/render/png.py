@@ -118,13 +118,13 @@ _PARTS = re.compile(r":not\(\.([\w-]+)\)|\.([\w-]+)|^([a-z]+)")
 
 
 class _Compound(NamedTuple):
-    """What one element has to be: `text`, `.node`, `.node:not(.visited)`."""
+    """A compound selector: `text`, `.node`, `.node:not(.visited)`."""
 
     tag: str
     held: frozenset[str]
     lacked: frozenset[str]
     direct: bool
-    """Whether the compound before it is the parent, and not any ancestor."""
+    """True if the compound before it is the parent, and not any ancestor."""
 
 
 class _Rule(NamedTuple):
@@ -140,7 +140,7 @@ class _Element(NamedTuple):
 
 
 def with_attributes(svg: str, theme: Literal["light", "dark"], **settings: str) -> str:
-    """Writes what the style sheet says of each element of a drawing into its attributes.
+    """Writes the style sheet's settings for each element of a drawing into its attributes.
 
     Args:
         svg: A drawing by `svg`.
@@ -172,7 +172,7 @@ def _apply(
 
 
 def _matches(selector: tuple[_Compound, ...], path: tuple[_Element, ...]) -> bool:
-    """Whether a selector picks the last element of a path from the root."""
+    """True if a selector matches the last element of a path from the root."""
     last, element = selector[-1], path[-1]
     if last.tag not in ("", element.tag) or not last.held <= element.classes or last.lacked & element.classes:
         return False

@@ -1,4 +1,4 @@
-"""How large things are drawn, in pixels, before any layout: widths of text are estimated, on the generous side."""
+"""Sizes of drawn things in pixels, before any layout: widths of text are estimated, on the generous side."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ LONGEST_ASKED = "asked 99, passed 99"
 CARD_HEIGHT, ICON_ROOM, CARD_END = 46.0, 48.0, 16.0
 """A node's height; room left of its texts, and right of them."""
 PILL_HEIGHT, DOT = 26.0, 14.0
-"""Of a terminal at the top, and inside a subgraph."""
+"""Heights of a terminal at the top, and inside a subgraph."""
 CLUSTER_HEAD, CLUSTER_GAP = 26.0, 16.0
 LABEL_HEIGHT, COUNT_ROOM = 16.0, 26.0
-"""Of an edge's label, and room in it for how often the edge was taken."""
+"""Height of an edge's label, and room in it for how often the edge was taken."""
 LABEL_INSET, BEHIND = 4.0, 5.0
-"""Pixels from a line to a label beside it; from a box that runs once per item to the one behind it."""
+"""Pixels from a line to a label next to it; from a box that runs once per item to the one behind it."""
 COUNT_WIDTH, ITEMS_WIDTH, COUNT_HEIGHT, BADGE = 44.0, 66.0, 15.0, 9.0
-"""Of a node's count, of one of items, and of its badge (its radius)."""
+"""Sizes of a node's count, of a count of items, and of its badge (its radius)."""
 _LONGEST_TIMES, _LONGEST_TOOK = "×9999", "99 days"
 _SPARE = 8.0
 """Pixels of `CARD_END` that a bold name may take."""
 _BOLD = 1.1
-"""How much wider the widest of the fonts is in bold than `text_width` says."""
+"""Ratio of the width of the widest font in bold to `text_width`."""
 
 
 class Size(NamedTuple):
@@ -97,12 +97,12 @@ def node_detail(node: NodeMark) -> str:
 
 
 def node_line(node: NodeMark) -> str:
-    """A node's small line in a run: how often it asked, where the count does not say it, else what it does."""
+    """A node's small line in a run: how often it asked, where that differs from the count, else its work."""
     return node.asked or node_detail(node)
 
 
 def node_remarks(node: NodeMark) -> str:
-    """Return what pictures without symbols say behind a node's kind.
+    """Return the words behind a node's kind in pictures without symbols.
 
     Args:
         node: the node.

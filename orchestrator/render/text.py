@@ -1,6 +1,6 @@
 """A graph, or a run in it, as lines for a terminal.
 
-Every node stands once, every edge once. What every way passes stands on one line of sight, straight down; what only
+Every node is there once, every edge once. What every way passes stands on one line of sight, straight down; what only
 some ways pass is set in (the tree of dominators). Any other edge names the node that it leads to.
 """
 
@@ -40,9 +40,9 @@ def to_text(graph: GraphDefinition, run: RunLike | None = None, *, ascii: bool =
     """Draws a graph as plain text: no colours, no escape sequences, none from labels either.
 
     Args:
-        graph: The graph; subgraphs stand below their nodes.
+        graph: The graph; subgraphs are below their nodes.
         run: Laid over it: anything with `.overlay()`.
-        ascii: Draw with ASCII only, for terminals that know nothing else.
+        ascii: Draw with ASCII only, for terminals that have nothing else.
     """
     drawing = draw(graph, run)
     levels = drawing.levels()
@@ -54,7 +54,7 @@ def to_text(graph: GraphDefinition, run: RunLike | None = None, *, ascii: bool =
 
 
 class _TextTree:
-    """One level: the top, or the inside of a subgraph."""
+    """A level: the top, or the inside of a subgraph."""
 
     def __init__(self, drawing: Drawing, levels: dict[str | None, Level], cluster: str | None) -> None:
         self.drawing, self.levels = drawing, levels
@@ -120,7 +120,7 @@ class _TextTree:
             head = left
 
     def _straight(self, key: str, left: str) -> list[str]:
-        """What stands straight below: where ways meet again, else what outweighs all the rest."""
+        """Nodes straight below: where ways meet again, else the one that outweighs all the rest."""
         below = self.below[key]
         meeting = [target for target in below if target in self.meets]
         if meeting or not below:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 if TYPE_CHECKING:
     from orchestrator.json import JsonObject
@@ -128,6 +128,34 @@ class Append:
         return self.after + len(self.records)
 
 
+class Comparison(NamedTuple):
+    """A filter of runs that compares one value of a run's row; see `RunQuery.comparisons`."""
+
+    name: str
+    """The filter's name."""
+    sql: str
+    """The value and the operator, as conditions of both databases have them."""
+    value_of: Callable[[RunInfo], Any]
+    """The same value of a row in memory; None: it has none, and does not match."""
+    value: Any
+    """The value to compare with, on the right of the operator."""
+
+    def fits(self, info: RunInfo) -> bool:
+        """True if a row in memory matches."""
+        found = self.value_of(info)
+        return found is not None and bool(found >= self.value if self.sql.endswith(">=") else found == self.value)
+
+
+_COMPARED: dict[str, tuple[str, Callable[[RunInfo], Any]]] = {
+    "graph": ("runs.graph =", lambda info: info.graph),
+    "parent": ("runs.parent =", lambda info: info.parent and info.parent.run_id),
+    "relation": ("runs.relation =", lambda info: info.parent and info.parent.relation),
+    "since": ("runs.updated >=", lambda info: info.updated),
+}
+"""Name of a filter -> the value of a row that it compares, in SQL and in memory. All stores have these filters by this
+table. A column of the summary is `(SELECT steps FROM summaries WHERE run = runs.id) >=`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunQuery:
     """Filters of the list of runs, and the page of it; see `Store.runs`. None: any."""
@@ -171,6 +199,18 @@ class RunQuery:
         wanted = frozenset({status} if isinstance(status, str) else status)
         _check_statuses(wanted)
         return wanted
+
+    def comparisons(self, *without: str) -> list[Comparison]:
+        """The filters that compare one value of a run's row and are set.
+
+        Args:
+            without: names of filters to leave out.
+        """
+        return [
+            Comparison(name, sql, value_of, value)
+            for name, (sql, value_of) in _COMPARED.items()
+            if (value := getattr(self, name)) is not None and name not in without
+        ]
 
     @property
     def words(self) -> list[str] | None:

@@ -76,7 +76,7 @@ async def assert_replays(
                 await kept.close()
     failed = [one for one in replays if (one.answer_changed if answers_only else not one.same)]
     if failed:
-        raise AssertionError(_told(replays, failed))
+        raise AssertionError(_summary(replays, failed))
     return replays
 
 
@@ -97,10 +97,20 @@ def assert_replays_sync(
     """The same where no event loop runs. The arguments and errors are those of `assert_replays`."""
     return run_sync(
         partial(
-            assert_replays, store, graph, runs, status=status, labels=labels, model=model, models=models, tools=tools,
-            deps=deps, live=live, answers_only=answers_only,
+            assert_replays,
+            store,
+            graph,
+            runs,
+            status=status,
+            labels=labels,
+            model=model,
+            models=models,
+            tools=tools,
+            deps=deps,
+            live=live,
+            answers_only=answers_only,
         )
-    )  # fmt: skip
+    )
 
 
 async def _recorded(executor: Executor, graph: str, status: str | None, labels: Mapping[str, str] | None) -> list[str]:
@@ -116,7 +126,7 @@ async def _recorded(executor: Executor, graph: str, status: str | None, labels: 
             return found[::-1]
 
 
-def _told(replays: Sequence[Replay], failed: Sequence[Replay]) -> str:
+def _summary(replays: Sequence[Replay], failed: Sequence[Replay]) -> str:
     lines = [f"{len(failed)} of {len(replays)} runs do something else when they are replayed:", "", table(replays)]
     for one in failed[:_MOST]:
         first = one.diff.first

@@ -1,4 +1,4 @@
-"""A model that says what a test tells it to."""
+"""A model whose replies are scripted by a test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orchestrator.models.base import ModelRequest, RequestModel, calling_node
 from orchestrator.models.messages import Reply, ToolCall
 
 Said: TypeAlias = str | Reply | Sequence[ToolCall] | Exception
-"""One reply: a text, a whole reply, tool calls, or an error that is raised."""
+"""A reply: a text, a whole reply, tool calls, or an error that is raised."""
 Answer: TypeAlias = Callable[[ModelRequest], Said | Awaitable[Said]]
 """A function, sync or async, that gives the reply to a request."""
 Script: TypeAlias = Sequence[Said | Answer] | Answer

@@ -1,4 +1,4 @@
-"""What models may call: tools, made of functions, methods or classes, and toolboxes of them."""
+"""Tools that models may call, made of functions, methods or classes, and toolboxes of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HOMES = {
     "orchestrator.tools.schema": ("IdempotencyKey",),
     "orchestrator.tools.tool": ("Tool",),
     "orchestrator.tools.toolbox": ("Toolbox",),
-}  # fmt: skip
+}
 
 __all__ = [
     "Blob",

@@ -1,4 +1,4 @@
-"""What a docstring says of a function and its parameters: Google, NumPy or Sphinx style."""
+"""Docstrings of functions and their parameters, in Google, NumPy or Sphinx style, and the types that they name."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _TIGHT = re.compile(
     r"(?<=[^\n])\n(?=(?:Args|Arguments|Params|Parameters|Keyword Args|Keyword Arguments|Other Parameters|Attributes"
     r"|Returns?|Yields?|Raises|Examples?|Notes?|Warnings?):[ \t]*\n[ \t]+\S)"
 )
-"""Where a section begins right behind another line: the parser wants a blank one between them, many people do not."""
+"""Start of a section directly after another line: the parser needs a blank line between them."""
 _MARK = re.compile(r"[^ -~\n]|\n[ :.]|^[:.]|:(?:\n|$)|:param|---|```|\n\n\n")
-"""What may make another form of a docstring."""
+"""Signs of a docstring of another form."""
 _PARAMETER = re.compile(r"    ([A-Za-z_][A-Za-z0-9_]*): ([!-~](?:[ -~]*[!-~])?)")
 _SYNONYMS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "object": "dict", "array": "list"}
 _LONGEST = 500
-"""Characters of a type that is read; a longer one says nothing that a schema could say."""
+"""Characters of a type that is read; a longer one is ignored."""
 _WORDS = re.compile(r"[A-Za-z_][\w.]*")
 
 
@@ -38,7 +38,7 @@ class Documented:
 
 @dataclass(frozen=True, slots=True)
 class ParameterDoc:
-    """What a docstring says of one parameter."""
+    """Description of a parameter in a docstring."""
 
     description: str = ""
     type: str = ""
@@ -114,7 +114,7 @@ def written_type(text: str) -> Any:
 
 
 def _one_of(text: str) -> object:
-    """One of the texts, numbers and so on that stand there as literals; None if they are something else."""
+    """`Literal` type of the texts and numbers that are written there; None if they are something else."""
     try:
         choices = ast.literal_eval(f"({text},)")
     except (ValueError, SyntaxError, MemoryError, RecursionError):

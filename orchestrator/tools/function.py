@@ -38,7 +38,7 @@ class FunctionTool(Tool):
         self._of_class = isinstance(function, classmethod)
         inside: Any = function.__func__ if isinstance(function, classmethod | staticmethod) else function
         self.function: Callable[..., Any] = inside
-        """What is called."""
+        """Function that is called."""
         self._around = around
         self._bound: tuple[object, ...] = ()
         first = next(iter(_signature(self.function).parameters), "")
@@ -78,10 +78,10 @@ class FunctionTool(Tool):
 
 
 def _signature(function: Callable[..., object]) -> inspect.Signature:
-    """What a function takes.
+    """Return the signature of a function.
 
     Raises:
-        TypeError: it does not tell, as some that are written in C.
+        TypeError: it has none, as some functions written in C.
     """
     try:
         return inspect.signature(function)
@@ -151,11 +151,19 @@ def tool(
     given = {
         key: value
         for key, value in {
-            "name": name, "description": description, "risk": risk, "effect": effect, "timeout": timeout,
-            "retry": retry, "ends": ends, "group": group, "reconcile": reconcile, "pool": pool,
+            "name": name,
+            "description": description,
+            "risk": risk,
+            "effect": effect,
+            "timeout": timeout,
+            "retry": retry,
+            "ends": ends,
+            "group": group,
+            "reconcile": reconcile,
+            "pool": pool,
         }.items()
         if value is not None
-    }  # fmt: skip
+    }
     around = sys._getframe(1).f_locals
 
     def wrap(function: Callable[..., object] | Tool, /) -> Tool:

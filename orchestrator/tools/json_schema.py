@@ -20,7 +20,7 @@ INNER = frozenset({"items", "additionalProperties", "not", "if", "then", "else",
 LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 """Keywords whose value is a list of schemas."""
 KINDS = ("string", "integer", "number", "boolean", "array", "object", "null")
-"""What the keyword `type` names."""
+"""Types that the keyword `type` names."""
 _SAME_VALUE = ("anyOf", "oneOf", "allOf")
 """Lists of schemas for the value itself, not for parts of it."""
 _CHECKED = frozenset(
@@ -37,7 +37,7 @@ _NOTES = frozenset(
         "$anchor", "$comment", "$vocabulary",
     }
 )  # fmt: skip
-"""Keywords that say something of a value, and accept every value."""
+"""Keywords that describe a value, and accept every value."""
 KEYWORDS = BY_NAME | INNER | LISTS | _CHECKED | _NOTES
 _NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
 _ELSEWHERE = {
@@ -51,7 +51,7 @@ _ELSEWHERE = {
 
 
 def schema_faults(schema: Mapping[str, Any]) -> list[str]:
-    """Return what in a schema would check no value, each fault once. Keywords that begin with `x-` are notes."""
+    """Return the parts of a schema that check no value, each fault once. Keywords with the prefix `x-` are notes."""
     found: dict[str, None] = {}
     todo: list[Any] = [schema]
     while todo:
@@ -110,7 +110,7 @@ def shape_faults(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _is_endless(schema: Mapping[str, Any]) -> bool:
-    """Whether checking one value would check it by the same part of the schema again."""
+    """True if checking a value would check it against the same part of the schema again."""
     done: set[int] = set()
     for start in _all_in(schema):
         under_way: set[int] = set()

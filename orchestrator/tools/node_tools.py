@@ -74,7 +74,7 @@ def _name_of(outcome: str) -> str:
 
 
 def tools_of_a_node(things: object) -> dict[str, tuple[object, Tool] | None]:
-    """What a node was given as `tools=`, by name: what each of its own tools was given as, and the tool.
+    """The `tools=` of a node by name: for each of its own tools the object that was given, and the tool.
 
     Raises:
         ValueError: two have one name.

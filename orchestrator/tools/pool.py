@@ -31,20 +31,20 @@ T = TypeVar("T")
 Factory: TypeAlias = Callable[[], Any]
 """Gives an instance, or a context manager around one; sync or async."""
 Aside: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
-"""What is done around waiting: others can have meanwhile what the waiting one holds beside."""
+"""Context in which a call waits: it lends out what the call holds meanwhile."""
 CLOSING = 5.0
 """Seconds that making an instance as new again, or closing it, may take."""
 _LOOKS = (0.2, 5.0)
-"""Seconds between two looks of a run that waits whether it waits in vain: at first, and later."""
+"""Seconds between checks for a deadlock while a run waits: at first, and later."""
 log = logging.getLogger("orchestrator")
 
 
 @dataclass(frozen=True, slots=True)
 class PoolStatistics:
-    """What a pool does now, and what it did so far."""
+    """State and totals of a pool."""
 
     size: int
-    """How many instances there may be."""
+    """Most instances at the same time."""
     held: int
     """Instances that ids hold, those included that are just being made, reset or closed."""
     free: int
@@ -54,7 +54,7 @@ class PoolStatistics:
     made: int
     """Instances that were made so far."""
     closed: int
-    """Those of them that were closed again."""
+    """Instances of them that were closed again."""
     waited: float
     """Seconds that calls waited for an instance, all together."""
     longest_wait: float
@@ -62,7 +62,7 @@ class PoolStatistics:
 
 
 class Instance(Generic[T]):
-    """One instance, and how it is closed."""
+    """An instance, and the function that closes it."""
 
     __slots__ = ("_leave", "value")
 
@@ -74,7 +74,7 @@ class Instance(Generic[T]):
     async def made(cls, factory: Factory) -> Instance[T]:
         """Make one, and enter it if it is a context manager.
 
-        A thread that is at it is waited for, also by who is cancelled: what it makes would never be closed.
+        A thread that makes one is waited for even if the caller is cancelled: its instance would never be closed.
         """
         made = await whole(factory)
         kind = type(made)
@@ -86,7 +86,7 @@ class Instance(Generic[T]):
         return cls(made, getattr(made, "aclose", None) or getattr(made, "close", None))
 
     async def renewed(self, reset: Callable[[T], Awaitable[object] | object]) -> bool:
-        """Whether it could be made as new again."""
+        """Reset it; False if that failed."""
         try:
             with contained(), anyio.fail_after(CLOSING, shield=True):
                 await whole(partial(reset, self.value), abandon=True)
@@ -107,7 +107,7 @@ class Instance(Generic[T]):
 
     @property
     def closes_anywhere(self) -> bool:
-        """Whether it takes no event loop to close it."""
+        """True if it can be closed without an event loop."""
         return self._leave is None or not is_async(self._leave)
 
     def close_here(self) -> None:
@@ -133,16 +133,16 @@ class InstanceLease(Generic[T]):
         self.users = 0
         """Calls that use it or wait for their turn."""
         self.broken = False
-        """Whether a call was stopped in the middle, so that nobody knows what state the instance is in."""
+        """True if a call was stopped midway, so that the state of the instance is unknown."""
         self.new = False
-        """Whether no call of the id has ended with this instance."""
+        """True until a call of the id has ended with this instance."""
         self.waited = 0.0
         """Seconds that this call waited for the instance."""
         self.inside: _Thread | None = None
         """The thread that uses it."""
 
-    def told(self) -> dict[str, JsonValue]:
-        """What the result of a call says of its instance."""
+    def metadata(self) -> dict[str, JsonValue]:
+        """Metadata about the instance for the result of a call."""
         found: dict[str, JsonValue] = {"new_instance": True} if self.new else {}
         return found | ({"waited": round(self.waited, 3)} if self.waited >= 0.001 else {})
 
@@ -152,7 +152,7 @@ class InstanceLease(Generic[T]):
         return self.instance.value
 
     def in_thread(self, call: Callable[[], object]) -> Callable[[], Any]:
-        """A sync function that works with the instance, so that the pool knows when it is done."""
+        """Wrap a sync function that uses the instance, so that the pool is notified when it is done."""
         inside = self.inside = _Thread()
 
         def run() -> Any:
@@ -187,7 +187,7 @@ class _Thread:
             self._then()
 
     def leave(self, then: Callable[[], None]) -> bool:
-        """Have `then` called in the thread when it is done. False: it is done already, or never begins."""
+        """Have `then` called in the thread when it is done. False: it is done already, or never starts."""
         with self._lock:
             if not self._works:
                 self._left = True
@@ -254,7 +254,7 @@ class Pool(Generic[T]):
         return f"Pool({self._name}, {self.size})"
 
     def statistics(self) -> PoolStatistics:
-        """What it does now, and what it did so far."""
+        """State and totals of the pool."""
         return PoolStatistics(
             size=self.size,
             held=self._taken,
@@ -349,7 +349,7 @@ class Pool(Generic[T]):
         await self.aclose()
 
     async def reclaim(self) -> None:
-        """Take back what resting holders hold, as far as somebody waits."""
+        """Reclaim the instances of resting holders, as far as calls wait for them."""
         for lease in list(self._held.values()):
             if not self._waiting:
                 return
@@ -463,7 +463,7 @@ class Pool(Generic[T]):
         return waited
 
     async def _granted(self, waiter: _QueuedCall, key: Hashable) -> None:
-        """Wait until an instance is given; a run looks now and then whether one can be at all.
+        """Wait until an instance is granted; a run checks now and then for a deadlock.
 
         Raises:
             PoolTimeout: it cannot.
@@ -487,7 +487,7 @@ class Pool(Generic[T]):
             key.waits.remove(self)
 
     def _give(self) -> None:
-        """There may be one more: let the first who waits have it."""
+        """Grant a free place to the first call that waits."""
         if self._waiting:
             waiter = self._waiting.popleft()
             waiter.granted = True
@@ -557,10 +557,10 @@ class Pool(Generic[T]):
 
 
 async def whole(call: Callable[[], object], *, abandon: bool = False) -> Any:
-    """What a function gives, awaited if it is awaitable; a sync one runs in a thread.
+    """Return the result of a function, awaited if it is awaitable; a sync function runs in a thread.
 
     Args:
-        abandon: the thread is left behind by who is cancelled; else it is waited for.
+        abandon: leave the thread behind if the caller is cancelled; else wait for it.
     """
     if is_async(call):
         found = call()
@@ -570,7 +570,7 @@ async def whole(call: Callable[[], object], *, abandon: bool = False) -> Any:
 
 
 async def locked(lock: anyio.Lock, aside: Aside) -> None:
-    """Acquire a lock; what is held beside it is let go while it is waited for."""
+    """Acquire a lock, inside `aside` while waiting."""
     try:
         lock.acquire_nowait()
         return

@@ -31,11 +31,11 @@ class PoolClient:
         self.had: set[str] = set()
         """Tools that gave it an instance."""
         self.waits: list[PoolLike] = []
-        """Where it waits for an instance; a pool stands there once for each call that does."""
+        """Pools in which it waits for an instance, one entry for each waiting call."""
         self.inside: list[PoolClient] = []
         """The runs that calls of it wait for."""
         self.rests = False
-        """Whether it keeps its instances only until somebody else wants one."""
+        """True if it keeps its instances only until another client needs one."""
 
     def __repr__(self) -> str:
         return f"PoolClient({self.name!r})"
@@ -54,10 +54,10 @@ class PoolClient:
 
 
 def in_vain(who: PoolClient, pool: PoolLike) -> bool:
-    """Whether a run waits for an instance that cannot come back, and is one of those that keep it from coming.
+    """True if a run waits for an instance that cannot be returned, and is part of the circle that prevents it.
 
-    Each instance of the pool is held by a run that itself waits for one that cannot come back. Who holds none of them
-    waits on: it would set nobody free by giving up.
+    Each instance of the pool is held by a run that itself waits for one that cannot come back. A client that
+    holds none of them waits on: it would free no instance by giving up.
     """
     full: dict[PoolLike, list[PoolClient]] = {}
     seen: set[PoolLike] = set()
@@ -93,14 +93,14 @@ def _waits(holder: PoolClient) -> Iterator[PoolLike]:
 
 
 class PoolLeases:
-    """What the runs of one executor hold."""
+    """Instances that the runs of an executor hold."""
 
     def __init__(self) -> None:
         self._holders: dict[str, PoolClient] = {}
         self._pools: dict[PoolLike, None] = {}
 
     def of(self, run_id: str) -> PoolClient:
-        """The run as who holds instances. It works now."""
+        """The run as a client of pools. It is active now."""
         holder = self._holders.get(run_id)
         if holder is None:
             holder = self._holders[run_id] = PoolClient(run_id)
@@ -121,7 +121,7 @@ class PoolLeases:
                 del self._holders[run_id]
 
     def __contains__(self, run_id: object) -> bool:
-        """Whether there is anything to give up for a run."""
+        """True if the run may hold instances."""
         return run_id in self._holders
 
     async def rest(self, run_id: str) -> None:
@@ -131,7 +131,7 @@ class PoolLeases:
             await holder.rest()
 
     async def release(self, run_id: str) -> None:
-        """The run is over, or somebody else may go on with it."""
+        """The run is over, or another executor may continue it."""
         holder = self._holders.pop(run_id, None)
         if holder is not None:
             self._pools.update(holder.pools)

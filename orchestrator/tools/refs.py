@@ -50,15 +50,15 @@ def tools_from_ref(ref: str, directory: str | None = None) -> Toolbox:
     if place in builtin_groups():
         module = importlib.import_module(f"orchestrator.tools.builtin.{place}")
         if hasattr(module, "at"):
-            with _told(ref, OSError):  # of a group that works in a directory
+            with _named(ref, OSError):  # of a group that works in a directory
                 return cast(Toolbox, module.at(os.path.join(directory or "", name) or "."))
         if name and hasattr(module, "of"):
-            with _told(ref, ValueError):  # of a group that takes more behind the colon
+            with _named(ref, ValueError):  # of a group that takes more behind the colon
                 return cast(Toolbox, module.of(name))
         if not name:
             return _tools_in(module, ref)
     if place.endswith(".py"):
-        with _told(ref, GraphUnknown):
+        with _named(ref, GraphUnknown):
             module = module_of_file(place)
     elif name:
         try:
@@ -81,7 +81,7 @@ def tools_from_ref(ref: str, directory: str | None = None) -> Toolbox:
 
 
 @contextmanager
-def _told(ref: str, *errors: type[Exception]) -> Iterator[None]:
+def _named(ref: str, *errors: type[Exception]) -> Iterator[None]:
     """Say of which reference these errors are."""
     try:
         yield
@@ -98,7 +98,7 @@ def _tools(thing: object, ref: str) -> Toolbox:
         raise GraphUnknown(
             f"tools {ref!r}: {type(thing).__name__} is not a tool, toolbox or list of tools: it is empty"
         )
-    with _told(ref, TypeError, ValueError):
+    with _named(ref, TypeError, ValueError):
         return Toolbox(*found)
 
 
@@ -135,7 +135,7 @@ ToolLike: TypeAlias = Tool | Callable[..., Any] | Toolbox | str
 """A tool, a function or method that becomes one, a toolbox, or a reference (see `tools_from_ref`)."""
 
 ToolsLike: TypeAlias = ToolLike | Iterable[ToolLike]
-"""One of these, or several."""
+"""A `ToolLike`, or several."""
 
 
 def toolbox_of(things: ToolsLike) -> Toolbox:

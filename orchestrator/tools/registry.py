@@ -1,7 +1,6 @@
 """Tools by group and name.
 
-A registry is an object that a program makes; there is none behind the scenes, so two of them know nothing of each
-other:
+A registry is an object that a program makes; there is no global one, and two registries are independent:
 
     registry = Registry()
 
@@ -24,7 +23,7 @@ from orchestrator.tools.toolbox import Toolbox, as_tool
 
 
 class Register(Protocol):
-    """What `Registry.register` gives: a decorator, or to be called with a function and another name."""
+    """Result of `Registry.register`: a decorator, also callable with a function and another name."""
 
     def __call__(self, function: Callable[..., Any] | Tool, /, name: str | None = None) -> Tool:
         """Register it and give the tool."""

@@ -34,7 +34,7 @@ class Blob(BaseModel):
     """The bytes, as base64."""
     media_type: str = "application/octet-stream"
     name: str = ""
-    """What a file with it would be called."""
+    """Name for a file with it."""
 
     @field_validator("media_type")
     @classmethod
@@ -73,7 +73,7 @@ class Blob(BaseModel):
 
 
 Part: TypeAlias = Image | Blob
-"""What a result holds beside its output."""
+"""Content of a result in addition to its output."""
 
 
 def size_of(part: Part) -> int:
@@ -81,8 +81,8 @@ def size_of(part: Part) -> int:
     return len(part.url if isinstance(part, Image) else part.data)
 
 
-def told_of(part: Part) -> str:
-    """A line that stands for it where it cannot be shown."""
+def placeholder_of(part: Part) -> str:
+    """Line in place of a part that cannot be shown."""
     if isinstance(part, Blob):
         name = f"{part.name!a}, " if part.name else ""
         return f"[{name}{part.media_type}, {_bytes_in(part.data)} bytes, not shown]"
@@ -93,7 +93,7 @@ def told_of(part: Part) -> str:
 
 
 def part_of(data: bytes) -> Part | str:
-    """Bytes as what they are: a picture by how it begins, a text if they are one, else a blob."""
+    """Convert bytes: to a picture, recognized by its first bytes, to a text if they are one, else to a blob."""
     for start, kind in _STARTS:
         if data.startswith(start):
             return Image.of(data, f"image/{kind}")
@@ -111,10 +111,10 @@ def _bytes_in(data: str) -> int:
 
 
 Risk: TypeAlias = Literal["none", "read", "write", "dangerous"]
-"""What a call can do to the world, the least first."""
+"""Effects of a call on the outside, the least first."""
 
 Effect: TypeAlias = Literal["pure", "read", "idempotent", "irreversible"]
-"""Whether a call may be made again when a crash left its end unknown; `irreversible` may not."""
+"""Kind of effect: tells if a call may be repeated after a crash left its outcome unknown. `irreversible` may not."""
 
 _anything = Codec(Any)
 
@@ -146,29 +146,29 @@ class ToolResult(BaseModel, metaclass=Spelled):
     model_config = ConfigDict(frozen=True, extra="forbid", revalidate_instances="subclass-instances")
 
     output: JsonValue = None
-    """What the tool returned, as JSON."""
+    """The tool's return value, as JSON."""
     error: str | None = None
-    """What went wrong; None if nothing did."""
+    """Error message; None if the call succeeded."""
     exit_code: int = 0
     """0: it worked. A call may fail without an error in words: then `output` says what went wrong."""
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
-    """Whatever else the tool tells; not shown to a model."""
+    """Further data from the tool; not shown to a model."""
     content: list[Part] = Field(default_factory=list, exclude_if=not_)
     """Pictures, which a model is shown behind the text, and other binary data, which the journal keeps."""
     shown: SkipJsonSchema[str] = Field(default="", exclude_if=not_)
-    """What a model is shown in place of the output; empty: the output itself."""
+    """Text that a model is shown in place of the output; empty: the output itself."""
     # Not part of the schema: a state that holds a result has the structure that it always had.
     ended: SkipJsonSchema[bool] = Field(default=False, exclude_if=not_)
-    """Whether the call ended the work: its tool has `ends=True`, and did not fail. `Execute` says it."""
+    """True if the call ended the work: its tool has `ends=True`, and did not fail. `Execute` sets it."""
     outcome: SkipJsonSchema[str | None] = Field(default=None, exclude_if=not_)
     """The outcome that `Execute` takes after the call, one of its `outcomes=`; None: `done`. Without effect if the call
     failed."""
     # In no dump, so in no state, and in nothing that a model is shown: the journal keeps it with the call.
     traceback: SkipJsonSchema[str] = Field(default="", exclude=True, repr=False)
-    """Where the tool raised, if it did in a run: its own code first, without values; see `Failure.traceback`."""
+    """Traceback of the tool's error in a run: its own code first, without values; see `Failure.traceback`."""
 
     def __eq__(self, other: object) -> bool:
-        """Whether two results are the same but for their tracebacks."""
+        """True if two results are the same apart from their tracebacks."""
         if not isinstance(other, ToolResult):
             return NotImplemented
         return type(self) is type(other) and {**vars(self), "traceback": ""} == {**vars(other), "traceback": ""}
@@ -204,16 +204,16 @@ class ToolResult(BaseModel, metaclass=Spelled):
 
     @property
     def failed(self) -> bool:
-        """Whether the call went wrong."""
+        """True if the call failed."""
         return self.error is not None or self.exit_code != 0
 
     @property
     def text(self) -> str:
-        """What a model is shown: the output, or what is `shown` for it, and a line for each part of `content`.
+        """Text for models: the output, or `shown` in its place, and a line for each part of `content`.
 
         If the call went wrong it is `Error: ...`.
         """
-        lines = [told_of(part) for part in self.content]
+        lines = [placeholder_of(part) for part in self.content]
         if self.error is not None:
             lines.insert(0, f"Error: {self.error}")
         elif self.output is not None or not lines:
@@ -254,11 +254,11 @@ def worded(result: ToolResult) -> ToolResult:
 
 
 def result_of(value: Any) -> ToolResult:
-    """What a tool returned, as a result: one is taken as it is, so is another library's, all else is the output.
+    """Convert a tool's return value to a result: results, also of other libraries, are kept; all else is the output.
 
     A result of another library is an object with `output` and one of `exit_code` and `error`. An `Image`, a `Blob`,
     and `bytes` that are no text, are content, alone or in a list; the rest of the list is the output. A value that
-    JSON cannot say becomes its text.
+    JSON cannot represent becomes its text.
 
     Raises:
         SecretInState: the value holds a secret.
@@ -281,7 +281,7 @@ def result_of(value: Any) -> ToolResult:
 def storable(result: ToolResult) -> ToolResult:
     """The result of a call that was made, as the journal can keep it; a failed one if it cannot keep what was given.
 
-    Halves of surrogate pairs become U+FFFD, which `metadata` tells.
+    Halves of surrogate pairs become U+FFFD, noted in `metadata`.
     """
     data = result.model_dump(mode="json", include=_FIELDS, exclude_defaults=True)
     try:
@@ -351,7 +351,7 @@ def _is_json(value: JsonValue) -> bool:
 
 
 def _text(value: object) -> str:
-    """A value in words. A call that was made has a result, whatever its value says to that."""
+    """A value as text. A call that was made has a result, even if its value cannot be converted."""
     try:
         return str(value)
     except Exception as error:

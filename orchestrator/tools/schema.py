@@ -34,33 +34,33 @@ REST = "**"
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """How a tool's function is called."""
+    """Parameters of a tool's function, by their source."""
 
     given: tuple[inspect.Parameter, ...]
     """The parameters that the caller gives."""
     key: tuple[str, ...] = ()
-    """Those that get the idempotency key."""
+    """Parameters that get the idempotency key."""
     ctx: tuple[str, ...] = ()
-    """Those that get the context of the step that makes the call."""
+    """Parameters that get the context of the step that makes the call."""
     rest: inspect.Parameter | None = None
     """The one that takes any further keyword (`**kwargs`)."""
     positional: tuple[inspect.Parameter, ...] = ()
-    """Those that can be given by position only."""
+    """Parameters that can be given by position only."""
     env: tuple[str, ...] = ()
-    """Those that get the instance of the tool's pool."""
+    """Parameters that get the instance of the tool's pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a tool's function says about itself."""
+    """Description and schema of a tool's function."""
 
     description: str
     parameters: dict[str, Any]
     """JSON Schema of the arguments, an object."""
     types: Mapping[str, TypeAdapter[Any]]
-    """Of its parameters; that of further keywords is under `REST`."""
+    """Types of its parameters; that of further keywords is under `REST`."""
     defaults: Mapping[str, Callable[[], Any]]
-    """Of parameters whose default is written as `Field(default=...)`."""
+    """Defaults of parameters that are written as `Field(default=...)`."""
     returns: object = Any
     """The type that it returns."""
 
@@ -78,7 +78,7 @@ def wants_of(function: Callable[..., object], name: str, *, bound: bool, pooled:
 
     Raises:
         TypeError: it takes `*args`, which has no name that a model could use; or it has a pool and no `env`, or an
-            `id`, which says whose instance a call uses.
+            `id`, which selects the instance that a call uses.
     """
     parameters = list(inspect.signature(function).parameters.values())
     given: list[inspect.Parameter] = []
@@ -120,13 +120,13 @@ def _is_key(annotation: object) -> bool:
 def spec_of(
     function: Callable[..., object], name: str, wants: Wants, *, around: Mapping[str, object] | None = None
 ) -> Spec:
-    """The schema of a function's parameters, with what its docstring says of them.
+    """The schema of a function's parameters, with their descriptions from its docstring.
 
     A type that is not hinted is read from the docstring, as far as it is one of the plain ones, else from the
     default; nothing of a docstring is evaluated.
 
     Args:
-        around: names that hints may use beside the function's globals.
+        around: names that hints may use in addition to the function's globals.
 
     Raises:
         TypeError: pydantic has no schema for a parameter's type.
@@ -166,14 +166,14 @@ def spec_of(
 
 
 def _documented(function: object) -> object:
-    """What of a function, or of what stands for one, says what it does."""
+    """The object whose docstring describes a function or a callable object."""
     if isinstance(function, partial):
         return _documented(function.func)
     return function if inspect.isroutine(function) else type(function).__call__
 
 
 def _said(error: PydanticUserError) -> str:
-    """What pydantic says is wrong; its first sentence, as the others mend what is not a tool."""
+    """First sentence of pydantic's message; the others are not about tools."""
     return error.message.partition(". ")[0].rstrip(".")
 
 
@@ -208,7 +208,7 @@ def _parameters(
 
 
 def _default_of(field: FieldInfo) -> object:
-    """What a field says its default is, if that is the same each time: a schema is compared between processes."""
+    """Default of a field, if it is the same each time: a schema is compared between processes."""
     made: object = field.default_factory
     if made is None:
         return field.default
@@ -219,7 +219,7 @@ def _written_default(adapter: TypeAdapter[object], default: object) -> object:
     """A default as JSON, the same in each process.
 
     Raises:
-        ValueError: JSON cannot say it.
+        ValueError: JSON cannot represent it.
     """
     found = ordered(default, adapter.dump_python(default, mode="json", warnings=False))
     json.dumps(found, allow_nan=False)
@@ -236,7 +236,7 @@ def _typed(annotation: object, default: object, place: str) -> TypeAdapter[objec
 
 
 def _adapter(annotation: Any, default: object) -> TypeAdapter[Any]:
-    """For values of a type. None, where it is the default, can also be given, whatever the type says."""
+    """Adapter for values of a type. None, if it is the default, is accepted whatever the type."""
     annotation = with_newer_dicts(annotation)
     adapter: TypeAdapter[Any] = TypeAdapter(annotation)
     if default is None:

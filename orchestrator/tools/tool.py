@@ -54,16 +54,39 @@ _MOST_FAULTS = 20
 _NAME = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_.-]+(?: [A-Za-z0-9_.-]+)*+")
 """Spaces are for people, and for models that write calls as text; on the wire they become `_`."""
 _CHANGEABLE = frozenset(
-    ("name", "description", "parameters", "risk", "effect", "timeout", "retry", "ends", "group", "reconcile",
-     "max_shown", "max_kept")
-)  # fmt: skip
-"""What `Tool.with_` changes."""
+    (
+        "name",
+        "description",
+        "parameters",
+        "risk",
+        "effect",
+        "timeout",
+        "retry",
+        "ends",
+        "group",
+        "reconcile",
+        "max_shown",
+        "max_kept",
+    )
+)
+"""Attributes that `Tool.with_` changes."""
 
 
-_NO_OUTPUT = frozenset({
-    ToolResult, ToolFailure, Image, Blob, bytes,
-    abc.Iterable, abc.Iterator, Generator, abc.AsyncIterable, abc.AsyncIterator, AsyncGenerator,
-})  # fmt: skip
+_NO_OUTPUT = frozenset(
+    {
+        ToolResult,
+        ToolFailure,
+        Image,
+        Blob,
+        bytes,
+        abc.Iterable,
+        abc.Iterator,
+        Generator,
+        abc.AsyncIterable,
+        abc.AsyncIterator,
+        AsyncGenerator,
+    }
+)
 """Return types that do not describe a tool's output."""
 
 
@@ -119,24 +142,24 @@ class Tool:
     name: str
     """The name for models. Default: the class's name."""
     description: str
-    """What the tool does, for models. Default: the docstring."""
+    """Description for models. Default: the docstring."""
     parameters: JsonObject
     """JSON Schema of its arguments."""
     output_schema: JsonObject | None
-    """JSON Schema of its output, for a person who says what a call returned. Default: that of the type it returns; None
-    if that is not known."""
+    """JSON Schema of its output, for a person who enters what a call returned. Default: that of the type it returns;
+    None if that is not known."""
     risk: Risk = "dangerous"
-    """What a call can do: `none`, `read`, `write` or `dangerous`."""
+    """Risk of a call: `none`, `read`, `write` or `dangerous`."""
     effect: Effect = "irreversible"
-    """Whether a call may be made again when a crash left its end unknown."""
+    """Kind of effect: tells if a call may be repeated after a crash left its outcome unknown."""
     timeout: float | None = None
     """Seconds that one call may take; None: no limit."""
     retry: Retry | None = None
-    """When the executor retries a failed call. A call of an irreversible tool is not retried after a broken
+    """Policy by which the executor retries a failed call. A call of an irreversible tool is not retried after a broken
     connection or a time-out, which leave its outcome unknown; an error in `on=` declares that the call did not
     happen."""
     ends: bool = False
-    """Whether a call of the tool ends the work of the agent."""
+    """True if a call of the tool ends the work of the agent."""
     group: str | None = None
     """The group that it belongs to."""
     max_shown: int = SHOWN
@@ -147,10 +170,10 @@ class Tool:
     """The pool of the instances for its parameter `env`, which is not part of the schema. A call in a run gets the
     run's own instance. Another call gets that of its `id`, `await it(..., id="a")`, or one for this call alone."""
 
-    passes: ClassVar[tuple[type[Exception], ...]] = ()
-    """Errors that are no result of a call, and are raised to who makes it."""
+    propagates: ClassVar[tuple[type[Exception], ...]] = ()
+    """Errors that propagate to the caller instead of becoming a result."""
     continues: ClassVar[bool] = False
-    """Whether a call that is made again under its key goes on with what it began, as the call of a graph does."""
+    """True if a call that is repeated under its key continues what it began, as the call of a graph does."""
 
     _body: ClassVar[str | None] = None
     _spec_: Spec | None = None
@@ -167,7 +190,7 @@ class Tool:
     if not TYPE_CHECKING:
 
         def __getattr__(self, attribute: str) -> Any:
-            """Name, description and parameters where the class does not say them."""
+            """Name, description and parameters where the class does not set them."""
             if attribute == "name":
                 return type(self).__name__
             if attribute == "parameters":
@@ -181,7 +204,7 @@ class Tool:
     # -- what it is ------------------------------------------------------------------------------------------------
 
     def _own_doc(self) -> str:
-        """What the class says of itself."""
+        """Docstring of the class."""
         return type(self).__dict__.get("__doc__") or ""
 
     def _output_schema(self) -> JsonObject | None:
@@ -210,7 +233,7 @@ class Tool:
 
     @property
     def _declared(self) -> bool:
-        """Whether the schema is the tool's own word and not made from hints."""
+        """True if the tool sets its schema, and it is not made from type hints."""
         return "parameters" in vars(self) or any("parameters" in vars(cls) for cls in type(self).__mro__)
 
     def check_schema(self) -> None:
@@ -363,10 +386,10 @@ class Tool:
             TimeoutError: the call took longer than the tool's `timeout`.
             ResultRefused: it returned what no result can hold.
         """
-        told: dict[str, JsonValue] = {}
+        pooled: dict[str, JsonValue] = {}
         waits_at_fence(key)
         try:
-            value = await self._call(args, key, ctx, told=told)
+            value = await self._call(args, key, ctx, pooled=pooled)
         except ExceptionGroup as group:  # a task group of the tool's wraps what went wrong
             inner = _inside(group)
             if len(inner) == 1:
@@ -374,7 +397,7 @@ class Tool:
             raise
         try:
             result = result_of(value)
-            return result.model_copy(update={"metadata": {**told, **result.metadata}}) if told else result
+            return result.model_copy(update={"metadata": {**pooled, **result.metadata}}) if pooled else result
         except Exception as error:
             raise refused(error, value) from error
 
@@ -461,14 +484,14 @@ class Tool:
         key: str | None,
         ctx: object,
         whose: Hashable = None,
-        told: dict[str, JsonValue] | None = None,
+        pooled: dict[str, JsonValue] | None = None,
     ) -> object:
         if self.pool is None:
             return await self._in_time(self._bind(args, key, ctx), key, ctx)
         holder = getattr(ctx, "holder", None) if whose is None else whose
         async with self.pool.lease(holder, aside=getattr(ctx, "aside", nullcontext)) as lease:
-            if told is not None:
-                told |= lease.told()
+            if pooled is not None:
+                pooled |= lease.metadata()
             call = self._bind(args, key, ctx, lease.value)
             if not is_async(call):
                 call = lease.in_thread(call)
@@ -526,10 +549,10 @@ _Around: TypeAlias = Callable[[Callable[[], Any]], Callable[[], Any]]
 async def run_function(
     call: Callable[[], object], *, inline: bool = False, limiter: CapacityLimiter | None = None
 ) -> Any:
-    """What a function gives, awaited if it is awaitable.
+    """Call a function and return its result, awaited if it is awaitable.
 
-    A sync function runs in a thread, which goes on by itself if the caller is cancelled. Either way the call passes the
-    run's fence immediately before it is made: while it waited for a thread, the run may have been taken over.
+    A sync function runs in a thread, which continues by itself if the caller is cancelled. Either way the call passes
+    the run's fence immediately before it is made: while it waited for a thread, the run may have been taken over.
 
     Args:
         inline: a sync function is quick, and runs here.
@@ -552,10 +575,10 @@ async def collected(
     most: int,
     step: _Around | None = None,
 ) -> Any:
-    """What a generator, sync or async, gives in the end: its texts joined, or the last thing that is not a text.
+    """Run a generator, sync or async, and return its texts joined, or the last value that is not a text.
 
     Args:
-        tell: is told each text as it comes.
+        tell: receives each text as it arrives.
         most: characters that are held of the texts, if there are more: beginning and end, see `cut`.
         step: is put around each step of a sync one, which runs in a thread.
     """

@@ -26,7 +26,7 @@ class Toolbox:
     A toolbox is made of tools, of functions and methods, which become tools as with `@tool`, and of other toolboxes.
     Tools that are added to one of these later belong to this toolbox, too.
 
-    A subclass whose tools are known later, or change (those of a server), returns its tools in `current`, says in
+    A subclass whose tools are known later, or change (those of a server), returns its tools in `current`, reports in
     `ready` whether they are known, and names itself in `connections`. It is opened by `async with`, possibly several
     times at once. Its tools must allow renaming, because views contain copies made by `Tool.with_`.
     """
@@ -61,7 +61,7 @@ class Toolbox:
 
     @property
     def ready(self) -> bool:
-        """Whether its tools are known now; if not, opening it (`async with`) makes them so."""
+        """True if its tools are known now; if not, opening it (`async with`) fetches them."""
         return all(part.ready for part in self._parts if isinstance(part, Toolbox))
 
     @property
@@ -140,7 +140,7 @@ class Toolbox:
 
     @asynccontextmanager
     async def _hold(self) -> AsyncIterator[None]:
-        """What one opening holds until it is closed, in a task of its own."""
+        """Connections of one opening, held until it is closed, in a task of its own."""
         async with AsyncExitStack() as stack:
             for one in self.connections:
                 await stack.enter_async_context(one)

@@ -27,7 +27,7 @@ _SAID = 2_000
 _LINE = 100
 """Characters, at most, of the line that says how much is missing."""
 _TAIL = 3
-"""One part in so many of what is kept is from the end, where errors and results stand."""
+"""Share of the end, where errors and results are, as a divisor: one third of the kept characters."""
 
 
 def cut(text: str, most: int, hint: str = "") -> str:
@@ -35,7 +35,7 @@ def cut(text: str, most: int, hint: str = "") -> str:
 
     Args:
         most: characters that are kept; the line comes on top.
-        hint: what the line says beside that, such as where the rest is.
+        hint: further text of the line, such as where the rest is.
     """
     return text if len(text) <= most else _cut(text, text, len(text), most, hint)
 
@@ -104,13 +104,13 @@ class Gathered:
         return _cut(begin, "".join(self._end), self._length, max(0, self._most - _LINE), "not kept")
 
 
-def kept(result: R, most: int = KEPT) -> R:
+def truncated(result: R, most: int = KEPT) -> R:
     """The result as the journal keeps it: the same, if no part of it is too large.
 
     A text is cut. What is no text and too large becomes its JSON, cut. Of content that is too large a word is left.
     """
     changes: dict[str, object] = {}
-    if (output := _kept_value(result.output, most)) is not result.output:
+    if (output := _truncated_value(result.output, most)) is not result.output:
         changes["output"] = output
     if result.error is not None and len(result.error) > most:
         changes["error"] = cut(result.error, most, "not kept")
@@ -119,18 +119,18 @@ def kept(result: R, most: int = KEPT) -> R:
     if result.metadata and len(json.dumps(result.metadata)) > most:
         changes["metadata"] = {"left_out": f"metadata of more than {most:,} characters"}
     if sum(map(size_of, result.content)) > CONTENT:
-        changes["content"] = _kept_parts(result.content)
+        changes["content"] = _truncated_parts(result.content)
     return result.model_copy(update=changes) if changes else result
 
 
-def _kept_value(value: JsonValue, most: int) -> JsonValue:
+def _truncated_value(value: JsonValue, most: int) -> JsonValue:
     if value is None or isinstance(value, bool | int | float):
         return value
     text = as_text(value)
     return value if len(text) <= most else cut(text, most, "not kept")
 
 
-def _kept_parts(parts: list[Part]) -> list[Part]:
+def _truncated_parts(parts: list[Part]) -> list[Part]:
     found: list[Part] = []
     room = CONTENT
     for part in parts:

@@ -21,11 +21,11 @@ from orchestrator.json import canonical
 from orchestrator.tools.json_schema import KINDS, as_json, is_number, is_of_kind, kinds_of, referred
 
 DEEPEST = 50
-"""Levels of a value and its schema that are looked at."""
+"""Levels of a value and its schema that are checked."""
 _STEPS = 50_000
-"""Schemas that are looked at to check any value."""
+"""Schemas that are visited to check any value."""
 _STEPS_EACH = 25
-"""How many more for each part of a large value."""
+"""Further steps for each part of a large value."""
 log = logging.getLogger("orchestrator")
 LONGEST = 500
 """Characters of a pattern that is tried."""
@@ -78,7 +78,7 @@ class Budget:
 
 
 def _size(value: object) -> int:
-    """How many parts a value has."""
+    """Number of parts of a value."""
     count, level = 0, [value]
     while level:
         count += len(level)
@@ -93,7 +93,7 @@ def _size(value: object) -> int:
 
 @lru_cache(maxsize=256)
 def linear(pattern: str) -> Callable[[str], bool] | None:
-    """Whether a text matches, as a function; None, and said once in the log, if the engine cannot try the pattern."""
+    """Predicate that matches texts; None, with one line in the log, if the engine cannot try the pattern."""
     if len(pattern) <= LONGEST:
         try:
             return SchemaValidator(core_schema.str_schema(pattern=pattern)).isinstance_python
@@ -245,7 +245,7 @@ def _at(place: str, name: str) -> str:
 
 
 def _is_multiple(value: float, step: float) -> bool:
-    """Whether a number is a multiple of a step, by their decimal digits: 0.3 is one of 0.1."""
+    """True if a number is a multiple of a step, by their decimal digits: 0.3 is one of 0.1."""
     if isinstance(value, float) and not math.isfinite(value):
         return False
     number, each = (Fraction(one if isinstance(one, int) else repr(one)) for one in (value, step))
@@ -258,7 +258,7 @@ def _same(one: object, other: object) -> bool:
 
 
 def _key(value: object) -> object:
-    """Something that can be looked up, and is the same for values that are."""
+    """Hashable key, equal for equal values."""
     return canonical(value) if isinstance(value, list | dict) else (isinstance(value, bool), value)
 
 
@@ -369,7 +369,7 @@ def _property(schema: dict[str, Any], name: Any) -> list[Any]:
 
 
 def _may_fit(value: dict[str, Any], schema: dict[str, Any]) -> bool:
-    """Whether an object has the required properties, and tags that match the schema's."""
+    """True if an object has the required properties, and tags that match the schema's."""
     properties = {name: one for name, one in schema.get("properties", {}).items() if isinstance(one, dict)}
     tags = {name: one.get("enum", [one["const"]] if "const" in one else []) for name, one in properties.items()}
     tagged = all(value[name] in tags[name] for name in tags if tags[name] and isinstance(value.get(name), str))
@@ -391,7 +391,7 @@ def _read(text: str) -> object:
 
 
 def _plain(value: object) -> object:
-    """The value as JSON; None if JSON cannot say it."""
+    """The value as JSON; None if JSON cannot represent it."""
     if isinstance(value, tuple):
         value = list(value)
     try:

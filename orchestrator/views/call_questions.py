@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalContext:
-    """What surrounds a question."""
+    """Context of a question."""
 
     seq: int
     """The record that asked it; 0: none did."""
     text: str = ""
-    """What the model said when it asked for the call; empty: nothing, or no model did."""
+    """Text of the model's reply that asked for the call; empty: it had none, or no model asked."""
     schema: Mapping[str, object] | None = None
     """JSON Schema of the tool's arguments, as the model saw it; None: no model was offered the tool."""
 
 
 def context_of(records: Sequence[r.Record], question: str, call: Mapping[str, object]) -> ApprovalContext:
-    """What surrounds a question in a journal.
+    """Find the context of a question in a journal.
 
     Args:
         records: the journal of the run.
@@ -68,7 +68,7 @@ def _schema(offered: object, tool: object) -> Mapping[str, object] | None:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeChoice:
-    """One possible answer."""
+    """A possible answer."""
 
     choice: str
     """Its name in the API, on the command line and in the journal."""
@@ -78,7 +78,7 @@ class OutcomeChoice:
     result: Literal["", "TEXT", "JSON"] = ""
     """Format of the result that this answer needs; empty if it needs none."""
     dangerous: bool = False
-    """Whether it makes a call that cannot be undone. Such a choice is never first and takes a second step."""
+    """True if it makes a call that cannot be undone. Such a choice is never first and takes a second step."""
 
 
 _FAILED = OutcomeChoice("failed", "Fail the step", "The call counts as failed, and is not made.")

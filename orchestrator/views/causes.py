@@ -1,4 +1,4 @@
-"""Why a run went as it did: what each step came from, which edges it took or did not take, and what decided that.
+"""Causes in a run: the origin of each step, the edges it took or did not take, and the result that decided it.
 
 All of it follows from the journal: `Causes` observes the fold.
 """
@@ -35,7 +35,7 @@ class TransitionEdge:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What decided an outcome: the last external result the step received."""
+    """The cause of an outcome: the last external result the step received."""
 
     kind: Literal["model", "tool", "effect", "answer", "event", "timer", "graph"]
     name: str
@@ -43,9 +43,9 @@ class Cause:
     seq: int
     """The record that holds it."""
     by: str = ""
-    """Who answered."""
+    """Name of the person who answered."""
     policy: bool = False
-    """Whether a policy answered."""
+    """True if a policy answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Why a step ran."""
+    """The origin of a step."""
 
     by: Literal["edge", "join", "limit", "event"]
     seq: int
@@ -95,7 +95,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Why a token, running or waiting, was dropped."""
+    """The reason why a token, running or waiting, was dropped."""
 
     seq: int
     why: Literal["race", "stop", "failed", "limit", "event", "cancelled", "ended"]
@@ -105,7 +105,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class GraphEnd:
-    """Why a graph ended."""
+    """The end of a graph and its reason."""
 
     seq: int
     status: str
@@ -134,7 +134,7 @@ class _GraphEnd(NamedTuple):
 
 
 class Causes(Fold):
-    """Remembers why a run went as it did. It keeps data for each step, so use it to look at runs, not to run them.
+    """Keeps the causes in a run. It has data for each step, so use it to show runs, not to drive them.
 
     Attributes:
         transitions: Activation -> where it led.
@@ -307,7 +307,7 @@ class Causes(Fold):
 
     @property
     def end(self) -> GraphEnd | None:
-        """Why the run itself ended; None if it has not."""
+        """The end of the run itself; None if it has not ended."""
         return None if self.run.root is None else self.ends.get(self.run.root.key)
 
 

@@ -102,7 +102,7 @@ _CUT_OFF = ("Cancelled", "NotMade", "Suspended")
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """One run, read for a comparison."""
+    """A run, read for a comparison."""
 
     run: Run
     records: Sequence[Record]
@@ -110,13 +110,13 @@ class ComparedRun:
     """In the order in which they began."""
     messages: Mapping[str, Mapping[str, object]]
     cut: bool
-    """Whether it is a replay that ended where it diverged: what did not come is no difference."""
+    """True if it is a replay that ended where it diverged: the missing rest is no difference."""
     superseded: Superseded
-    """What of it does not count, because it was reopened or asked again."""
+    """Its parts that do not count, because it was reopened or asked again."""
     counted: bool
-    """Whether only what counts is compared, attempts that were set aside not: one of the runs is a replay."""
+    """True if attempts that were set aside are left out of the comparison: one of the runs is a replay."""
     names: VersionNames | None = None
-    """Of a run that moved to other versions: the names in which it is compared."""
+    """Names in which a run that moved to other versions is compared."""
 
     @classmethod
     def of(
@@ -168,7 +168,7 @@ class ComparedRun:
         return max(1, call.intended.attempt - before)
 
     def keeps(self, call: JournaledCall) -> bool:
-        """Whether it is of an attempt that was set aside, and holds for the later ones."""
+        """True if the call is of an attempt that was set aside and holds for later attempts."""
         return self.counted and self.superseded.is_kept(call.intended.key)
 
     @property
@@ -222,7 +222,7 @@ def _drop_superseded(rows: Timeline, superseded: Superseded) -> None:
 
 
 def ended_diverged(records: Sequence[Record]) -> bool:
-    """Whether records are those of a replay that ended where it would have been live."""
+    """True if the records are those of a replay that ended where it would have been live."""
     cancelled = next((record for record in reversed(records) if isinstance(record, r.Cancelled)), None)
     own = next((record.seq for record in reversed(records) if isinstance(record, r.Forked)), None)
     if cancelled is None or own is None or cancelled.seq < own or cancelled.by != "replay":
@@ -248,7 +248,7 @@ def _unmake(rows: Sequence[TimelineRow], fork: r.Forked) -> None:
 
 
 def _calls_not_made(records: Sequence[Record]) -> Iterator[JournaledCall]:
-    """What a replay asked, and did not call because the replayed run had not asked it."""
+    """Calls that a replay asked for and did not make, because the replayed run had not asked for them."""
     made = {(one.activation, one.digest, one.occurrence) for one in records if isinstance(one, r.EffectIntended)}
     for one in records:
         if isinstance(one, r.Diverged) and one.kind != "question":
@@ -297,7 +297,7 @@ class StepPair:
         self.rows = one.steps.get(place), other.steps.get(place)
 
     def differences(self) -> Iterator[Difference]:
-        """How the runs differ in this step."""
+        """Differences of the runs in this step."""
         one, other = self.rows
         if (other is None and self.reads[1].cut) or (one is None and self.reads[0].cut):
             return
@@ -336,7 +336,7 @@ class StepPair:
         """The calls of a step, each with the number of its attempt among those that count.
 
         Of an attempt that was set aside it has those that hold for the later ones, if the other run has them, too:
-        whether a later attempt asked for them the journal does not say.
+        the journal does not have whether a later attempt asked for them.
         """
         read, other = self.reads[which], self.reads[1 - which]
         made = [(call, read.number_of(call)) for call in row.calls]
@@ -473,7 +473,7 @@ def _paired(
 
 
 def _result_of(call: JournaledCall) -> object:
-    """What a call gave, without the ids of runs and of instances that differ each time."""
+    """The result of a call, without the ids of runs and instances that differ each time."""
     settled = call.settled
     if settled is None or call.running:
         return "no result yet"
@@ -515,7 +515,7 @@ def _said(answer: object) -> str:
 
 
 _FINISHED = ("completed", "exhausted")
-"""How runs end whose state is a result. That of a run that was stopped depends on which of its branches was faster."""
+"""Statuses of runs whose state is a result. The state of a stopped run depends on which of its branches was faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -602,7 +602,7 @@ class PairedRuns:
 
 
 def in_order(one: Sequence[Place], other: Sequence[Place]) -> Iterator[Place]:
-    """All places in the order of the first sequence; those of the second only where that came to them."""
+    """All places in the order of the first sequence; places of the second alone where it reached them."""
     known, at = set(one), {place: number for number, place in enumerate(other)}
     passed = 0
     for place in one:
@@ -615,6 +615,6 @@ def in_order(one: Sequence[Place], other: Sequence[Place]) -> Iterator[Place]:
 
 
 def _is_replay(run: Run, other: Run) -> bool:
-    """Whether a run is a replay of the other one: then that counts as it went in the end, if it was reopened."""
+    """True if a run is a replay of the other one, which then counts as it went in the end, if it was reopened."""
     fork = run.machine.fork
     return fork is not None and fork.relation == "replay" and fork.parent == other.run_id

@@ -22,7 +22,7 @@ class Event(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     type: str
-    """One of `EVENT_TYPES`, or of the names of another style."""
+    """A name of `EVENT_TYPES`, or of another style."""
     seq: int | None
     """The record's number; None for a live event."""
     ts: float
@@ -63,7 +63,7 @@ def record_of(event: Event) -> Record | None:
     """The record of a journaled event; None for a live event.
 
     Raises:
-        ValueError: this version does not know the record, or the event has another style.
+        ValueError: the record is unknown to this version, or the event has another style.
     """
     if event.seq is None:
         return None

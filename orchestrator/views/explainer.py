@@ -21,7 +21,7 @@ from orchestrator.views.worker_info import Standby
 
 @dataclass(frozen=True, slots=True)
 class StepExplanation:
-    """Why one step ran, and why it led where it led. Each text is one line, without secrets or control sequences."""
+    """Reasons why a step ran and took its edges. Each text is one line, without secrets or control sequences."""
 
     seq: int | None
     """The record that ended the step; None while it has not ended."""
@@ -29,9 +29,9 @@ class StepExplanation:
     """Its path and node."""
     status: str
     came: str
-    """Why it ran."""
+    """Reason why it ran."""
     went: str = ""
-    """Where it led and what decided that; empty while it has not ended."""
+    """The edges it took and the result that decided this; empty while it has not ended."""
     not_taken: tuple[str, ...] = ()
     """The other edges of the node, each with its outcome."""
     waits: str = ""
@@ -39,7 +39,7 @@ class StepExplanation:
 
     @property
     def line(self) -> str:
-        """Where it led, what decided that, and the edges not taken; of a step that has not ended why it ran."""
+        """The edges taken, what decided that, and the edges not taken; for a step that has not ended, why it ran."""
         said = self.went or self.waits or self.came
         return f"{said}; not taken: {'; '.join(self.not_taken)}" if self.not_taken else said
 
@@ -61,7 +61,7 @@ class StepExplanation:
 
 @dataclass(frozen=True, slots=True)
 class RunExplanation:
-    """Why a run is where it is."""
+    """Reason why a run is where it is."""
 
     run_id: str
     seq: int
@@ -83,7 +83,7 @@ class RunExplanation:
 
 @dataclass(frozen=True, slots=True)
 class RunReasons:
-    """Why a run is where it is, and why each of its ended steps ran and led where it led."""
+    """Reasons for the place of a run, and for each of its ended steps."""
 
     run: str
     """The reason of the run, in one line."""
@@ -101,7 +101,7 @@ class Explainer:
 
     Args:
         rows: the run's timeline.
-        status: the run's status, as `Run.status`. The journal does not say whether a process drives it.
+        status: the run's status, as `Run.status`. The journal does not have whether a process drives it.
         queued: see `Run.queued`.
         standby: see `Run.standby`.
     """
@@ -141,7 +141,7 @@ class Explainer:
     # -- steps ----------------------------------------------------------------------------------------------------
 
     def why(self, row: TimelineRow) -> StepExplanation:
-        """Why a step ran, and why it led where it led."""
+        """Explain why a step ran and why it took its edges."""
         took = self.causes.transitions.get(row.activation)
         came, went, tried = self.origin(row), self.destination(row), _tried(row)
         came, went = (came, f"{went}{tried}") if went else (f"{came}{tried}", went)
@@ -156,7 +156,7 @@ class Explainer:
         return "interrupted" if self.status == "interrupted" else "queued" if self.queued else "running"
 
     def origin(self, row: TimelineRow) -> str:
-        """Why a step ran."""
+        """Explain why a step ran."""
         return self._came(self.causes.origins.get(row.activation))
 
     def _came(self, came: Origin | None) -> str:
@@ -212,7 +212,7 @@ class Explainer:
         return took.node if took is not None else "a branch"
 
     def destination(self, row: TimelineRow) -> str:
-        """Where a step led, and what decided it."""
+        """Explain which edges a step took, and what decided it."""
         took = self.causes.transitions.get(row.activation)
         gone = self.causes.drops.get(row.activation)
         if took is None:
@@ -247,7 +247,7 @@ class Explainer:
     # -- the run --------------------------------------------------------------------------------------------------
 
     def current_steps(self) -> list[TimelineRow]:
-        """The steps that show where the run stands: the live ones, else the one that ended it."""
+        """The steps that show the place of the run: the live ones, else the one that ended it."""
         live = [row for row in self.rows.rows if row.live and not (row.graph and self._open_inside(row))]
         if live:
             return live[:_MOST]
@@ -265,7 +265,7 @@ class Explainer:
         return any(other.parent == row.number and other.live for other in self.rows.rows)
 
     def run_reason(self) -> str:
-        """Why the run is where it is, in one line; of a fork also where it comes from."""
+        """Explain in one line why the run is where it is; for a fork also its origin."""
         fork = self.causes.run.fork
         reason = f"{self._run_reason()}{self._queues()}"
         if fork is None:
@@ -395,7 +395,7 @@ _MOST_HOLDERS = 3
 
 @dataclass(frozen=True, slots=True)
 class PoolWait:
-    """One step that waits for a place.
+    """A step that waits for a place in a pool.
 
     Attributes:
         activation: The step.
@@ -403,7 +403,7 @@ class PoolWait:
         pool: The pool.
         places: How many places it has.
         holders: Number of the steps that hold one.
-        held_by: The path and node of each of them, in the order in which they began, as far as the journal says it.
+        held_by: The path and node of each of them, in the order in which they began, as far as the journal has it.
         ahead: How many steps wait before this one.
     """
 
@@ -417,7 +417,7 @@ class PoolWait:
 
     @property
     def what(self) -> str:
-        """What it waits for, without its own name."""
+        """The pool that it waits for, without its own name."""
         more = len(self.held_by) - _MOST_HOLDERS
         names = ", ".join(self.held_by[:_MOST_HOLDERS]) + (f" and {more} more" if more > 0 else "")
         taken = f"{self.holders} of {self.places} taken" + (f" by {names}" if names else "")
@@ -444,7 +444,7 @@ def pool_waits(run: RunState, rows: Timeline) -> Iterator[PoolWait]:
 def executor_pool(run: RunState, row: TimelineRow) -> str:
     """The pool of the executor in which a step that has called nothing so far needs a place; empty: it needs none.
 
-    The graph leaves the number of places to the executor (`pools={"api": None}`), so no record says who holds them.
+    The graph leaves the number of places to the executor (`pools={"api": None}`), so no record has who holds them.
     """
     token = run.running.get(row.activation)
     pool = None if token is None else token.frame.plan.pooled.get(token.node)

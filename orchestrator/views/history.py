@@ -40,11 +40,11 @@ class Point:
     failed: int
     """Tool calls that failed or could not be made in a step that ended with an outcome nevertheless."""
     guards: Mapping[str, bool | str]
-    """Of a `Route`: outcome -> whether its guard was true, or why that is unknown."""
+    """For a `Route`: outcome -> True if its guard was true, or why that is unknown."""
     cached: bool
-    """Whether outcome and update are those of an earlier step, from the cache."""
+    """True if outcome and update are those of an earlier step, from the cache."""
     unasked: Unasked
-    """What a step is called that ended without asking what its kind asks: `passed` or `no call`."""
+    """Name of a step that ended without asking what its kind asks: `passed` or `no call`."""
     _cursor: StateReader
 
     @property

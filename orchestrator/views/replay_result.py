@@ -1,4 +1,4 @@
-"""What a replay of a run came to."""
+"""The result of a replay."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ReplayStatus: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where a replay first asked something that the replayed run did not."""
+    """The place where a replay first asked something that the replayed run did not ask."""
 
     path: str
     """The branch of the step; empty for the run's trunk."""
@@ -79,17 +79,17 @@ class Replay:
 
     @property
     def same(self) -> bool:
-        """Whether the replay did the same, to the same end, and nothing else was asked."""
+        """True if the replay did the same, to the same end, and nothing else was asked."""
         return self.diverged_at is None and not self.ended_diverged and self.diff.same
 
     @property
     def status(self) -> ReplayStatus:
-        """How it ended: `diverged`, or the status of its run."""
+        """The end of the replay: `diverged`, or the status of its run."""
         return "diverged" if self.ended_diverged else cast("ReplayStatus", self.run.status)
 
     @property
     def answer_changed(self) -> bool:
-        """Whether the output is another one, or is not known because the replay did not come to its end."""
+        """True if the output differs, or is unknown because the replay did not reach its end."""
         return (self.status, self.run.output) != (self.parent.status, self.parent.output)
 
     @property
@@ -154,12 +154,12 @@ def table(replays: Sequence[Replay]) -> str:
 
 
 def answer_of(run: Run) -> Any:
-    """What a run answered: its output, or its error if it failed."""
+    """The answer of a run: its output, or its error if it failed."""
     return run.output if run.error is None or run.status == "exhausted" else str(run.error)
 
 
 def replay_of(parent: Run, before: Sequence[Record], run: Run, after: Sequence[Record]) -> Replay:
-    """What a replay came to, by the records of both runs.
+    """Compare a replay with the replayed run by the records of both.
 
     Args:
         parent: the replayed run.
@@ -181,7 +181,7 @@ def replay_of(parent: Run, before: Sequence[Record], run: Run, after: Sequence[R
 
 
 def _refused(records: Sequence[Record], after: int) -> int:
-    """How many calls were begun, to wait for what stopped them in the replayed run, and were not made."""
+    """Count the calls that began, to wait for what stopped them in the replayed run, and were not made."""
     begun: dict[str, bool] = {}
     for record in records[after:]:
         if isinstance(record, r.EffectIntended) and record.kind != "effect":

@@ -105,7 +105,7 @@ class Run(Generic[StateT]):
         labels: its labels.
         queued: whether it is `running` and waits for an executor to take it up: it was enqueued, or an answer or event
             set it going while no process drove it.
-        standby: when it continues, and why its last drive stopped, if no process drives it and the store knows that.
+        standby: when it continues, and why its last drive stopped, if no process drives it and the store has that.
         archived: where its records are, if they were moved from the store to an archive; else None.
     """
 
@@ -189,17 +189,17 @@ class Run(Generic[StateT]):
 
     @property
     def usage(self) -> Usage:
-        """What the run has used: steps, calls, tokens, cost, seconds; of a fork without what is `inherited`."""
+        """Usage of the run: steps, calls, tokens, cost, seconds; for a fork without what is `inherited`."""
         return self.machine.own_usage
 
     @property
     def saved(self) -> Usage:
-        """Of a replay, what it took from the replayed run and did not use. It counts against the limits."""
+        """For a replay, usage that it took from the replayed run and did not spend. It counts against the limits."""
         return self.machine.saved
 
     @property
     def inherited(self) -> Usage:
-        """Of a fork, what its parent had used where it was forked. It counts against the limits of the fork."""
+        """For a fork, the usage of its parent where it was forked. It counts against the limits of the fork."""
         return self.machine.inherited
 
     @property
@@ -240,7 +240,7 @@ class Run(Generic[StateT]):
 
     @property
     def error(self) -> Failure | None:
-        """Why it failed; for an interrupted run the failure of a model's server that interrupted it, if any."""
+        """The failure of the run; for an interrupted run that of a model's server that interrupted it, if any."""
         machine = self.machine
         if machine.ended is not None:
             return machine.ended.error
@@ -376,7 +376,7 @@ class Run(Generic[StateT]):
         """Make a self-contained page of the run with its replay, steps, states, prompts and calls.
 
         Args:
-            other: a second run to show beside it.
+            other: a second run to show next to it.
 
         Returns:
             An HTML document.
@@ -389,7 +389,7 @@ class Run(Generic[StateT]):
         A saved notebook keeps the page, which takes 130 KB and more.
 
         Args:
-            other: a second run to show beside it.
+            other: a second run to show next to it.
             height: of the frame, in pixels. Default: 720.
 
         Returns:

@@ -28,7 +28,7 @@ class Spending:
     calls: Mapping[str, int]
     """Kind of a call (`model`, `tool`, `effect`) -> how many succeeded."""
     usage: Usage
-    """Of all calls and attempts, failed ones too. Runs of graphs that were called as tools are not in it."""
+    """Usage of all calls and attempts, failed ones too. Runs of graphs that were called as tools are not in it."""
 
 
 def spending(records: Iterable[Record]) -> Spending:

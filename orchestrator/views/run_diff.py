@@ -42,7 +42,7 @@ def messages_of(records: Iterable[Record]) -> dict[str, Mapping[str, object]]:
 
 
 def request_lines(intended: EffectIntended, messages: Mapping[str, Mapping[str, object]]) -> list[str]:
-    """What a call asked, as lines.
+    """The request of a call, as lines.
 
     Args:
         intended: the call.
@@ -130,10 +130,10 @@ DifferenceKind: TypeAlias = Literal[
     "state", "step", "request", "result", "question", "answer", "attempt", "outcome", "update", "error", "status",
     "output",
 ]  # fmt: skip
-"""What differs.
+"""The kind of a difference.
 
 state      the state that the run began with, or that a fork or a migration set
-step       one run came to the step, and the other did not
+step       only one run reached the step
 request    a call of the step asked something else, or only one run made it
 result     a call got another result
 question   the step asked something else
@@ -149,7 +149,7 @@ output     the runs have other outputs
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference between two runs."""
+    """A difference between two runs."""
 
     kind: DifferenceKind
     path: str = ""
@@ -193,7 +193,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """One of two compared runs in figures."""
+    """A compared run in figures."""
 
     run_id: str
     graph: str
@@ -202,7 +202,7 @@ class RunFigures:
     status: str
     steps: int
     usage: Usage
-    """What it used, with what a fork inherited and a replay did not spend."""
+    """Its usage, with what a fork inherited and a replay did not spend."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
@@ -234,7 +234,7 @@ _COLUMNS = ("run", "graph", "status", "steps", "calls", "tokens in", "tokens out
 
 @dataclass(frozen=True, slots=True)
 class RunDiff:
-    """How two runs differ. Times, ids, costs and who answered are not compared; nor is which branch was faster.
+    """The difference of two runs. Times, ids, costs, who answered, and which branch was faster are not compared.
 
     Attributes:
         figures: Both runs in figures: steps, calls, tokens, cost.
@@ -249,7 +249,7 @@ class RunDiff:
 
     @property
     def same(self) -> bool:
-        """Whether both took the same steps, asked and got the same, and ended the same."""
+        """True if both took the same steps, asked and got the same, and ended the same."""
         return not self.differences
 
     @property
@@ -259,7 +259,7 @@ class RunDiff:
 
     @property
     def same_graph(self) -> bool:
-        """Whether both are runs of the same graph with the same content."""
+        """True if both are runs of the same graph with the same content."""
         one, other = self.figures
         return (one.graph, one.content) == (other.graph, other.content)
 

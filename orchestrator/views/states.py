@@ -28,14 +28,14 @@ Patch: TypeAlias = dict[str, list[object]]
 
 @dataclass(slots=True)
 class StateDelta:
-    """How the state before and after a step follows from others."""
+    """The state before and after a step, as changes of other states."""
 
     base: str | int
     """The activation whose state after is this one's state before, or the number of a whole state."""
     merged: Patch = field(default_factory=dict)
-    """What a join added to the base."""
+    """Values that a join added to the base."""
     patch: Patch = field(default_factory=dict)
-    """What the step changed."""
+    """Values that the step changed."""
 
 
 def states(plan: Plan, records: Iterable[r.Record]) -> States:
@@ -99,7 +99,7 @@ class States(Fold):
             self.before(activation)
 
     def added(self, token: Activation) -> None:
-        """See `Observer.added`. A merge is looked at while its parents are known."""
+        """See `Observer.added`. A merge is read while its parents are known."""
         version, schema = token.version, token.frame.plan.schema
         if version.key in self._made or version.key in self._merges:
             return

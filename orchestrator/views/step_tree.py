@@ -1,4 +1,4 @@
-"""What a run has done and does now, as a tree of steps.
+"""A run as a tree of steps: those that ended and those under way.
 
 It is folded from the journal, whichever process drives the run. Live events only add what the journal does not have:
 progress, and the text of a reply that is still streaming.
@@ -57,18 +57,18 @@ class TreeStep:
     failed_calls: int = 0
     """Failed tool calls of a step that ended with an outcome nevertheless."""
     asks_kind: Asked | None = None
-    """What its kind asks."""
+    """`Node.asks` of its kind."""
     unasked: Unasked = ""
-    """What it is called if it ended without asking that."""
+    """Its name if it ended without asking that."""
     update: dict[str, object] = field(default_factory=dict)
     cached: bool = False
-    """Whether its outcome and update came from the cache."""
+    """True if its outcome and update came from the cache."""
     fault: str = ""
     attempt: int = 1
     next_at: float = 0.0
     asks: str = ""
     by: str = ""
-    """Who answered its last question."""
+    """Name of the person who answered its last question."""
     note: Event | None = None
     """The last `progress` or `emitted` event of the step."""
     depth: int = 0
@@ -86,7 +86,7 @@ class TreeStep:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended."""
+        """True if it has ended."""
         return self.state in ("done", "failed", "dropped")
 
 
@@ -142,7 +142,7 @@ class StepTree(Fold):
         return LiveBranches(frozenset(live), frozenset(live - busy - ready), frozenset(ready - busy))
 
     def is_over(self, step: TreeStep, standing: LiveBranches) -> bool:
-        """Whether the step and all its branches have ended."""
+        """True if the step and all its branches have ended."""
         return step.over and not any(branch.path in standing.live for branch in step.branches.values())
 
     def forget(self, count: int) -> None:

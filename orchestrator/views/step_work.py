@@ -34,7 +34,7 @@ class JournaledCall:
     """The last result; of a call under way that of the try before, if there was one."""
     running: bool = True
     usage: Usage = NO_USAGE
-    """Of the last try that has any."""
+    """Usage of the last attempt that has any."""
 
     def begin(self, ts: float) -> None:
         """It is intended again, after a crash or for another try."""
@@ -46,18 +46,18 @@ class JournaledCall:
 
     @property
     def started(self) -> float:
-        """When it began, in Unix seconds."""
+        """Time of its start, in Unix seconds."""
         return self.settled.started if self.settled is not None and self.settled.started else self.intended.ts
 
     @property
     def ended(self) -> float | None:
-        """When it ended, in Unix seconds; None: it has not."""
+        """Time of its end, in Unix seconds; None: it has not ended."""
         settled = self.settled
         return None if settled is None or settled.next_at is not None else settled.ended or settled.ts
 
     @property
     def fault(self) -> str:
-        """Why it failed; empty if it did not."""
+        """Reason why it failed; empty if it did not."""
         settled = self.settled
         if settled is None:
             return ""
@@ -66,7 +66,7 @@ class JournaledCall:
 
     @property
     def state(self) -> CallState:
-        """What became of it."""
+        """State of the call."""
         settled = self.settled
         if self.running or settled is None:
             return "running"
@@ -76,20 +76,20 @@ class JournaledCall:
 
 
 Unasked: TypeAlias = Literal["passed", "no call", ""]
-"""What a step that ended without asking is called; empty: it asked, or its kind asks nothing."""
+"""Name of a step that ended without asking; empty: it asked, or its kind asks nothing."""
 _WORDS: dict[Asked, Unasked] = {"person": "passed", "model": "no call"}
 _BY_A_PERSON = ("approval", "input")
 """Kinds of questions that a node of a kind with `asks = "person"` asks."""
 
 
 def asked_at(plan: Plan | None, node: str) -> Asked | None:
-    """What the steps of a node ask; its code is not needed."""
+    """`Node.asks` of a node; its code is not needed."""
     found = None if plan is None or plan.graph is None else plan.graph.nodes.get(node)
     return None if found is None else found._asks
 
 
 class AskTracker:
-    """What each step has asked, from its records: calls of models, and questions that no rule answered.
+    """Counts what each step has asked, from its records: calls of models, and questions that no rule answered.
 
     A call that a crash cut off and that was made again is one call. Calls inside calls of tools are not the step's.
     """
@@ -116,7 +116,7 @@ class AskTracker:
                 self._found.get(asker, {}).get("person", set()).discard(record.question)
 
     def settle(self, activation: str, asks: Asked | None) -> int:
-        """How much a step of a kind that asks this has asked since it began, or since this was last called."""
+        """Return how much a step of a kind that asks this has asked since it began, or since the last call of this."""
         found = self._found.pop(activation, {})
         self._places.pop(activation, None)
         asked = 0 if asks is None else len(found.get(asks, ()))
@@ -125,7 +125,7 @@ class AskTracker:
         return asked
 
     def unasked(self, activation: str, asks: Asked | None) -> Unasked:
-        """What a step of a kind that asks this is called once it has ended."""
+        """Name of an ended step of a kind that asks this."""
         self.settle(activation, asks)
         return "" if asks is None or activation in self._asked else _WORDS[asks]
 

@@ -35,15 +35,15 @@ class _Call:
     kind: r.EffectKind
     settled: r.EffectSettled | None = None
     spent: Usage = _NOTHING
-    """What it has spent behind the record `after`."""
+    """Usage behind the record `after`."""
     inner: Usage | None = None
-    """What the run that it began had spent."""
+    """Usage of the run that it started."""
     asked: tuple[int, str] = (0, "")
-    """The record and the question by which a person was last asked what became of it."""
+    """The record and the question that last asked a person for its outcome."""
 
 
 class Superseded(Fold):
-    """What no longer counts in a run.
+    """Parts of a run that no longer count.
 
     Args:
         after: what was spent counts if it was spent behind this record.
@@ -68,7 +68,7 @@ class Superseded(Fold):
         self._opened: dict[str, int] = {}
         """Activation of a subgraph's node -> the attempt that opened the graph inside."""
         self._ends: dict[str, int] = {}
-        """Activation that was begun again -> the record that had it begin again."""
+        """Activation that was started again -> the record that restarted it."""
         self._calls: dict[str, _Call] = {}
         self._around: dict[str, tuple[str, int]] = {}
         """Activation inside a subgraph -> the activation of its node, and the attempt that it is of."""
@@ -92,7 +92,7 @@ class Superseded(Fold):
     # -- what it says ----------------------------------------------------------------------------------------------
 
     def is_undone(self, activation: str) -> bool:
-        """Whether a step counts as never begun: it followed a limit that was raised, or its graph began again."""
+        """True if a step counts as never started: it followed a limit that was raised, or its graph started again."""
         name, inside = activation, self._around.get(activation)
         while name not in self._undone:
             if inside is None:
@@ -104,29 +104,29 @@ class Superseded(Fold):
         return True
 
     def is_lost(self, key: str) -> bool:
-        """Whether a call does not count."""
+        """True if a call does not count."""
         call = self._calls.get(key)
         if call is None:
             return False
         return self.is_undone(call.activation) or (self._is_early(call) and not self._holds(call))
 
     def is_kept(self, key: str) -> bool:
-        """Whether it was made by an attempt that does not count, and a later one may have its result."""
+        """True if an attempt that does not count made the call, and a later attempt may have its result."""
         call = self._calls.get(key)
         return call is not None and self._is_early(call) and self._holds(call)
 
     def is_asked_about(self, key: str) -> bool:
-        """Whether a later attempt asks what became of a call of one that does not count."""
+        """True if a later attempt asks for the outcome of a call of an attempt that does not count."""
         call = self._calls.get(key)
         settled = None if call is None or not self._is_early(call) else call.settled
         return settled is not None and self._calls[key].asked[0] > settled.seq
 
     def was_undone(self, at: int) -> bool:
-        """Whether a record lies behind a limit that was raised later."""
+        """True if a record lies behind a limit that was raised later."""
         return any(first <= at < last for first, last in self._spans)
 
     def set_aside(self) -> dict[str, r.SetAside]:
-        """What a replay of the run, from behind the record `after`, begins its steps with."""
+        """Attempts and usage with which a replay from behind the record `after` starts its steps."""
         spent: dict[str, Usage] = {}
         for key, call in self._calls.items():
             if call.spent != _NOTHING and self.is_lost(key):
@@ -143,7 +143,7 @@ class Superseded(Fold):
         }
 
     def _holds(self, call: _Call) -> bool:
-        """Whether the result of a call holds for later attempts, too."""
+        """True if the result of a call holds for later attempts, too."""
         settled = call.settled
         if settled is None or settled.next_at is not None:
             return False
@@ -247,7 +247,7 @@ class Superseded(Fold):
             call.spent += _shared(record.usage - before)
 
     def _forked(self, record: r.Forked) -> None:
-        """A fork goes on where its parent was over; a replay of a reopened run begins where that began again."""
+        """A fork continues where its parent was over; a replay of a reopened run starts where that was reopened."""
         root = self.run.root
         self._goes_on("" if root is None or root.result is None else root.result.status, record.seq)
         self.first = {name: attempt for name, attempt in self.first.items() if name in self._known}
@@ -260,7 +260,7 @@ class Superseded(Fold):
         self._goes_on(record.status, self._ended)
 
     def _goes_on(self, status: str, until: int) -> None:
-        """The run goes on, which had ended like this; `until`: at this record."""
+        """Continue a run that had ended with this status, at the record `until`."""
         self._revoke("cancelled")
         if status == "exhausted":
             self._revoke("exhausted")
@@ -270,7 +270,7 @@ class Superseded(Fold):
             self._behind_limit = None
 
     def _revoke(self, kind: str) -> None:
-        """Note that what a record from outside stopped goes on."""
+        """Note that what a record from outside stopped continues."""
         gone = [seq for seq, what in self._outside.items() if what == kind]
         self.revoked.update(gone)
         for seq in gone:
@@ -316,5 +316,5 @@ def _status_inside(result: object) -> str:
 
 
 def _shared(usage: Usage) -> Usage:
-    """What limits count of a usage, besides steps and seconds."""
+    """The part of a usage that limits count, besides steps and seconds."""
     return usage.model_copy(update={"steps": 0, "seconds": 0.0})

@@ -53,7 +53,7 @@ class AskedQuestion:
 
 @dataclass(slots=True)
 class TimelineRow:
-    """One activation of a node, from its first attempt to its end."""
+    """An activation of a node, from its first attempt to its end."""
 
     number: int
     """From 0, in the order in which they began."""
@@ -87,26 +87,26 @@ class TimelineRow:
     failed: int = 0
     """Failed tool calls of a step that ended with an outcome nevertheless."""
     guards: Mapping[str, bool | str] = field(default_factory=dict)
-    """Of a `Route`: outcome -> whether its guard was true, or why that is unknown."""
+    """For a `Route`: outcome -> True if its guard was true, or why that is unknown."""
     cached: bool = False
-    """Whether its outcome and update came from the cache."""
+    """True if its outcome and update came from the cache."""
     asks: Asked | None = None
-    """What its kind asks."""
+    """`Node.asks` of its kind."""
     unasked: Unasked = ""
-    """What it is called if it ended without asking that."""
+    """Its name if it ended without asking that."""
     graph: bool = False
-    """Whether it runs, or ran, a subgraph."""
+    """True if it runs, or ran, a subgraph."""
     waits: list[Wait] = field(default_factory=list)
     calls: list[JournaledCall] = field(default_factory=list)
     asked: list[AskedQuestion] = field(default_factory=list)
     failures: list[r.StepRetried | r.StepFailed] = field(default_factory=list)
-    """Of its earlier attempts."""
+    """Failures of its earlier attempts."""
     usage: Usage = NO_USAGE
     """Usage of its calls, and of the rows inside it."""
 
     @property
     def live(self) -> bool:
-        """Whether it has not ended."""
+        """True if it has not ended."""
         return self.status in ("running", "waiting")
 
     def working(self, until: float) -> float:
@@ -121,7 +121,7 @@ class TimelineRow:
 
 
 def is_asked(run: RunState, record: r.Asked | r.TimerSet, delta: Delta) -> bool:
-    """Whether a step waits, or waited, for what a record asks: not if it had been stopped by then.
+    """True if a step waits, or waited, for what a record asks: not if it had been stopped by then.
 
     Args:
         run: the run behind the record.
@@ -161,7 +161,7 @@ class Timeline(Fold):
     Attributes:
         rows: In the order in which they began.
         by_activation: The same by activation.
-        gaps: Times in which nobody drove the run.
+        gaps: Times in which no process drove the run.
         start: Time of the first record.
         end: Time of the last record.
     """
@@ -220,7 +220,7 @@ class Timeline(Fold):
                 self._drop(key, record)
 
     def moved(self, record: r.Migrated) -> None:
-        """See `Observer.moved`. Steps that have not ended go on under the names of the new version."""
+        """See `Observer.moved`. Steps that have not ended continue under the names of the new version."""
         for key, row in self._live.items():
             token = self.run.activation(key)
             if token is not None:
@@ -315,7 +315,7 @@ class Timeline(Fold):
                 pass
 
     def _answered(self, answered: r.Answered, question: str, seq: int, ts: float) -> None:
-        """A record says, or brings about, what a question is answered."""
+        """Note the answer of a question, which a record has or causes."""
         asking, span = self._asked.get(question, (None, None))
         if asking is None or span is None or asking.answer is not None:
             return

@@ -28,7 +28,7 @@ from orchestrator.views.step_work import AskTracker, WorkTime, asked_at
 
 
 class _PlannedMap:
-    """One such map, with its steps."""
+    """A map whose items need each other, with its steps."""
 
     __slots__ = ("busy", "edge", "ended", "group", "path", "steps")
 
@@ -50,7 +50,7 @@ class _PlannedMap:
         self.look(number)
 
     def restore(self, number: int) -> None:
-        """A step that failed is begun again."""
+        """Start a failed step again."""
         if self.ended.get(number) == "failed":
             del self.ended[number]
         self.look(number)
@@ -149,7 +149,7 @@ class PlannedMaps:
         return {number for number, _ in found}
 
     def restores(self, token: Activation) -> Collection[int]:
-        """A token that failed is begun again. Returns the numbers of the plans that may change."""
+        """Start a failed token again. Returns the numbers of the plans that may change."""
         found = self._of(token)
         for number, item in found:
             self._plans[number].restore(item.index)
@@ -211,7 +211,7 @@ def overlay_of(plan: Plan, records: Iterable[r.Record], status: str | None = Non
     Args:
         plan: of the run's graph (`run.plan`); its code is not needed.
         records: the run's records from its first one.
-        status: the run's status; None: the one that the journal says.
+        status: the run's status; None: the one in the journal.
     """
     trace = Trace()
     read(plan, records, trace)
@@ -249,9 +249,9 @@ class Trace(Fold):
         """The activation that the record being folded is about."""
         self._opened: list[OpenedMap] = []
         self._groups: deque[OrderedMap] = deque()
-        """Of the opened maps those whose items need each other."""
+        """Open maps whose items need each other."""
         self._was_over = False
-        """Whether the run had come to a result before the record being folded."""
+        """True if the run had a result before the record being folded."""
         self._took: list[tuple[FrameState, int]] = []
         self._gone: list[Activation] = []
         self._again: list[tuple[Activation, NodeKey, r.StepDone | None]] = []
@@ -395,7 +395,7 @@ class Trace(Fold):
         """The overlay after the last record; later records do not change it.
 
         Args:
-            status: the run's status; None: the one that the journal says.
+            status: the run's status; None: the one in the journal.
         """
         live = self.live
         kept: dict[str, Any] = {name: dict(getattr(live, name)) for name in _COUNTS}
@@ -467,7 +467,7 @@ class Trace(Fold):
             self._moved(self._asked[record.question][0], record.question, record.ts, changed)
 
     def _moved(self, asker: Activation, question: str, ts: float, changed: OverlayChange) -> None:
-        """A step goes on that waited."""
+        """A step that waited continues."""
         _, _, since = self._asked[question]
         self._time.waited(asker.key, since, ts)
         self._withdraw(question, changed)
@@ -521,7 +521,7 @@ class Trace(Fold):
                 self._items[place] = (len(done), self._items[place][1])
 
     def _reopen(self, changed: OverlayChange) -> None:
-        """What failed is tried again, and what landed too late counts."""
+        """Try failed steps again, and count those that landed too late."""
         if not any(late is None for _, _, late in self._again):  # no step failed: a merge did
             self._recover(list(self._failed), changed)
         for token, place, late in self._again:

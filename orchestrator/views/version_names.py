@@ -58,7 +58,7 @@ class VersionNames:
         return found
 
     def _names_from(self, seq: int) -> Sequence[Renames]:
-        """What is to be renamed, one version after the other, from the version that a record is of."""
+        """Renames to apply, version by version, from the version of a record."""
         at = sum(move < seq for move in self._seqs)
         if at <= self._to:
             return self._forward[at:]
@@ -89,7 +89,7 @@ def _renamed(names: Renames, path: str, node: str) -> tuple[str, str]:
 
 
 def _fork(names: Renames, place: str, fork: str) -> str:
-    """The name of a fork: a node, or a map beside other edges, `plan*search:queries`."""
+    """The name of a fork: a node, or a map next to other edges, `plan*search:queries`."""
     source, star, rest = fork.partition("*")
     target, colon, field = rest.partition(":")
     if not star or not colon:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 RowKind: TypeAlias = Literal["start", "step", "end"]
-"""What a row is: what the runs began with, a step, or how they ended."""
+"""Kind of a row: the input of the runs, a step, or their end."""
 _NOWHERE: Place = ("", "", 0)
 
 
@@ -82,15 +82,15 @@ class AlignedRow:
     place: Place
     """Branch, node, and which of the node's steps in that branch it is; of a start and an end nothing."""
     name: str
-    """What the step does and with what; of a start and an end empty."""
+    """Name of the step; empty for a start and an end."""
     steps: tuple[AlignedStep | None, ...]
-    """One for each run; None: the run did not come here. Empty for a start and an end."""
+    """The step of each run; None: the run did not come here. Empty for a start and an end."""
     differences: tuple[tuple[Difference, ...], ...]
     """For each run but the first: how it differs here from the first. Without the lines of texts, see `texts`."""
 
     @property
     def differs(self) -> bool:
-        """Whether any run differs here from the first."""
+        """True if any run differs here from the first."""
         return any(self.differences)
 
 
@@ -109,7 +109,7 @@ class Alignment:
 
     @property
     def differing(self) -> int:
-        """How many rows differ."""
+        """Number of rows that differ."""
         return sum(row.differs for row in self.rows)
 
     def row(self, kind: RowKind, place: Place = _NOWHERE) -> AlignedRow | None:
@@ -173,7 +173,7 @@ class _Made:
     alignment: Alignment
     version: object
     seconds: float
-    """How long it took."""
+    """Seconds that it took."""
     size: int
     """Characters of the records, see `size_of`."""
 
@@ -220,7 +220,7 @@ class Alignments:
 
 
 def version_of(infos: Sequence[RunInfo]) -> object:
-    """What is another one once a run has changed."""
+    """Return a value that changes once a run has changed."""
     return [(info.created, info.head, with_status(info).status) for info in infos]
 
 

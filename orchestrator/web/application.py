@@ -22,17 +22,16 @@ from orchestrator.json import encoded
 from orchestrator.tasks import away
 from orchestrator.web import openapi, problems
 from orchestrator.web.alignments import Alignments
-from orchestrator.web.bodies import body_of, query_of, response_of
 from orchestrator.web.compose.checks import Texts
 from orchestrator.web.compose.saved import SavedGraphs
 from orchestrator.web.compose.scratch import Scratch, of_own
-from orchestrator.web.documents import JSON, Document, json_of
+from orchestrator.web.documents import JSON, Document, json_of, response_of
 from orchestrator.web.endpoint import Call, Endpoint, Service
 from orchestrator.web.guard import Guard
 from orchestrator.web.principals import Act, Sessions, labelled, name_of, refused, refused_for
 from orchestrator.web.problems import HttpProblem
 from orchestrator.web.replay_batches import ReplayBatches
-from orchestrator.web.requests import NoQuery
+from orchestrator.web.requests import NoQuery, body_of, query_of
 from orchestrator.web.routes import TRIES, routes, routes_of_tries
 from orchestrator.web.screens.pages import FOLDERS, SCREENS
 from orchestrator.web.screens.run_feed import RunFeeds
@@ -93,7 +92,7 @@ def _routes(service: Service, offered: Sequence[Endpoint]) -> list[BaseRoute]:
 
 
 def _dispatcher(service: Service, endpoints: Sequence[Endpoint]) -> Callable[[Request], Awaitable[Response]]:
-    """One handler for all methods of a path, so that a refusal of another method names them all."""
+    """Return the handler of all methods of a path, so that a refusal of another method names them all."""
     by_method = {one.method: one for one in endpoints}
 
     async def handle(request: Request) -> Response:
@@ -126,7 +125,7 @@ async def respond(service: Service, endpoint: Endpoint, request: Request) -> Res
 
 
 def _refusal(settings: Settings, request: Request, problem: HttpProblem, *, page: bool) -> Response:
-    """What went wrong: as a page where a browser has asked for one."""
+    """Return a problem as a response; as a page if a browser has asked for a page."""
     if page and request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", ""):
         return problem_page(problem, root=f"{_root(request)}{settings.prefix}", read_only=settings.read_only)
     return problems.answer(problem)
@@ -141,7 +140,7 @@ def _alone(group: ExceptionGroup[Exception]) -> Exception:
 
 
 async def _call(service: Service, endpoint: Endpoint, request: Request) -> Call[NoQuery, None]:
-    """Check a request: first whether it may be made, then what it says.
+    """Check a request: first the permission for it, then its query and body.
 
     Raises:
         HttpProblem: it is refused, or does not fit.

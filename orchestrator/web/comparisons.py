@@ -59,7 +59,7 @@ class TextsQuery(Query):
 
 
 class ComparedFigures(Document):
-    """One of the compared runs, with what a fork inherited and a replay did not spend."""
+    """A compared run in figures, with what a fork inherited and a replay did not spend."""
 
     run_id: str
     graph: str
@@ -87,7 +87,7 @@ class ComparedStep(Document):
 
 
 class DifferenceNote(Document):
-    """One difference from the first run."""
+    """A difference from the first run."""
 
     kind: DifferenceKind
     what: str
@@ -121,7 +121,7 @@ class AlignedRuns(Document):
 
 
 class StateLines(Document):
-    """How the state of a run after a step differs from that of the first run."""
+    """Differences of a run's state after a step from that of the first run."""
 
     run_id: str
     same: bool
@@ -166,7 +166,7 @@ FEWEST, MOST = 2, 6
 
 
 async def listing(call: Call[AlignedQuery]) -> AlignedRuns | ASGIApp:
-    """The rows; or, if the client wants a stream, when the runs have changed."""
+    """The rows; or, if the client accepts a stream, an event for each change of the runs."""
     if MEDIA in call.request.headers.get("accept", ""):
         infos = await _seen(call, call.query.runs)
         return call.stream(_changes(call, infos), [info.run_id for info in infos])
@@ -215,7 +215,7 @@ def names_of(given: Sequence[str]) -> list[str]:
     """The ids that a query names.
 
     Raises:
-        HttpProblem: they are too few, too many, or one stands there twice.
+        HttpProblem: they are too few, too many, or one occurs twice.
     """
     names = [name for name in (given[0].split(",") if len(given) == 1 else given) if name]
     if not FEWEST <= len(names) <= MOST:
@@ -311,7 +311,7 @@ def _note(one: Difference) -> DifferenceNote:
 
 
 async def _states(call: Call[Any], found: Alignment, row: AlignedRow) -> list[StateLines]:
-    """How the states after a step, or at the end, differ from that of the first run."""
+    """Compare the states after a step, or at the end, with that of the first run."""
     if row.kind == "start":  # its differences say it
         return []
     moments = (

@@ -1,4 +1,4 @@
-"""What answers say, as models that describe them in OpenAPI, and how they are made of runs.
+"""Answers as models that describe them in OpenAPI, and the functions that make and send them.
 
 What looks like a secret is blanked in all of them. An open question is the exception: what a person is to approve is
 shown as it is, because that is what will run. A server that only reads takes no answers, and blanks it, too.
@@ -7,11 +7,12 @@ shown as it is, because that is what will run. A server that only reads takes no
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_jsonable_python
+from starlette.responses import Response, StreamingResponse
 
 from orchestrator.graph.limits import Usage
 from orchestrator.json import PIECE, JsonObject, in_pieces, is_small
@@ -96,7 +97,7 @@ class RunRow(Document):
 
 
 class ScannedJournals(Document):
-    """How far a search through journals looked for one page."""
+    """Progress of the search through journals for one page."""
 
     runs: int
     records: int
@@ -143,7 +144,7 @@ class QuestionDocument(Document):
 
 
 class Standby(Document):
-    """When a run that no process drives continues, and why its last drive stopped."""
+    """State of a run that no process drives: when it continues, and why its last drive stopped."""
 
     due: float | None
     deaths: int
@@ -153,7 +154,7 @@ class Standby(Document):
 
 
 class RunResult(Document):
-    """A run, and what it came to."""
+    """A run and its result."""
 
     run_id: str
     graph: str
@@ -220,7 +221,7 @@ class Records(Document):
 
 
 class WhyDocument(Document):
-    """Why a run is where it is, or why a step ran and led where it led."""
+    """Reason why a run is where it is, or why a step ran and took its edges."""
 
     run_id: str
     seq: int
@@ -266,7 +267,7 @@ class WorkerRow(Document):
 
 
 class WorkerList(Document):
-    """Who works on the store, those that live first, and the runs that only `resume` continues."""
+    """The workers of the store, living ones first, and the runs that only `resume` continues."""
 
     workers: list[WorkerRow]
     more_workers: Annotated[int, Field(description="How many workers are left out.")]
@@ -281,7 +282,7 @@ class WorkersEvent(Document):
 
 
 class StatsGroup(Document):
-    """What the runs of one group spent. What a fork inherited is in no sum."""
+    """Spending of the runs of one group. What a fork inherited is in no sum."""
 
     group: Annotated[dict[str, str | None], Field(description="What the group is by, and its value.")]
     runs: int
@@ -303,7 +304,7 @@ class StatsGroup(Document):
 
 
 class StatsDocument(Document):
-    """What runs spent, in groups."""
+    """Spending of runs, in groups."""
 
     groups: list[StatsGroup]
 
@@ -363,7 +364,7 @@ class LoggedOut(Document):
 
 
 class ReplayDocument(Document):
-    """What a replay came to."""
+    """Result of a replay."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -434,7 +435,7 @@ def blank(value: object) -> Any:
 
 
 def first_line(text: str) -> str:
-    """The first line of a text in which something stands, blanked and cut."""
+    """The first line of a text that is not empty, blanked and cut."""
     line = next((line.strip() for line in str(redacted(text)).splitlines() if line.strip()), "")
     return line if len(line) <= _FIRST else f"{line[: _FIRST - 1]}…"
 
@@ -502,7 +503,7 @@ def result_fields(run: Run, *, answerable: bool = True) -> dict[str, Any]:
 
 
 async def result_of(run: Run) -> RunResult:
-    """A run, and what it came to."""
+    """A run and its result."""
     machine = run.machine
     shown = machine.ended, [*machine.questions.values()], run.error, run.labels
     return await away(lambda: RunResult(**result_fields(run)), *shown)
@@ -520,3 +521,24 @@ def labels_of(given: Iterable[str]) -> Mapping[str, str]:
     """Labels of a query, `name:value`."""
     pairs = (one.partition(":") for one in given)
     return {name: value for name, _, value in pairs}
+
+
+def response_of(
+    parts: Sequence[bytes], media: str, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """An answer.
+
+    Args:
+        parts: its body.
+        media: its media type.
+        status: its status.
+        headers: further headers.
+    """
+    if len(parts) == 1:
+        return Response(parts[0], status, headers, media)
+
+    async def body() -> AsyncIterator[bytes]:
+        for part in parts:
+            yield part
+
+    return StreamingResponse(body(), status, {**(headers or {}), "Content-Length": str(sum(map(len, parts)))}, media)

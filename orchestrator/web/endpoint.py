@@ -55,10 +55,10 @@ _RISKS: tuple[Risk, ...] = ("none", "read", "write", "dangerous")
 
 
 class Surroundings(NamedTuple):
-    """What a card shows beside a question."""
+    """Context that a card shows next to a question."""
 
     version: object
-    """Of which run and question they are: another run may have the same id after this one is deleted."""
+    """Identifies the run and the question: another run may have the same id after this one is deleted."""
     input: str
     """The first line of the run's input."""
     context: ApprovalContext
@@ -66,7 +66,7 @@ class Surroundings(NamedTuple):
 
 @dataclass(frozen=True)
 class Service:
-    """What all requests of an application share."""
+    """Parts that all requests of an application share."""
 
     executor: Executor
     settings: Settings
@@ -77,7 +77,7 @@ class Service:
     replays: ReplayBatches
     sessions: Sessions
     scratch: Scratch | None = None
-    """Where texts are tried; None: nowhere."""
+    """The store of tries; None: texts are not tried."""
     saved: SavedGraphs | None = None
     """The graphs that pages save; None: they save none."""
     surroundings: dict[tuple[str, str], Surroundings] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class Call(Generic[QueryT, BodyT]):
 
     @property
     def settings(self) -> Settings:
-        """What the application is set to."""
+        """Settings of the application."""
         return self.service.settings
 
     @property
@@ -128,10 +128,10 @@ class Call(Generic[QueryT, BodyT]):
         return self.run.run_id
 
     def by(self, given: str) -> str:
-        """Who acts, for the journal.
+        """Return the name of the person who acts, for the journal.
 
         Args:
-            given: what the body says.
+            given: the name in the body.
 
         Raises:
             HttpProblem: the principal has another name.
@@ -158,7 +158,7 @@ class Call(Generic[QueryT, BodyT]):
         """The limits that a request asks for.
 
         Args:
-            changes: what the request says.
+            changes: the limits in the request.
             own: the limits of the graph, or of the run as it is.
 
         Raises:
@@ -189,7 +189,7 @@ class Call(Generic[QueryT, BodyT]):
 
     @property
     def own(self) -> Mapping[str, str]:
-        """The labels that runs must have to be the principal's; empty: `authorize` says which are, or there is none."""
+        """The labels that runs must have to be the principal's; empty: `authorize` decides, or there is none."""
         return {OWNER: self.principal} if self.settings.scratch and self.settings.authorize is not None else {}
 
     async def graph(self, name: str) -> GraphDefinition:
@@ -211,14 +211,14 @@ class Call(Generic[QueryT, BodyT]):
         return found
 
     async def may_see(self, info: RunInfo) -> bool:
-        """Whether the principal may make this request about a run of a list."""
+        """Return True if the principal may make this request about a run of a list."""
         if self.settings.authorize is None:
             return True
         asked = await self.labelled(info)
         return await name_of(self.settings.authorize, self.request, self.action, asked) is not None
 
     async def check(self, action: str, act: Act) -> None:
-        """Ask `authorize` whether the principal may do something to the run of the address that it is told more of.
+        """Ask `authorize` whether the principal may do something to the run of the address, with details of it.
 
         Raises:
             HttpProblem: the principal may not.
@@ -293,7 +293,7 @@ class Call(Generic[QueryT, BodyT]):
 
         Args:
             events: the events, each as text of the stream.
-            runs: the ids of the runs that the stream is about, beside that in the address.
+            runs: the ids of the runs that the stream is about, besides that in the address.
 
         Raises:
             HttpProblem: no further stream can be opened.
@@ -332,7 +332,7 @@ class Endpoint:
     path: str
     """With `{run_id}` or `{name}`; a path with `{run_id}` is about a run."""
     action: str
-    """What `authorize` is asked for, and the operation's id in OpenAPI. No two rows share it."""
+    """Name of the action for `authorize`, and the operation's id in OpenAPI. No two rows share it."""
     handler: Handler
     summary: str
     answer: type[Document] | None
@@ -341,7 +341,7 @@ class Endpoint:
     body: type[Body] | None = None
     status: int = 200
     problems: tuple[int, ...] = ()
-    """Statuses of problems beside those that every route of its form has, see `statuses`."""
+    """Statuses of problems besides those that every route of its form has, see `statuses`."""
     media: str = JSON
     streams: type[Document] | None = None
     """The model of the events, if the answer is a stream of these, or can be one."""
@@ -352,12 +352,12 @@ class Endpoint:
 
     @property
     def writes(self) -> bool:
-        """Whether it can change something, and is left out of a server that only reads."""
+        """True if it can change something, and is left out of a server that only reads."""
         return self.method != "GET" and self.action not in _PURE
 
     @property
     def of_run(self) -> bool:
-        """Whether its address names a run."""
+        """True if its address names a run."""
         return "{run_id}" in self.path
 
     def statuses(self) -> tuple[int, ...]:

@@ -44,10 +44,9 @@ from orchestrator.stores.base import RunInfo
 from orchestrator.tasks import away
 from orchestrator.values import shown_labels
 from orchestrator.views.safe_text import told
-from orchestrator.web.bodies import LONGEST
 from orchestrator.web.documents import Document, QuestionDocument, blank, question_of
 from orchestrator.web.endpoint import Call
-from orchestrator.web.requests import AtQuery, ForkBody, NoQuery
+from orchestrator.web.requests import LONGEST, AtQuery, ForkBody, NoQuery
 
 if TYPE_CHECKING:
     from orchestrator.kernel.status import RunStatus
@@ -92,7 +91,7 @@ class AnswerForm(Document):
 
 
 class ForkForm(Document):
-    """What a fork at a record can change."""
+    """Form of what a fork at a record can change."""
 
     run_id: str
     graph: str
@@ -131,7 +130,7 @@ class RelativesCall(Document):
 
 
 class ForkPreviewDocument(Document):
-    """What a fork would be, as the store is now."""
+    """Preview of a fork, as the store is now."""
 
     at: int
     status: str
@@ -194,7 +193,7 @@ def form_of(run_id: str, graph: str, labels: Mapping[str, str], found: ForkChoic
 
 
 def preview_of(found: ForkPreview) -> ForkPreviewDocument:
-    """What a fork would be."""
+    """Return the preview of a fork."""
     lists = (found.open_calls, found.done, found.relatives)
     return ForkPreviewDocument(
         at=found.at,
@@ -300,7 +299,7 @@ _ANCESTORS = 10
 _FORKS = 20
 """Forks of one run that are listed."""
 _LOOKS = 20
-"""Parts of the forks of one run that are looked at, if `authorize` leaves them out."""
+"""Parts of the forks of one run that are read, if `authorize` leaves them out."""
 _VALUE = 80
 """Characters of a value that a line of a family shows."""
 _LINES = 8
@@ -309,13 +308,13 @@ _RELATIONS: tuple[Relation, ...] = ("fork", "replay")
 
 
 async def form(call: Call[AtQuery]) -> ForkForm:
-    """What a fork of a run at a record can change."""
+    """Return the form of what a fork of a run at a record can change."""
     found = await call.executor.forks.choices(call.run_id, call.query.at)
     return await away(lambda: form_of(call.run_id, call.run.graph, call.run.labels, found), found)
 
 
 async def preview(call: Call[NoQuery, ForkBody]) -> ForkPreviewDocument:
-    """What a fork would reuse, make again and ask about. What refuses the fork refuses this, too."""
+    """Return what a fork would reuse, make again and ask about. It is refused where the fork would be."""
     body = call.body
     labels = (await call.labelled(call.run)).labels
     await call.check_new(body.run_id, call.run.graph, {**labels, **body.labels})
@@ -447,7 +446,7 @@ def _where(records: list[Record]) -> str:
 
 
 def _differs(run_id: str, records: list[Record]) -> list[str]:
-    """What a fork changed in the moment at which it began."""
+    """Changes that a fork made where it began."""
     begun = next((at for at, one in enumerate(records) if isinstance(one, Forked) and one.run_id == run_id), None)
     if begun is None:
         return []

@@ -1,4 +1,4 @@
-"""What went wrong with a request, as `application/problem+json` (RFC 9457), in the words of the command line."""
+"""Problems of requests as `application/problem+json` (RFC 9457), in the words of the command line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ STATUSES: tuple[tuple[type[errors.OrchestratorError], int], ...] = (
 
 
 class HttpProblem(Exception):
-    """Raised when a request cannot be answered as it wants.
+    """Raised when a request cannot be fulfilled.
 
     Args:
         status: the HTTP status.

@@ -41,7 +41,7 @@ _STREAMED = 1000
 
 
 async def listing(call: Call[QuestionsQuery]) -> QuestionPage | ASGIApp:
-    """A page of open questions, the oldest first; or, if the client wants a stream, these and then every change."""
+    """A page of open questions, the oldest first; or, if the client accepts a stream, these and then every change."""
     if MEDIA in call.request.headers.get("accept", ""):
         return call.stream(_changes(call))
     return await page_of(call)
@@ -67,7 +67,7 @@ async def _page(call: Call[QuestionsQuery], after: str | None, limit: int) -> tu
 
 
 async def _shown(call: Call[QuestionsQuery], one: RunQuestion) -> bool:
-    """Whether the principal may see a question."""
+    """True if the principal may see a question."""
     if call.settings.authorize is None:
         return True
     try:
@@ -125,7 +125,7 @@ async def _all(call: Call[QuestionsQuery]) -> list[RunQuestion]:
 
 
 async def waiting_for_people(call: Call[Any, Any]) -> int:
-    """How many questions wait for people, also for a request about something else; more than `COUNTED` are one more."""
+    """Count the questions that wait for people, also for a request about something else; at most `COUNTED` + 1."""
     query = QuestionsQuery.model_validate({"kind": FOR_PEOPLE, "limit": COUNTED})
     found, cursor = await _page(replace(call, query=query), None, COUNTED)
     return len(found) + (cursor is not None)

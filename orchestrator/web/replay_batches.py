@@ -45,7 +45,7 @@ class ReplayBatches:
             del self._batches[one]
 
     def going(self, name: str) -> bool:
-        """Whether this server works on a batch."""
+        """True if this server works on a batch."""
         return any(not batch.over for batch in self._batches.get(name, ()))
 
     def stop(self, name: str) -> None:
@@ -54,7 +54,7 @@ class ReplayBatches:
             batch.stop()
 
     def runs(self, name: str) -> dict[str, ReplayProgress]:
-        """Replay -> how far it is, as far as this server knows."""
+        """Replay -> its progress, as far as this server has it."""
         return {one.replay_id: one for batch in self._batches.get(name, ()) for one in batch.runs}
 
     def keep(self, replay_id: str, version: object, result: Replay) -> None:

@@ -52,7 +52,7 @@ RunsToReplay = Annotated[
 Outcome: TypeAlias = Literal[
     "absent", "waiting", "running", "same", "different", "asks", "failed", "stopped", "interrupted"
 ]
-"""What came of the replay of one run.
+"""Outcome of the replay of one run.
 
 absent        it was not begun, or is deleted
 waiting       it is begun when others are over
@@ -138,7 +138,7 @@ _ANSWER = 200
 
 
 async def start(call: Call[NoQuery, ReplaysBody]) -> ReplaysDocument:
-    """Begin to replay runs. Those that cannot be replayed say why, and the others are still replayed."""
+    """Start to replay runs. Those that cannot be replayed are listed with the reason; the others start."""
     body, batches = call.body, call.service.replays
     runs = _once(body.runs)
     graph = None if body.graph is None else await call.graph(body.graph)
@@ -171,7 +171,7 @@ async def stop(call: Call[NoQuery, StopBody]) -> ReplaysDocument:
 
 
 async def listing(call: Call[ReplaysQuery]) -> ReplaysDocument | ASGIApp:
-    """What came of the replays; or, if the client wants a stream, when it is something else."""
+    """Return the results of the replays; or, if the client accepts a stream, an event for each change of them."""
     runs = names_of(call.query.runs)
     if MEDIA in call.request.headers.get("accept", ""):
         seen = [run_id for run_id in runs if await _seen(call, run_id) is not None]
@@ -180,7 +180,7 @@ async def listing(call: Call[ReplaysQuery]) -> ReplaysDocument | ASGIApp:
 
 
 async def list_of(call: Call[Any], runs: Sequence[str], name: str) -> ReplaysDocument:
-    """What came of the replays, whatever media type the client accepts."""
+    """Return the results of the replays, whatever media type the client accepts."""
     return await _document(call, name, runs)
 
 
@@ -312,7 +312,7 @@ def _outcome(found: Replay, progress: ReplayProgress | None) -> Outcome:
 
 
 def _error(parent: RunInfo | None, run_id: str, progress: ReplayProgress | None) -> str:
-    """Why a run cannot be replayed; empty: it can, as far as is known."""
+    """Reason why a run cannot be replayed; empty: it can, as far as is known."""
     if parent is None:
         return f"there is no run {run_id!r}"
     return "" if progress is None or progress.error is None else redact(str(progress.error))
@@ -332,7 +332,7 @@ async def _info(call: Call[Any, Any], run_id: str) -> RunInfo | None:
 
 
 async def _result(call: Call[Any, Any], parent: RunInfo, info: RunInfo) -> Replay:
-    """What a replay came to by now."""
+    """Return the result of a replay by now."""
     version = [(one.created, one.head, one.status) for one in (parent, info)]
     kept = call.service.replays.results.get(info.run_id)
     if kept is not None and kept[0] == version:

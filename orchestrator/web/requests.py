@@ -1,14 +1,16 @@
-"""Requests: their queries and bodies, as models that validate them and describe them in OpenAPI.
+"""Requests: models that validate queries and bodies and describe them in OpenAPI, and the reading of both.
 
-A day in a query is in UTC and counts as a whole.
+A day in a query is in UTC and counts as a whole. A body is read up to a size, within a time.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, get_origin
 
+import anyio
 from pydantic import (
     AwareDatetime,
     BaseModel,
@@ -16,18 +18,27 @@ from pydantic import (
     ConfigDict,
     Field,
     StringConstraints,
+    ValidationError,
     WithJsonSchema,
     model_validator,
 )
 from pydantic.json_schema import SkipJsonSchema
+from pydantic_core import from_json
 
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.kernel.question import Answer, Approve, Deny, QuestionKind, Value
 from orchestrator.kernel.status import Relation, RunStatus
+from orchestrator.tasks import away
 from orchestrator.values import MAX_LABEL, MAX_LABELS, MAX_NAME
 from orchestrator.web.documents import labels_of
+from orchestrator.web.guard import check_json
+from orchestrator.web.problems import HttpProblem, fields_problem, invalid
 from orchestrator.web.settings import Risk
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
 
 DAY = 86400.0
 """Seconds."""
@@ -158,19 +169,19 @@ class PageQuery(Query):
 
 
 class EventsQuery(Query):
-    """Where a stream of events begins."""
+    """Start of a stream of events."""
 
     after: After = 0
 
 
 class WhyQuery(Query):
-    """What is to be explained."""
+    """The step to explain; without it, the run."""
 
     seq: Seq | None = Field(None, description="The record of a step; default: the run as it is.")
 
 
 class ExportQuery(Query):
-    """What an export holds."""
+    """Content of an export."""
 
     redact: bool = Field(
         True, description="Blank what looks like a secret. A redacted export can be read, but not imported."
@@ -179,7 +190,7 @@ class ExportQuery(Query):
 
 
 class StatsQuery(Query):
-    """What makes a group, and which runs count."""
+    """Grouping, and the runs that count."""
 
     by: Annotated[str, StringConstraints(max_length=500)] = Field(
         "day,graph", description="`day`, `graph`, `model`, `tool`, `node`, `label:KEY`, with commas between them."
@@ -207,7 +218,7 @@ class QuestionsQuery(Query):
 
 
 class WorkersQuery(Query):
-    """How much of the list of workers."""
+    """Length of the list of workers."""
 
     limit: int = Field(100, ge=1, le=500, description="The most workers, and the most parked runs.")
 
@@ -219,7 +230,7 @@ class DiffQuery(Query):
 
 
 class DeleteQuery(Query):
-    """What is deleted with a run."""
+    """Options of a deletion."""
 
     children: bool = Field(True, description="Also the runs that its graph tools started.")
 
@@ -321,7 +332,7 @@ class AnswerBody(AnswerChoice):
 
 
 class ResumeBody(Body):
-    """How a run goes on."""
+    """Options of a resumed run."""
 
     retry: bool = Field(False, description="Also a run that failed, was cancelled or spent a limit.")
     limits: LimitChanges | None = None
@@ -330,7 +341,7 @@ class ResumeBody(Body):
 
 
 class StopBody(Body):
-    """Who stops a run, and why."""
+    """Name of the person who stops a run, and the reason."""
 
     by: Name = ""
     reason: Annotated[str, StringConstraints(max_length=2000)] = ""
@@ -398,3 +409,111 @@ class SendBody(Body):
     data: object = None
     id: Name | None = Field(None, description="Names the event: sent again, it counts once.")
     by: Name = ""
+
+
+QueryT = TypeVar("QueryT", bound=Query)
+BodyT = TypeVar("BodyT", bound=Body)
+LONGEST = 1 << 20
+"""Bytes of a body."""
+_DROPPED = 8 * LONGEST
+"""Bytes of a body that are read to refuse it."""
+_PARAMETERS = 100
+"""Parameters of a query."""
+
+
+def query_of(request: Request, model: type[QueryT]) -> QueryT:
+    """The query of a request.
+
+    Raises:
+        HttpProblem: it does not fit.
+    """
+    pairs = request.query_params.multi_items()
+    if len(pairs) > _PARAMETERS:
+        raise fields_problem([{"field": "", "message": f"it has more than {_PARAMETERS} parameters"}], "query")
+    every: dict[str, list[str]] = {}
+    for name, value in pairs:
+        every.setdefault(name, []).append(value)
+    given: dict[str, object] = {}
+    for name, values in every.items():
+        if name in model.model_fields and get_origin(model.model_fields[name].annotation) is list:
+            given[name] = values
+        elif len(values) > 1:
+            raise fields_problem([{"field": name, "message": "it is given more than once"}], "query")
+        else:
+            given[name] = values[0]
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        raise invalid(error, "query") from None
+
+
+async def body_of(request: Request, model: type[BodyT], *, patience: float) -> BodyT:
+    """The body of a request.
+
+    Args:
+        request: the request.
+        model: what the body must fit.
+        patience: seconds in which it must have come.
+
+    Raises:
+        HttpProblem: it is no JSON, too long, too slow, or does not fit.
+    """
+    check_json(request.headers)
+    data: bytes | None = None
+    with anyio.move_on_after(patience):
+        data = await _read(request)
+    if data is None:
+        detail = f"the body did not come within {patience:g} seconds"
+        raise HttpProblem(408, "body-too-slow", detail, headers={"Connection": "close"})
+    text = data or b"{}"
+    return await away(lambda: _fitting(text, model), text)
+
+
+def _fitting(data: bytes, model: type[BodyT]) -> BodyT:
+    try:
+        found = from_json(data, allow_inf_nan=False, cache_strings=False)
+        json.loads(data, object_pairs_hook=_once)
+        return model.model_validate(found)
+    except ValidationError as error:
+        raise invalid(error, "body") from None
+    except ValueError as error:
+        raise HttpProblem(422, "invalid-json", f"the body is not JSON: {error}") from None
+
+
+def _once(pairs: list[tuple[str, object]]) -> None:
+    """Refuse a name that occurs twice in an object: of two readers, one could see the first and one the last.
+
+    Raises:
+        ValueError: there is one.
+    """
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            raise ValueError(f"{name[:100]!r} occurs twice in an object")
+        seen.add(name)
+
+
+async def _read(request: Request) -> bytes:
+    """The bytes of a body. They are counted: Content-Length need not be true.
+
+    A body that is too long is read to its end and dropped, because many clients read no answer before. One that is far
+    too long is not.
+    """
+    said = request.headers.get("content-length", "0")
+    if not said.isdecimal() or len(said) > 18 or int(said) > _DROPPED:
+        raise _too_long(hangs_up=True)
+    found, length = bytearray(), 0
+    async for chunk in request.stream():
+        length += len(chunk)
+        if length > _DROPPED:
+            raise _too_long(hangs_up=True)
+        if length <= LONGEST:
+            found += chunk
+    if length > LONGEST:
+        raise _too_long(hangs_up=False)
+    return bytes(found)
+
+
+def _too_long(*, hangs_up: bool) -> HttpProblem:
+    headers = {"Connection": "close"} if hangs_up else None
+    return HttpProblem(413, "body-too-long", f"the body has more than {LONGEST:,} bytes, the limit", headers=headers)

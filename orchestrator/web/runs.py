@@ -22,7 +22,6 @@ from orchestrator.tasks import away
 from orchestrator.views.events import event_of
 from orchestrator.views.run import explainer_of
 from orchestrator.web import questions
-from orchestrator.web.bodies import response_of
 from orchestrator.web.documents import (
     Records,
     RunDocument,
@@ -35,6 +34,7 @@ from orchestrator.web.documents import (
     WhyDocument,
     blank,
     branches_of,
+    response_of,
     result_fields,
     rows_of,
 )
@@ -153,7 +153,7 @@ async def picture(draw: Callable[[], str]) -> Response:
 
 
 async def why(call: Call[WhyQuery]) -> WhyDocument:
-    """Why a run is where it is, or why a step ran."""
+    """Explain why a run is where it is, or why a step ran."""
     run, seq = await call.executor.load(call.run_id), call.query.seq
     _check_record(run, seq)
     try:
@@ -218,7 +218,7 @@ SEARCHED = 10.0
 
 
 async def listing(call: Call[RunsQuery]) -> RunPage | ASGIApp:
-    """A page of runs; or, if the client wants a stream, each change of it and of how many questions wait for people."""
+    """A page of runs; or, if the client accepts a stream, each change of it and of the number of open questions."""
     if MEDIA in call.request.headers.get("accept", ""):
         return call.stream(_changes(call))
     return await page_of(call)
@@ -272,7 +272,7 @@ def _event_text(event: Event) -> str:
 
 
 def _after(call: Call[EventsQuery]) -> int:
-    """The last record that the reader has. A browser that connects again says it in a header."""
+    """The last record that the reader has. A browser that connects again sends it in a header."""
     said = call.request.headers.get("last-event-id", "")
     if not said:
         return call.query.after

@@ -164,7 +164,7 @@ class Seldom(logging.Filter):
         self._held = Counter[str]()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a record is logged."""
+        """Return True if a record is logged."""
         message, now = record.getMessage()[:200], time.monotonic()
         if now < self._next.get(message, 0.0):
             self._held[message] += 1

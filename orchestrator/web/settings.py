@@ -1,4 +1,4 @@
-"""What an application of the API is set to."""
+"""Settings of an application of the API."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _PREFIX = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What an application is set to. Times are in seconds."""
+    """Settings of an application. Times are in seconds."""
 
     read_only: bool = False
     authorize: Authorize | None = None
     prefix: str = ""
     hosts: frozenset[str] | None = LOOPBACK
-    """What a Host header may name: `name:port`, or `name` for any port; None: anything."""
+    """Names that a Host header may have: `name:port`, or `name` for any port; None: anything."""
     addresses: bool = False
-    """Whether a Host header may also name any IP address: no foreign page can have one of this machine as its name."""
+    """True if a Host header may also name any IP address: no foreign page can have one of this machine as its name."""
     token: str | None = None
-    """What each request must bring; None: nothing."""
+    """Token that each request must bring; None: none."""
     cookie: str = "orchestrator"
     """The name of the cookie that holds the id of a browser's session."""
     session: float = 43_200.0
-    """How long a session lasts; then a browser needs the token again."""
+    """Length of a session; after it, a browser needs the token again."""
     approve: Risk | None = None
-    """The highest risk that a request may have approved without asking; None: requests cannot say `approve`."""
+    """The highest risk that a request may have approved without asking; None: requests cannot use `approve`."""
     limits: Limits | None = None
     """The highest limits that a request may set, by the fields that are set here. Others can only be lowered."""
     refs: Callable[[str, str], Mapping[str, object] | None] | None = None
@@ -46,7 +46,7 @@ class Settings:
     save_graphs: Path | None = None
     """The folder into which pages save graphs; None: they save none."""
     scratch: bool = False
-    """Whether its runs are tries, which are gone with the server."""
+    """True if its runs are tries, which are gone with the server."""
     heartbeat: float = 15.0
     """Between two comments on a stream on which nothing happens."""
     patience: float = 30.0
@@ -58,7 +58,7 @@ class Settings:
     wait: float = 60.0
     """The longest that a request waits for a run; then it is answered with the run as it is."""
     poll: float = 1.0
-    """Between two looks at the store for questions that were opened or closed."""
+    """Seconds between polls of the store for questions that were opened or closed."""
 
     def __post_init__(self) -> None:
         if not _PREFIX.fullmatch(self.prefix):

@@ -1,4 +1,4 @@
-"""Who works on the store and which runs are parked, as a list and as a stream that says when it is another one."""
+"""The workers of the store and its parked runs, as a list and as a stream of changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RUNS = 5
 
 
 async def listing(call: Call[WorkersQuery]) -> WorkerList | ASGIApp:
-    """The workers and the parked runs; or, if the client wants a stream, when they are others."""
+    """The workers and the parked runs; or, if the client accepts a stream, an event for each change of them."""
     if MEDIA in call.request.headers.get("accept", ""):
         return call.stream(_changes(call))
     return await list_of(call)
@@ -77,7 +77,7 @@ async def _changes(call: Call[WorkersQuery]) -> AsyncIterator[str]:
 
 
 def _differs(before: WorkerList, now: WorkerList) -> bool:
-    """Whether something is other than it was. Of heartbeats, that they grow older is no change."""
+    """True if something changed. Heartbeats that only grow older are no change."""
     beats = [(then.heartbeat, one.heartbeat) for then, one in zip(before.workers, now.workers, strict=False)]
     return any(one < then for then, one in beats) or _without_ages(before) != _without_ages(now)
 

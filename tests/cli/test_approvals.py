@@ -9,8 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from orchestrator.cli.argument_editor import edited
-from orchestrator.cli.terminal_questions import denial_of
+from orchestrator.cli.terminal_questions import denial_of, edited
 from orchestrator.kernel.question import Deny
 from tests.support.shell import Shell, Terminal
 

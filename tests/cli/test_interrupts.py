@@ -64,10 +64,10 @@ def test_a_signal_after_the_result_was_told_leaves_its_exit_code(shell: Shell, n
 
 SLOW_END = """
 import atexit, signal, threading, time
-from orchestrator.cli import process_end
+from orchestrator.cli import signals
 
-process_end.begin()
-with process_end.telling(0):
+signals.begin()
+with signals.telling(0):
     signal.raise_signal(signal.SIGINT)
     signal.raise_signal(signal.SIGTERM)
     print("told", flush=True)
@@ -82,9 +82,9 @@ threading.slow = Slow()  # goes when Python takes its modules apart, after its h
 
 AT_EACH_LINE = """
 import os, signal, sys
-from orchestrator.cli import process_end
+from orchestrator.cli import signals
 
-process_end.begin()
+signals.begin()
 
 def end(number):
     "The exit code of a process that gets a signal at this line after its result was told; 77 if it has fewer lines."
@@ -92,7 +92,7 @@ def end(number):
 
     def trace(frame, event, _):
         nonlocal seen
-        if frame.f_code.co_filename != process_end.__file__:
+        if frame.f_code.co_filename != signals.__file__:
             return None
         seen += event == "line"
         if seen == number:
@@ -101,7 +101,7 @@ def end(number):
         return trace
 
     try:
-        with process_end.telling(5):
+        with signals.telling(5):
             sys.settrace(trace)  # the result is told
     except KeyboardInterrupt:
         return 130
@@ -126,11 +126,11 @@ def test_a_signal_at_any_line_after_the_result_was_told_leaves_its_exit_code() -
 
 LENT = """
 import signal, time
-from orchestrator.cli import process_end
+from orchestrator.cli import signals
 
-with process_end.lent():
-    process_end.begin()
-    with process_end.telling(0):
+with signals.lent():
+    signals.begin()
+    with signals.telling(0):
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 time.sleep(0.5)
@@ -168,7 +168,7 @@ def test_a_signal_at_any_moment_gives_the_results_exit_code_or_130_and_no_traceb
 LOOKS = """
 import signal, sys
 import anyio
-from orchestrator.cli import process_end, run_lookup, store_commands
+from orchestrator.cli import signals, run_lookup, store_commands
 
 async def interrupts():
     signal.raise_signal(signal.SIGINT)  # while a task of a group runs
@@ -178,13 +178,12 @@ async def look(*_, **options):
         tasks.start_soon(interrupts)
         await anyio.sleep_forever()
 
-process_end.begin()
+signals.begin()
 try:
     if sys.argv[1] == "look":
         run_lookup.looking("sqlite:///runs.db", look)
     else:
-        import orchestrator.stores.copying
-        orchestrator.stores.copying.copy_store = look
+        store_commands.copy_store = look
         store_commands.copy("sqlite:///runs.db", "sqlite:///copy.db")
 except KeyboardInterrupt:
     print("ended in order")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.project.names import LONGEST, suggestion
+from orchestrator.cli.new_command import LONGEST, suggestion
 from tests.support.shell import Shell
 from tests.support.sizes import sized
 

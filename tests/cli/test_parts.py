@@ -13,15 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli import guard, options, output, words
+from orchestrator.cli import app, options, output, words
 from orchestrator.cli.environment import import_from
 from orchestrator.cli.exits import UsageError
-from orchestrator.cli.graphrefs import absolute, graph_from_ref, importing
-from orchestrator.cli.progress import Plain
-from orchestrator.cli.redaction import redacted
+from orchestrator.cli.graph_refs import absolute, graph_from_ref, importing
+from orchestrator.cli.options import input_of
+from orchestrator.cli.output import redacted
+from orchestrator.cli.report import Plain
 from orchestrator.cli.terminal_questions import value_of
-from orchestrator.cli.values import input_of
-from orchestrator.cli.words import visible
 from orchestrator.errors import GraphUnknown
 from orchestrator.executor import Event
 from orchestrator.graph.refs import module_of_file
@@ -33,6 +32,7 @@ from orchestrator.render.terminal.tables import Looks, run_table
 from orchestrator.stores import RunInfo
 from orchestrator.tools import tools_from_ref
 from orchestrator.values import MAX_BYTES
+from orchestrator.visible import shown as visible
 from tests.support import trial
 
 
@@ -160,7 +160,7 @@ def test_a_module_that_cannot_be_imported_says_where(place: Path, capsys: pytest
             graph_from_ref(ref)
         assert capsys.readouterr().err.count("File ") == 1
     (place / "tells.py").write_text(f"raise ValueError('{trial.SECRET}')")
-    assert guard._code(lambda: 0 if graph_from_ref("tells.py:x") else 1) == 2
+    assert app._code(lambda: 0 if graph_from_ref("tells.py:x") else 1) == 2
     said = capsys.readouterr().err
     assert trial.SECRET not in said
     assert "ValueError" in said
@@ -258,10 +258,10 @@ def test_a_tool_call_is_shown_exactly() -> None:
 
 
 def test_nothing_unprintable_is_left() -> None:
-    assert words.visible("a\tb\nc") == "a\tb\nc"
-    assert words.visible("\x1b[1m\x9b\r\u202e\u2066\x7f") == r"\u001b[1m\u009b\u000d\u202e\u2066\u007f"
-    assert words.visible("\U000e0041") == r"\U000e0041"
-    assert words.visible("Grüße, 世界 👋") == "Grüße, 世界 👋"
+    assert visible("a\tb\nc") == "a\tb\nc"
+    assert visible("\x1b[1m\x9b\r\u202e\u2066\x7f") == r"\u001b[1m\u009b\u000d\u202e\u2066\u007f"
+    assert visible("\U000e0041") == r"\U000e0041"
+    assert visible("Grüße, 世界 👋") == "Grüße, 世界 👋"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
@@ -324,7 +324,7 @@ def test_ago(seconds: float, shown: str) -> None:
 
 def test_words_come_back_from_a_shell_as_they_were(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["orchestrator"])
-    made = words.command("resume", "a b", "--store", "sqlite:///it's.db; rm -rf $HOME")
+    made = words.shell_command("resume", "a b", "--store", "sqlite:///it's.db; rm -rf $HOME")
     assert shlex.split(made) == ["orchestrator", "resume", "a b", "--store", "sqlite:///it's.db; rm -rf $HOME"]
 
 

@@ -71,8 +71,9 @@ class Left:
         print("taken apart")
 
 left = Left()
-atexit.register(print, "exit handler")
 """
+HANDLER = 'atexit.register(print, "exit handler")'
+
 NOTES = """
 from pydantic import BaseModel
 from orchestrator import Graph, node
@@ -97,7 +98,7 @@ COMMAND = "from orchestrator.__main__ import command\nsys.exit(command())"
 
 
 def ended(place: Path, *words: str, name: str = "orchestrator", before: str = "", after: str = COMMAND) -> str:
-    """What a program writes that runs a command and has an exit handler, and an object that lives to its end."""
+    """What a program writes that runs a command and has an object that lives to its end."""
     (program := place / "bin" / name).parent.mkdir(exist_ok=True)
     program.write_text(f"{LEFT}{before}\n{after}")
     done = subprocess.run(
@@ -107,43 +108,38 @@ def ended(place: Path, *words: str, name: str = "orchestrator", before: str = ""
 
 
 @pytest.mark.full
-def test_a_command_that_loads_known_code_only_calls_exit_handlers_and_ends(tmp_path: Path) -> None:
-    assert ended(tmp_path, "run", "tool_user", "1+1", "--approve", "none") == "2 exit handler "
-    assert ended(tmp_path, "--version").endswith(" exit handler ")
+def test_a_command_that_loads_no_code_of_others_ends_before_its_modules_are_taken_apart(tmp_path: Path) -> None:
+    assert ended(tmp_path, "run", "tool_user", "1+1", "--approve", "none") == "2 "
+    graph.save(tmp_path / "tool_user.yaml")
+    assert ended(tmp_path, "check", "tool_user.yaml").endswith("OK ")
 
 
 @pytest.mark.full
 def test_a_command_that_loads_other_code_leaves_it_to_python_to_end(tmp_path: Path) -> None:
     (tmp_path / "noted.py").write_text(NOTES)
-    assert ended(tmp_path, "run", "noted.py:graph", "x").endswith("exit handler taken apart ")
+    assert ended(tmp_path, "run", "noted.py:graph", "x").endswith("taken apart ")
     assert (tmp_path / "notes.txt").read_text() == "written"
     (tmp_path / "winreg.py").write_text(NOTES.replace("notes.txt", "more.txt"))
-    assert ended(tmp_path, "run", "winreg.py:graph", "x").endswith("exit handler taken apart ")
+    assert ended(tmp_path, "run", "winreg.py:graph", "x").endswith("taken apart ")
     assert (tmp_path / "more.txt").read_text() == "written"
-
-
-@pytest.mark.full
-def test_a_graph_in_a_file_of_yaml_is_known_code(tmp_path: Path) -> None:
-    graph.save(tmp_path / "tool_user.yaml")
-    assert ended(tmp_path, "check", "tool_user.yaml").endswith("OK exit handler ")
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("sys.modules['kept'] = type(sys)('kept')", COMMAND),  # as a module that an environment loads
-        ("", "import runpy\nrunpy.run_module('orchestrator', run_name='__main__')"),
+        ("sys.modules['sitecustomize'] = sys", COMMAND),  # code of the environment
+        (HANDLER, COMMAND),  # as of a tool that measures
         ("", "from orchestrator.cli import main\nmain()"),
     ],
 )
 def test_what_other_code_left_or_goes_on_is_left_to_python_to_end(tmp_path: Path, before: str, after: str) -> None:
-    assert ended(tmp_path, "--version", before=before, after=after).endswith(" exit handler taken apart ")
+    assert ended(tmp_path, "--version", before=before, after=after).endswith(" taken apart ")
 
 
 def test_a_program_that_calls_the_command_goes_on(tmp_path: Path) -> None:
     after = f"try:\n    {COMMAND.replace(chr(10), chr(10) + '    ')}\nexcept SystemExit:\n    print('goes on')"
-    assert ended(tmp_path, "--version", name="mine.py", after=after).endswith(" goes on exit handler taken apart ")
+    assert ended(tmp_path, "--version", name="mine.py", after=after).endswith(" goes on taken apart ")
 
 
 @pytest.mark.full

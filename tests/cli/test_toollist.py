@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orchestrator import Toolbox, tool
-from orchestrator.cli.listing import known_tools
+from orchestrator.cli.graph_commands import known_tools
 from orchestrator.render.terminal.tables import arguments, tool_table
 
 

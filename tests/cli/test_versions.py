@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from orchestrator import Executor
-from orchestrator.cli.graphrefs import graph_from_ref
+from orchestrator.cli.graph_refs import graph_from_ref
 from tests.support.shell import Done, Shell
 from tests.support.sizes import sized
 

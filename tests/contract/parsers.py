@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from orchestrator.cli.error_texts import error_text
+from orchestrator.cli.words import error_text
 from orchestrator.errors import AgentError, GraphError, ModelError, ToolError
 from orchestrator.graph.edges import parse_edges
 from orchestrator.graph.text.source import read_json, read_yaml
@@ -49,7 +49,7 @@ from orchestrator.stores.requests import words as words_of
 from orchestrator.tools.builtin.browser import proxy, tabs
 from orchestrator.tools.builtin.files import Text, numbered
 from orchestrator.tools.builtin.files.names import parts_of
-from orchestrator.tools.builtin.terminal.shell import Kept
+from orchestrator.tools.builtin.terminal.shell import BoundedOutput
 from orchestrator.tools.builtin.web_fetch import _HOST, guard
 from orchestrator.tools.builtin.web_fetch.client import text_of
 from orchestrator.tools.builtin.web_fetch.readable import readable
@@ -59,7 +59,7 @@ from orchestrator.tools.mcp import untrusted
 from orchestrator.tools.mcp.listing import checked_schema, names_of
 from orchestrator.tools.mcp.servers import refuse_secrets, servers_of
 from orchestrator.tools.mcp.stdio import Lines, id_of
-from orchestrator.tools.result import Blob, told_of
+from orchestrator.tools.result import Blob, placeholder_of
 from orchestrator.tools.tool import checked
 from orchestrator.tools.validation import coerced, faults
 from orchestrator.views import safe_text
@@ -260,14 +260,14 @@ def _files(text: str) -> None:
 
 
 def _address(text: str) -> None:
-    guard.told(text)
+    guard.shown_address(text)
     _HOST.fullmatch(text)
     guard.Guard().url(f"http://a/{text}")
 
 
 def _content(text: str) -> None:
     with suppress(ValueError):
-        told_of(Image(url="data:" + text))
+        placeholder_of(Image(url="data:" + text))
     with suppress(ValueError):
         Blob(data=base64.b64encode(text.encode()).decode(), media_type=text)
 
@@ -279,7 +279,7 @@ def _offline(text: str) -> None:
 
 
 def _terminal(text: str) -> None:
-    kept = Kept(10_000)
+    kept = BoundedOutput(10_000)
     data = text.encode()
     for start in range(0, len(data), 512):
         kept.add(data[start : start + 512])
@@ -368,7 +368,7 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "commands in messages": Parser(
         lambda text: error_text(ValueError(text), "runs.db"),
-        ("orchestrator.cli.error_texts:*",),
+        ("orchestrator.cli.words:*",),
         ("`orchestrator show ", "`orchestrator why 'a`", "`", "'", "\\"),
         usual=200_000,
     ),
@@ -549,8 +549,8 @@ OWN: Mapping[str, str] = {
     "orchestrator.stores.fair_claims:_NAME": "an argument of the program, or one that the user types",
     "orchestrator.cli.launch:_NAMED_MODEL": "an argument that the user types",
     "orchestrator.cli.replay_command:_NAMED": "an argument that the user types",
-    "orchestrator.cli.moments:_AGE": "an option that the user types",
-    "orchestrator.cli.project.names:suggestion()": "an argument that the user types",
+    "orchestrator.cli.options:_AGE": "an option that the user types",
+    "orchestrator.cli.new_command:suggestion()": "an argument that the user types",
     "orchestrator.graph.model:__init_subclass__()": "names of classes in the program",
     "orchestrator.nodes:KINDS": "names of classes of ours",
     "orchestrator.nodes.route:_PLACE": "what the library of guards says of a fault",

@@ -18,10 +18,9 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, Run, append, node, tool
-from orchestrator.cli.approvals import approvals
-from orchestrator.cli.output import _json
-from orchestrator.cli.redaction import row_document
+from orchestrator.cli.output import _json, row_document
 from orchestrator.cli.report import NextCommands, document, waiting_text
+from orchestrator.cli.run_lookup import approvals
 from orchestrator.comparison import _compared
 from orchestrator.errors import OrchestratorError
 from orchestrator.nodes import Ask

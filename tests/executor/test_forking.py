@@ -37,6 +37,7 @@ from orchestrator.views.events import record_of
 from orchestrator.views.history import points
 from orchestrator.views.reader import read
 from orchestrator.views.step_tree import StepTree
+from tests.support.sizes import sized
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("impatient")]
 
@@ -718,18 +719,18 @@ async def test_events_and_pages_of_a_fork_show_it_as_a_run_of_its_own(executor: 
     assert len(points(fork.machine.plan, fork.records())) == 1
 
 
-class Turns(BaseModel):
+class Count(BaseModel):
     n: int = 0
 
 
 @node
-def turn(state: Turns) -> Outcome[Literal["again", "enough"]]:
+def count(state: Count) -> Outcome[Literal["again", "enough"]]:
     return Outcome("again" if state.n < 4 else "enough", n=state.n + 1)
 
 
 async def test_a_long_family_of_forks(store: Store) -> None:
-    graph = Graph(name="turns", state=Turns, nodes={"turn": turn},
-                  edges="START -> turn\nturn -> turn : again\nturn -> END : enough", output="n")  # fmt: skip
+    graph = Graph(name="counts", state=Count, nodes={"count": count},
+                  edges="START -> count\ncount -> count : again\ncount -> END : enough", output="n")  # fmt: skip
     async with Executor(store, graphs=[graph]) as executor:
         run = await executor.start(graph, {}, run_id="r0")
         for number in range(1, 5):
@@ -798,6 +799,8 @@ async def test_a_run_inside_is_forked_where_its_parents_journal_left_it(store: S
         for at, record in enumerate(await store.read("r"), 1):
             if at == parent.seq:
                 break
+            if at % sized(3, 1) and at not in (charged - 1, charged, ended - 1, ended):
+                continue
             before = len(paid)
             fork, prompts = await answered(executor, await executor.fork("r", at=at, run_id=f"f{at}"))
             assert fork.output == parent.output, record

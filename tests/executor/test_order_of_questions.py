@@ -28,18 +28,18 @@ class State(BaseModel):
     got: Annotated[list[str], append] = []
 
 
-class Turns:
+class Branches:
     """Branches that come to what they ask in a given order."""
 
     def __init__(self) -> None:
-        self.turns = [anyio.Event() for _ in range(3)]
+        self.may_ask = [anyio.Event() for _ in range(3)]
 
     @property
     def wait(self) -> Any:
         @node
         async def wait(state: State, item: object) -> Update:
             at = item if isinstance(item, int) else state.item
-            await self.turns[at].wait()
+            await self.may_ask[at].wait()
             return {"item": at}
 
         return wait
@@ -49,30 +49,30 @@ class Turns:
         left = iter(order)
         with anyio.fail_after(60):
             async with executor.stream(graph, run_id="r") as live:
-                self.turns[next(left)].set()
+                self.may_ask[next(left)].set()
                 async for event in live:
                     if event.type == asked:
                         at = next(left, None)
                         if at is None:
                             break
-                        self.turns[at].set()
+                        self.may_ask[at].set()
             return await executor.wait("r")
 
 
-def mapped(turns: Turns) -> Graph:
+def mapped(branches: Branches) -> Graph:
     return Graph(
         name="g", state=State, output="got",
-        nodes={"wait": turns.wait, "ask": Ask(prompt="{item}?", show=("item",), answer="word")},
+        nodes={"wait": branches.wait, "ask": Ask(prompt="{item}?", show=("item",), answer="word")},
         edges="START -> wait : each items\nwait -> ask -> END",
     )  # fmt: skip
 
 
-def forked(turns: Turns) -> Graph:
+def forked(branches: Branches) -> Graph:
     nodes: dict[str, Any] = {}
     for number in (0, 1, 2):
 
         async def wait(number: int = number) -> Update:
-            await turns.turns[number].wait()
+            await branches.may_ask[number].wait()
             return {}
 
         nodes |= {f"wait{number}": node(wait), f"ask{number}": Ask(prompt=f"{number}?", answer="word")}
@@ -80,10 +80,10 @@ def forked(turns: Turns) -> Graph:
     return Graph(name="g", state=State, nodes=nodes, edges=edges, output="got")
 
 
-def inside(turns: Turns) -> Graph:
+def inside(branches: Branches) -> Graph:
     inner = Graph(
         name="inner", state=State,
-        nodes={"wait": turns.wait, "ask": Ask(prompt="{item}?", show=("item",), answer="word")},
+        nodes={"wait": branches.wait, "ask": Ask(prompt="{item}?", show=("item",), answer="word")},
         edges="START -> wait -> ask -> END", output="word",
     )  # fmt: skip
     sub = Subgraph(inner, inputs={"item": ITEM}, outputs={"got": "word"})
@@ -96,19 +96,19 @@ SHAPES = (mapped, forked, inside)
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_questions_are_shown_in_the_order_of_places(
-    shape: Callable[[Turns], Graph], order: Sequence[int]
+    shape: Callable[[Branches], Graph], order: Sequence[int]
 ) -> None:
-    turns = Turns()
-    graph = shape(turns)
+    branches = Branches()
+    graph = shape(branches)
     async with Executor(graphs=[graph], idle="sleep") as executor:
-        run = await turns.run(executor, graph, order)
+        run = await branches.run(executor, graph, order)
         assert [question.prompt for question in run.waiting] == PROMPTS
         assert [question["prompt"] for question in run.to_json()["waiting"]] == PROMPTS
         assert [question.prompt for question in (await executor.load("r")).waiting] == PROMPTS
         assert [one.question.prompt for one in (await executor.questions()).questions] == PROMPTS
         assert (await executor.runs()).runs[0].question == "0?"
-        branches = [branch.path for branch in run.branches if branch.node.startswith("ask")]
-        assert branches == [question.path for question in run.waiting]
+        paths = [branch.path for branch in run.branches if branch.node.startswith("ask")]
+        assert paths == [question.path for question in run.waiting]
         # One that is answered is gone, and the others stay where they are.
         for answered in order:
             (question,) = (one for one in run.waiting if one.prompt == f"{answered}?")
@@ -119,23 +119,23 @@ async def test_questions_are_shown_in_the_order_of_places(
 
 
 async def test_a_pause_comes_after_the_questions_of_steps() -> None:
-    turns = Turns()
-    graph = mapped(turns)
+    branches = Branches()
+    graph = mapped(branches)
     async with Executor(graphs=[graph], idle="sleep") as executor:
-        await turns.run(executor, graph, (2, 0, 1))
+        await branches.run(executor, graph, (2, 0, 1))
         run = await executor.pause("r")
         assert [(one.kind, one.prompt) for one in run.waiting][:-1] == [("input", prompt) for prompt in PROMPTS]
         assert run.waiting[-1].kind == "pause"
 
 
 async def test_timers_are_shown_in_the_order_of_places() -> None:
-    turns = Turns()
+    branches = Branches()
     graph = Graph(
-        name="g", state=State, nodes={"wait": turns.wait, "sleep": Sleep(seconds=3600)},
+        name="g", state=State, nodes={"wait": branches.wait, "sleep": Sleep(seconds=3600)},
         edges="START -> wait : each items\nwait -> sleep -> END", output="got",
     )  # fmt: skip
     async with Executor(graphs=[graph], idle="sleep") as executor:
-        await turns.run(executor, graph, (2, 0, 1), asked="timer_set")
+        await branches.run(executor, graph, (2, 0, 1), asked="timer_set")
         run = await executor.load("r")
         paths = [one.path for one in run.waiting]
         assert {one.kind for one in run.waiting} == {"timer"}

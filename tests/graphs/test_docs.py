@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from orchestrator.cli.app import run as command_line
-from orchestrator.cli.graphrefs import shipped
+from orchestrator.cli.graph_refs import shipped
 from orchestrator.render import to_svg
 from tests.graphs.pictures import PLACE, RUNS, run_of
 from tests.render.pictures import shape, untimed

@@ -65,7 +65,7 @@ def check(run: RunState, record: r.Record, delta: Delta) -> None:
         assert not run.lines
 
 
-class Turns(Observer):
+class WaitingOrder(Observer):
     """The order in which tokens came to wait, and that in which they began."""
 
     def __init__(self) -> None:
@@ -114,12 +114,12 @@ def test_tokens_get_a_place_in_the_order_in_which_they_came(kind: str, seed: int
     trial.plan = with_pools(trial.plan, random.Random(seed))
     for order in orders(trial.plan, sized(2, 6), seed):
         simulation = Simulation(trial.plan, trial.behaviour, order=order, values=trial.values, most_steps=MOST)
-        turns, began = Turns(), list[str]()
-        simulation.machine.observers = (turns,)
+        waiting, began = WaitingOrder(), list[str]()
+        simulation.machine.observers = (waiting,)
         simulation.observers = [check, lambda run, record, delta, b=began: b.extend(a.key for a in delta.started)]
         simulation.run()
-        for name in {pool for pool, _ in turns.came}:
-            came = [key for pool, key in turns.came if pool == name and key not in turns.gone]
+        for name in {pool for pool, _ in waiting.came}:
+            came = [key for pool, key in waiting.came if pool == name and key not in waiting.gone]
             first = list(dict.fromkeys(key for key in began if key in {*came}))
             assert first == [key for key in came if key in {*began}]
 

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, Run, node, tool
-from orchestrator.cli.progress import Plain
+from orchestrator.cli.report import Plain
 from orchestrator.errors import ToolError
 from orchestrator.kernel.plan import Plan
 from orchestrator.render import to_dot, to_html, to_mermaid, to_svg, to_text

@@ -20,6 +20,7 @@ from tests.support.pg_standby import wait_for, with_standby
 from tests.support.postgres import PostgresServer
 
 
+@pytest.mark.full
 def test_a_number_that_the_standby_gave_to_another_transaction_does_not_pass_for_ours() -> None:
     with with_standby(synchronous=False) as (primary, standby):
         primary.create_database("runs")

@@ -14,7 +14,9 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from time import monotonic, sleep
 from types import CoroutineType
+from typing import NamedTuple
 
 import pytest
 import pytest_timeout
@@ -25,8 +27,20 @@ FULL = 900
 """Seconds for a test in full size."""
 _LATER = 30
 """Seconds after which the process ends without Python: its code may hold the lock of the interpreter."""
+_TICK = 0.5
+"""Seconds between two looks at the clock, by one thread for all tests: a timer for each costs more than most tests."""
 
-_timer: threading.Timer | None = None
+
+class _Limit(NamedTuple):
+    """The test that runs, its limit, and when it is over."""
+
+    name: str
+    seconds: float
+    end: float
+
+
+_limit: _Limit | None = None
+_watch: threading.Thread | None = None
 _stderr = -1
 
 
@@ -53,24 +67,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl
 def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> bool:
     """Begin to measure, instead of pytest-timeout."""
-    global _timer
-    pytest_timeout_cancel_timer()
-    _timer = threading.Timer(settings.timeout, _end, [item.nodeid, settings.timeout])
-    _timer.name, _timer.daemon = "time limit of a test", True
-    _timer.start()
-    faulthandler.dump_traceback_later(settings.timeout + _LATER, exit=True, file=_stderr)
+    global _limit, _watch
+    _limit = _Limit(item.nodeid, settings.timeout, monotonic() + settings.timeout)
+    if _watch is None:
+        _watch = threading.Thread(target=_keep, name="time limit of the tests", daemon=True)
+        _watch.start()
     return True
 
 
 @pytest.hookimpl
 def pytest_timeout_cancel_timer() -> bool:
     """Measure no longer."""
-    global _timer
-    if _timer is not None:
-        _timer.cancel()
-        _timer.join()
-        _timer = None
-    faulthandler.cancel_dump_traceback_later()
+    global _limit
+    _limit = None
     return True
 
 
@@ -82,9 +91,20 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
         pytest_timeout_set_timer(item, settings)
 
 
+def _keep() -> None:
+    """End the process when a test takes too long; or have it ended, if this thread does not come to it."""
+    while True:
+        limit = _limit
+        if limit is None or pytest_timeout.is_debugging():
+            faulthandler.cancel_dump_traceback_later()
+        elif limit.end <= monotonic():
+            _end(limit.name, limit.seconds)
+        else:
+            faulthandler.dump_traceback_later(limit.end - monotonic() + _LATER, exit=True, file=_stderr)
+        sleep(_TICK)
+
+
 def _end(name: str, seconds: float) -> None:
-    if pytest_timeout.is_debugging():
-        return
     _say(f"\n++ {name} takes longer than {seconds:g} s. Stacks of its threads:\n")
     faulthandler.dump_traceback(_stderr)
     for stack in _suspended():

@@ -20,7 +20,7 @@ from orchestrator.nodes import Execute
 from orchestrator.nodes.execute import gather
 from orchestrator.nodes.steps import Step
 from orchestrator.tools import Blob, ToolFailure
-from orchestrator.tools.truncation import CONTENT, KEPT, SHOWN, kept
+from orchestrator.tools.truncation import CONTENT, KEPT, SHOWN, truncated
 from tests.support.one_node import of_calls
 
 pytestmark = pytest.mark.anyio
@@ -237,16 +237,16 @@ async def test_a_tool_says_how_much_is_kept() -> None:
 
 def test_what_is_not_too_large_is_the_same_object() -> None:
     for result in (ToolResult(output={"a": [1, "b"]}), ToolFailure(error="x"), ToolResult(content=[Blob.of(b"x")])):
-        assert kept(result) is result
+        assert truncated(result) is result
     big = ToolFailure(error="e" * 20, metadata={"m": "x" * 20})
-    small = kept(big, 10)
+    small = truncated(big, 10)
     assert isinstance(small, ToolFailure)
     assert small.metadata == {"left_out": "metadata of more than 10 characters"}
 
 
 def test_of_content_that_is_too_large_a_word_is_left() -> None:
     picture, sound = Image.of(bytes(CONTENT // 2)), Blob.of(bytes(CONTENT // 2), "audio/wav")
-    found = kept(ToolResult(output="x", content=[picture, sound, picture]))
+    found = truncated(ToolResult(output="x", content=[picture, sound, picture]))
     assert [type(part) for part in found.content] == [Image, Blob, Blob]
     assert found.text.splitlines()[2:] == [
         "['data of 13,333,336 characters, too large to be kept', application/octet-stream, 0 bytes, not shown]",

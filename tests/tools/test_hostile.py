@@ -11,13 +11,13 @@ from typing import Any, Literal
 import pytest
 
 from orchestrator import Context, Executor, Graph, ToolCall, ToolResult, node, tool
-from orchestrator.cli.progress import Plain
-from orchestrator.cli.words import visible
+from orchestrator.cli.report import Plain
 from orchestrator.models import TextProtocol
 from orchestrator.models.messages import assistant, user
 from orchestrator.nodes import Execute
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools.truncation import KEPT, SHOWN
+from orchestrator.visible import shown as visible
 from tests.support.one_node import of_calls
 from tests.support.shell import Shell
 

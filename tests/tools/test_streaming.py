@@ -14,7 +14,7 @@ import pytest
 from orchestrator import Context, Executor, Graph, Tool, ToolCall, ToolResult, Update, node, tool
 from orchestrator.executor import Event
 from orchestrator.tools import ToolFailure
-from orchestrator.tools.truncation import Gathered, cut, kept
+from orchestrator.tools.truncation import Gathered, cut, truncated
 from tests.contract.sample import Out
 from tests.support.one_node import of_calls
 from tests.support.sizes import quick_on
@@ -234,7 +234,7 @@ async def test_no_more_of_a_long_output_is_held_than_is_kept() -> None:
     assert (output[:9], output[-4:], len(output) <= 5000) == ("beginning", "xend", True)
     assert "695,112 of 700,012 characters are left out here; not kept" in output
     assert most < 300_000
-    assert kept(ToolResult(output=output), 5000).output == output
+    assert truncated(ToolResult(output=output), 5000).output == output
     assert (await long.invoke({})).output == "".join(pieces)
 
 

@@ -22,6 +22,9 @@ from orchestrator.web import configured
 from orchestrator.web.server import serve
 from orchestrator.web.settings import Settings
 from orchestrator.web.streams import OpenStreams
+from tests.support.uvicorn_waits import shorten_waits
+
+shorten_waits()
 
 
 class Note(BaseModel):
@@ -187,21 +190,32 @@ def api(
     store: str | Store = "memory://",
     port: int = 0,
     settings: dict[str, Any] | None = None,
+    send_buffer: int = 1 << 14,
+    timeout: float = 60,
     **options: Any,
 ) -> Iterator[Api]:
-    """Serve some graphs, in an event loop in a thread."""
+    """Serve some graphs, in an event loop in a thread.
+
+    Args:
+        send_buffer: bytes that the kernel keeps of an answer: few, so that a reader that reads nothing is noticed soon.
+        timeout: seconds that the client waits for an answer.
+    """
+    bound = socket.create_server(("127.0.0.1", port))
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     with start_blocking_portal("asyncio") as portal:
-        opened = portal.wrap_async_context_manager(_served(graphs or GRAPHS, store, port, settings or {}, options))
-        with opened as (executor, url, streams), httpx2.Client(base_url=url, timeout=60) as client:
+        opened = portal.wrap_async_context_manager(_served(graphs or GRAPHS, store, bound, settings or {}, options))
+        with opened as (executor, url, streams), httpx2.Client(base_url=url, timeout=timeout) as client:
             yield Api(url, executor, client, portal, streams)
 
 
 @asynccontextmanager
 async def _served(
-    graphs: tuple[Graph, ...], store: str | Store, port: int, settings: dict[str, Any], options: dict[str, Any]
+    graphs: tuple[Graph, ...],
+    store: str | Store,
+    bound: socket.socket,
+    settings: dict[str, Any],
+    options: dict[str, Any],
 ) -> AsyncIterator[tuple[Executor, str, OpenStreams]]:
-    bound = socket.create_server(("127.0.0.1", port))
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 14)  # a reader that reads nothing is noticed soon
     async with (
         Executor(store, graphs=graphs, tools=[pay], streams="always", **options) as executor,
         anyio.create_task_group() as tasks,

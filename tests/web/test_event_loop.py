@@ -42,10 +42,14 @@ _PARTS = {"from_json", "to_json", "validate_json", "sub", "findall", "sha256", "
 """Functions in C that take time in proportion to an argument, which is among the variables of their caller."""
 _SLOW = {redaction.redact.__code__: "text", exact.__code__: "value"}
 """Functions that work in pieces, and so may get anything in another thread."""
-_ENGINE = ("executor/drive.py", "executor/step_tasks.py", "executor/commands.py", "executor/replay/start.py")
+_ENGINE = ("executor/drive.py", "executor/step_tasks.py", "executor/commands.py")
 """What the steps and commands of a run do with its values happens on the loop that drives it."""
 _ONE_VALUE = ("kernel/records.py", "stores/", "values.py", "views/run_diff.py")
 """A record is read and written whole, and a value is checked, and compared, whole: some milliseconds a megabyte."""
+_MOST = 64 * MB - 200
+"""Characters of the largest value: with what the graphs add to it a value may have 64 MB."""
+_TIMEOUT = 1200
+"""Seconds for a request: the probe looks at each call, and the machine may be busy."""
 _QUICK = {"startswith", "endswith", "isascii", "__len__"}
 
 
@@ -132,16 +136,23 @@ class Large:
         return self.server.portal.call(called)
 
 
-@pytest.fixture(scope="module", params=[1, pytest.param(5, marks=pytest.mark.full)], ids="{}MB".format)
+@pytest.fixture(
+    scope="module",
+    params=[1, pytest.param(8, marks=pytest.mark.full), pytest.param(64, marks=pytest.mark.storm)],
+    ids="{}MB".format,
+)
 def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Large]:
     place: Path = tmp_path_factory.mktemp("large")
     probe = Probe()
     threading.setprofile(probe)
     try:
-        with api(letter, wide, payment, chat, store=f"sqlite:///{place}/runs.db", settings={"poll": 0.05}) as server:
+        store = f"sqlite:///{place}/runs.db"
+        with api(
+            letter, wide, payment, chat, store=store, settings={"poll": 0.05}, send_buffer=MB, timeout=_TIMEOUT
+        ) as server:
             probe.loop = server.portal.call(threading.get_ident)
             server.portal.call(sys.setprofile, probe)
-            yield Large(server, probe, "a word " * (request.param * MB // 7 + 1))
+            yield Large(server, probe, "a word " * (min(request.param * MB, _MOST) // 7 + 1))
             server.portal.call(sys.setprofile, None)
     finally:
         threading.setprofile(None)

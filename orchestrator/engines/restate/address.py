@@ -22,12 +22,12 @@ _IN_NAMES = string.ascii_letters + string.digits + "._-"
 
 @dataclass(frozen=True)
 class RestateAddress:
-    """What a URL of a Restate server says."""
+    """Parts of the URL of a Restate server."""
 
     ingress: str
-    """Where runs are submitted, such as `http://127.0.0.1:8080`."""
+    """URL to which runs are submitted, such as `http://127.0.0.1:8080`."""
     admin: str
-    """Where workers are registered, and deliveries are looked up and cancelled."""
+    """URL at which workers are registered, and deliveries are looked up and cancelled."""
     listen: tuple[str, int]
     """Host and port on which a worker listens for deliveries."""
     workers: str

@@ -30,22 +30,24 @@ SILENCE = timedelta(seconds=4)
 """A worker that does not report for that long is taken for dead, and the run is delivered again. A worker that lives
 keeps it: the run's lease decides."""
 LONGEST = timedelta(days=30)
-"""How long one delivery lasts at most. The next one waits for the drive."""
+"""Time limit of a delivery. The next one waits for the drive."""
 _RETRIES = RetryPolicy(
-    initial_interval=timedelta(milliseconds=100), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=10),
+    initial_interval=timedelta(milliseconds=100),
+    backoff_coefficient=2.0,
+    maximum_interval=timedelta(seconds=10),
     maximum_attempts=0,
-)  # fmt: skip
-"""Of deliveries whose worker is gone. What keeps a run from being driven is no failure of the activity: its outcome
+)
+"""Retries of deliveries whose worker is gone. A run that cannot be driven is no failure of the activity: its outcome
 says when to deliver the run again, so that an answer need not wait for the retry."""
 _EVENTS = 1000
-"""Events of a history after which the workflow goes on in a new one. Workers that take it over replay it."""
+"""Events of a history after which the workflow continues in a new one. Workers that take it over replay it."""
 _NOW = 0.001
 """Seconds that are not worth a timer."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a delivery came to."""
+    """Result of a delivery."""
 
     status: str
     """The run's status."""
@@ -61,7 +63,7 @@ class RunWorkflow:
 
     def __init__(self) -> None:
         self._at: float | None = None
-        """When to deliver the run, by the workflow's clock; None: not at all."""
+        """Time of the next delivery by the workflow's clock; None: none."""
         self._cancelled = False
 
     @workflow.run
@@ -70,7 +72,7 @@ class RunWorkflow:
 
         Args:
             run_id: the run's id.
-            wait: seconds until the first delivery; None: a signal says so.
+            wait: seconds until the first delivery; None: a signal sets it.
             tries: see `Delivered.tries`.
 
         Returns:
@@ -82,10 +84,14 @@ class RunWorkflow:
         while await self._is_time():
             self._at = None
             outcome = await workflow.execute_activity(
-                DRIVE, args=[run_id, tries], result_type=Outcome, start_to_close_timeout=LONGEST,
-                heartbeat_timeout=SILENCE, retry_policy=_RETRIES,
+                DRIVE,
+                args=[run_id, tries],
+                result_type=Outcome,
+                start_to_close_timeout=LONGEST,
+                heartbeat_timeout=SILENCE,
+                retry_policy=_RETRIES,
                 cancellation_type=workflow.ActivityCancellationType.ABANDON,
-            )  # fmt: skip
+            )
             status, tries = outcome.status, outcome.tries
             if outcome.wait is not None and not self._cancelled:
                 self._ask(outcome.wait)
@@ -101,7 +107,7 @@ class RunWorkflow:
 
     @workflow.signal
     def cancel(self) -> None:
-        """Deliver the run no more. A delivery that is under way goes on."""
+        """Deliver the run no more. A delivery in progress continues."""
         self._cancelled, self._at = True, None
 
     def _ask(self, wait: float) -> None:

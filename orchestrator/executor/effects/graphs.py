@@ -47,7 +47,7 @@ class GraphTool(Tool):
 
     effect = "idempotent"
     continues = True
-    passes = (ModelError,)  # its run is interrupted, and continues when the call is made again
+    propagates = (ModelError,)  # its run is interrupted, and continues when the call is made again
 
     def __init__(
         self,

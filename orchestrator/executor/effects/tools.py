@@ -26,7 +26,7 @@ from orchestrator.kernel.records import EffectClass
 from orchestrator.tools.result import ToolFailure, ToolResult, storable, worded
 from orchestrator.tools.tool import Tool, run_function
 from orchestrator.tools.toolbox import Toolbox
-from orchestrator.tools.truncation import in_words, kept, refused
+from orchestrator.tools.truncation import in_words, refused, truncated
 from orchestrator.values import Unfit
 
 T = TypeVar("T")
@@ -149,7 +149,7 @@ class JournaledToolbox(Toolbox):
         """
         attempt, tries = self._effects.attempt, 1
         returned = (ResultRefused,) if tool.effect == "irreversible" else ()
-        passing: tuple[type[Exception], ...] = (GraphUnknown, *returned, *tool.passes)
+        passing: tuple[type[Exception], ...] = (GraphUnknown, *returned, *tool.propagates)
         while True:
             try:
                 with contained():
@@ -166,7 +166,7 @@ class JournaledToolbox(Toolbox):
                     again = decide(tool.retry, error, tries, random.random(), irreversible=irreversible)
                 if not isinstance(again, TryAgain):
                     failure = tool.failure(error).model_copy(update={"traceback": traceback_of_tool(error)})
-                    return storable(kept(failure, tool.max_kept)), open_
+                    return storable(truncated(failure, tool.max_kept)), open_
                 await anyio.sleep(again.wait)
                 tries += 1
             if not attempt.log.lease.fresh:
@@ -225,7 +225,7 @@ def _kept(tool: Tool, done: ToolResult) -> ToolResult:
     Raises:
         ResultRefused: it cannot, and the call cannot be made again.
     """
-    result = storable(kept(done, tool.max_kept))
+    result = storable(truncated(done, tool.max_kept))
     if result.failed and not done.failed and tool.effect == "irreversible":
         raise ResultRefused(str(result.error), in_words(done))
     return result

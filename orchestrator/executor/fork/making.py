@@ -71,6 +71,7 @@ from orchestrator.kernel.state import Phase
 from orchestrator.models.messages import Reply
 from orchestrator.stores.base import Archiving, RunInfo, Store
 from orchestrator.stores.requests import NewRun
+from orchestrator.tasks import away
 from orchestrator.tools.result import ToolResult
 from orchestrator.tools.validation import faults
 from orchestrator.values import MAX_REQUEST_BYTES, check_flag, check_mapping, check_position, check_text, new_labels
@@ -311,7 +312,8 @@ async def draft_of(host: Host, options: ForkOptions, name: str, *, start: bool, 
     before = None
     if options.answer is not None:
         before = await host.loader.machine_of(info, moment.stored, moment.machine.head - 1)
-    changed = changes_of(going_on, moment.records, options, before)
+    values = (options.update, options.result, options.answer, options.answers)
+    changed = await away(lambda: changes_of(going_on, moment.records, options, before), *values)
     changed.over = over
     _check_seen(options, changed, before)
     labels = new_labels(options.labels or {}, moment.machine.labels)

@@ -28,9 +28,11 @@ from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_tools import offered
 from orchestrator.executor.start import Recorded, check_new_id, create, initial_values, join
 from orchestrator.graph.model import GraphDefinition
+from orchestrator.json import JsonObject
 from orchestrator.kernel.records import Forked, Migrated, RunStarted
 from orchestrator.models.base import Model
 from orchestrator.stores.requests import NewRun
+from orchestrator.tasks import away
 from orchestrator.values import check_mapping, check_position, check_text
 from orchestrator.views.reader import read
 from orchestrator.views.replay_result import Replay, replay_of
@@ -145,13 +147,18 @@ async def _from_its_start(
 ) -> Drive | None:
     """Start the replay as the run started; None: there is a run of this id, which is the same replay."""
     graph = _graph_of(host, options, parent)
-    assert parent.machine.started is not None
+    first = parent.machine.started
+    assert first is not None
     resources.check(graph, models=False)
     host.resources.begun[graph.content] = graph
     context = options.context or await host.contexts.for_new(name, graph.name, {}, None)
-    began = VersionNames(await host.store.read(options.parent), graph.structure).start(parent.machine.started.values)
+    began = VersionNames(await host.store.read(options.parent), graph.structure).start(first.values)
     discards = await _discards(host, options.parent, 0)
-    started, forked = _first_records(host, options, parent, graph, name, discards, began)
+    given = {**began, **(options.update or {})}
+    if graph.structure != first.structure:  # fields that the graph does not have any more are left out
+        given = {field: value for field, value in given.items() if field in graph.schema.fields}
+    values = await away(lambda: initial_values(graph, Recorded(given)), given)
+    started, forked = _first_records(host, options, parent, graph, name, discards, values)
     host.contexts.check(options.parent, started, context)
     try:
         return await create(host, graph, started, forked, own=resources, context=context)
@@ -169,7 +176,8 @@ async def replayed(host: Host, run_id: str) -> Replay:
         raise InvalidValue(f"run {run_id!r} is not a replay of another run", where="run_id")
     parent = await host.loader.load(fork.parent)
     read = host.store.read
-    return replay_of(parent, await read(fork.parent, upto=parent.seq), run, await read(run_id, upto=run.seq))
+    before, after = await read(fork.parent, upto=parent.seq), await read(run_id, upto=run.seq)
+    return await away(lambda: replay_of(parent, before, run, after), before, after)
 
 
 def with_models(resources: Resources, models: Mapping[str, Model]) -> Resources:
@@ -201,22 +209,16 @@ def _first_records(
     graph: GraphDefinition,
     name: str,
     discards: Superseded,
-    began: Mapping[str, object],
+    values: JsonObject,
 ) -> tuple[RunStarted, Forked]:
     """The first record of the replayed run as it is with this graph, and the record of the replay.
 
     Args:
         discards: what of the replayed run does not count.
-        started: the values that it started with, by the names that they have in the graph.
-
-    Raises:
-        InvalidInput: the values that the run started with do not fit the graph's state.
+        values: the whole state that it starts with.
     """
     first = parent.machine.started
     assert first is not None
-    values = {**began, **(options.update or {})}
-    if graph.structure != first.structure:  # fields that the graph does not have any more are left out
-        values = {field: value for field, value in values.items() if field in graph.schema.fields}
     now = host.resources.clock.now()
     started = first.model_copy(
         update={
@@ -227,7 +229,7 @@ def _first_records(
             "structure": graph.structure,
             "content": graph.content,
             "refs": dict(host.refs.of(parent.root_id, graph.name, parent.refs)),
-            "values": dict(initial_values(graph, Recorded(values))),
+            "values": dict(values),
             "labels": {},
             "approve": options.approve,
             "tools": offered(graph, host.resources.tools),

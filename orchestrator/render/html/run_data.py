@@ -6,7 +6,7 @@
     writer.take(more, now)          # further records, and how the run is loaded behind them
     writer.since(version)           # what is different: costs what these records touched
 
-Whatever strangers said in it is blanked and bounded.
+Texts from outside are blanked and bounded.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from orchestrator.views.step_work import NO_USAGE
 from orchestrator.views.timeline import Timeline, TimelineRow, nested
 
 _FACTS = ("status", "queued", "standby", "archived")
-"""What may change of a run without a record."""
+"""Facts of a run that may change without a record."""
 
 
 class RunWriter:
@@ -91,7 +91,7 @@ class RunWriter:
         self._drawn: GrowingList[int] = GrowingList()
         """Plans that the picture has."""
         self._patches: GrowingList[dict[str, Any]] = GrowingList()
-        """How the run's state changed."""
+        """Changes of the run's state."""
         self._values: Mapping[str, object] = {}
         self._output: tuple[int, Any] = 0, None
         self._question: Any = None
@@ -144,7 +144,7 @@ class RunWriter:
             self._holder = told(record.holder, 80)
 
     def _settle(self, tokens: Iterable[Any]) -> None:
-        """Rows of steps that wait for answers say so."""
+        """Rows of steps that wait for answers are marked as waiting."""
         for token in tokens:
             row = self._rows.live.get(token.key)
             if row is not None and token.phase is Phase.ASKING:
@@ -180,7 +180,7 @@ class RunWriter:
         self._note(version)
 
     def _note(self, version: int) -> None:
-        """Take what grew beside the steps."""
+        """Take what grew besides the steps."""
         self._whole.extend((clean(state) for state in self._states.whole[len(self._whole.items) :]), version)
         for known, found in (
             (self._messages, self._calls.messages),
@@ -215,7 +215,7 @@ class RunWriter:
     # -- writing --------------------------------------------------------------------------------------------------
 
     def document(self) -> dict[str, Any]:
-        """The whole run. Steps stand in the order of a tree, and are named by their places in it.
+        """The whole run. Steps are in the order of a tree, and are named by their places in it.
 
         Parts of it are the writer's own: write it down before the writer takes more.
         """
@@ -250,7 +250,7 @@ class RunWriter:
         return [row.number for row in nested(self._rows.rows)]
 
     def since(self, version: int) -> dict[str, Any]:
-        """What changed behind a version. Steps are named by the numbers of their rows."""
+        """Changes behind a version. Steps are named by the numbers of their rows."""
         steps = sorted(self._changes.since(version))
         there, working = set(steps), [row.number for row in self._rows.live.values()]
         items: dict[int, dict[int, str]] = {}
@@ -278,16 +278,16 @@ class RunWriter:
         return found
 
     def redrawn(self, version: int) -> bool:
-        """Whether the picture has parts that it did not have in a version: the run planned something since."""
+        """True if the picture has parts that it did not have in a version: the run planned something since."""
         return bool(self._drawn.since(version)[1])
 
     @property
     def parts(self) -> int:
-        """How many plans the picture has."""
+        """Number of plans in the picture."""
         return len(self._drawn.items)
 
     def _head(self) -> dict[str, Any]:
-        """What is small and may change with any record."""
+        """Data that is small and may change with any record."""
         run = self.run
         return {
             "run": told(run.run_id, 200),
@@ -338,7 +338,7 @@ class RunWriter:
         }
 
     def _end(self) -> list[object] | None:
-        """What the picture has of a run that no process drives: its lease says so, and its journal does not."""
+        """Marks of a run that no process drives, which follow from its lease and not from its journal."""
         if self.run.status != "interrupted":
             return None
         last, before = replace(self._live.trace.overlay(), status=self.run.status), self._live.marks
@@ -562,7 +562,7 @@ class GrowingList(Generic[T]):
         self._versions.extend([version] * (len(self.items) - len(self._versions)))
 
     def since(self, version: int) -> tuple[int, list[T]]:
-        """How many things a reader of a version has, and those behind them."""
+        """Number of items that a reader of a version has, and those behind them."""
         first = bisect_right(self._versions, version)
         return first, self.items[first:]
 
@@ -590,7 +590,7 @@ class TailList(Generic[T]):
         self._changes.append((version, first))
 
     def since(self, version: int) -> tuple[int, list[T]]:
-        """How many things at the beginning a reader of a version has as they are, and those behind them."""
+        """Number of items at the beginning that a reader of a version has unchanged, and those behind them."""
         first = len(self.items)
         for changed, at in reversed(self._changes):
             if changed <= version:
@@ -600,7 +600,7 @@ class TailList(Generic[T]):
 
 
 def run_data(run: Run) -> tuple[dict[str, Any], Overlay]:
-    """What a page shows of a run, and what its picture shows at the end.
+    """Return the data of a run's page, and the marks of its picture at the end.
 
     Reads the run's records, and blocks meanwhile.
     """

@@ -57,7 +57,7 @@ class StepData:
         self._parts, self._at = parts, at
 
     def write(self, row: TimelineRow, explainer: Explainer) -> dict[str, Any]:
-        """One step."""
+        """Return the data of a step."""
         why, name = explainer.why(row), step_name(row)
         step: dict[str, Any] = {
             "node": told(row.node, 80),
@@ -144,7 +144,7 @@ class StepCalls:
         return changed
 
     def since(self, version: int) -> tuple[int, list[dict[str, Any]]]:
-        """How many calls a reader of a version has as they are, and those behind them."""
+        """Number of calls that a reader of a version has unchanged, and those behind them."""
         first = next((at for at, changed in enumerate(self._versions) if changed > version), len(self.written))
         return first, self.written[first:]
 
@@ -218,7 +218,7 @@ class CallData:
         """Key of a call's record -> its name, for calls inside calls."""
 
     def write(self, call: JournaledCall) -> dict[str, Any]:
-        """One call with its result."""
+        """Return the data of a call with its result."""
         asked, settled = call.intended, call.settled
         said: dict[str, Any] = {
             "kind": asked.kind,
@@ -279,7 +279,7 @@ class CallData:
 
 
 def usage_data(usage: Usage) -> dict[str, object]:
-    """What was used, without zeros."""
+    """A usage without its zeros."""
     found = {"calls": usage.calls, "in": usage.input_tokens, "out": usage.output_tokens, "cost": usage.cost}
     if usage.estimated:
         found["estimated"] = True
@@ -314,7 +314,7 @@ class TransitionEdges:
                 self.texts[name] = plain(str(edge), 200)
 
     def of(self, row: TimelineRow) -> dict[str, object]:
-        """What a step took: ids of edges, those it did not take, and the values of guards."""
+        """Ids of the edges that a step took, of those it did not take, and the values of guards."""
         took = self._causes.transitions.get(row.activation)
         if took is None:
             return {}

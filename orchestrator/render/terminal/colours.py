@@ -1,4 +1,4 @@
-"""Colours on a terminal: where they are wanted, and which one says what."""
+"""Colours on a terminal: where they are wanted, and the meaning of each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RISK = {"none": "dim", "read": "green", "write": "yellow", "dangerous": "red"}
 
 
 def wants_colours(stream: TextIO, environ: Mapping[str, str] | None = None) -> bool:
-    """Whether text on a stream may have colours.
+    """Return True if text on a stream may have colours.
 
     `NO_COLOR` forbids them everywhere. `FORCE_COLOR` asks for them everywhere else. Without both, a terminal has them
     unless it is a `dumb` one, and a pipe or a file has none.
@@ -41,5 +41,5 @@ def coloured(text: str, colour: str) -> str:
 
 
 def can_draw(stream: TextIO) -> bool:
-    """Whether a stream is a terminal that can redraw lines, and neither TERM=dumb nor NO_COLOR asks for plain text."""
+    """True if a stream is a terminal that can redraw lines, and neither TERM=dumb nor NO_COLOR asks for plain text."""
     return stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb") and not os.environ.get("NO_COLOR")

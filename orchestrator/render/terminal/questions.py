@@ -52,7 +52,7 @@ def question_text(question: Question) -> str:
 
 
 def _outcome(one: OutcomeChoice) -> str:
-    """An answer to the question what became of a call: its words, with what is given with it, or its danger."""
+    """An answer to the question for the outcome of a call: its words, with the value given with it, or its danger."""
     if one.result:
         return f"{one.label} ({one.result})"
     return f"{one.label}. {one.hint}" if one.dangerous else one.label
@@ -77,11 +77,11 @@ def _arguments(given: object, compact: str) -> Iterator[str]:
 
 
 def _is_document(value: object) -> TypeIs[str]:
-    """Whether a value is a text of several lines, none of which is so long that spaces could hide the rest of it."""
+    """True if a value is a text of several lines, none of which is so long that spaces could hide the rest of it."""
     return isinstance(value, str) and "\n" in value and all(len(row) <= _LONGEST_LINE for row in value.split("\n"))
 
 
 def _left_out(given: object) -> bool:
-    """Whether a document among the arguments is too long to be shown whole."""
+    """True if a document among the arguments is too long to be shown whole."""
     values = given.values() if isinstance(given, Mapping) else ()
     return any(_is_document(value) and value.count("\n") > _MOST_LINES for value in values)

@@ -1,4 +1,4 @@
-"""Where a run stands and what it did, as text."""
+"""The report on a run as text: its status and its steps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run_text(
     *,
     width: int | None = None,
 ) -> str:
-    """Where a run stands and what it did: question and answer first, then why, its steps, branches and state.
+    """Report on a run: question and answer first, then the reason of its status, its steps, branches and state.
 
     Args:
         run: the run.
@@ -44,7 +44,7 @@ def run_text(
         why: why it is where it is, and why each step ran.
         approved: lines on what its journal approves.
         waiting: the text of its open questions; empty if there are none.
-        ahead: the commands that continue it, which stand last; empty if there are none.
+        ahead: the commands that continue it, which come last; empty if there are none.
         width: cells in a line of the terminal; None: it is not shown on a terminal.
     """
     usage = run.usage
@@ -97,7 +97,7 @@ def with_colours(text: str, status: str) -> str:
 
 
 def _asked_and_answered(run: Run, waiting: str) -> Iterator[str]:
-    """What a run was asked, and its answer, its error, or what it asks itself."""
+    """The question to a run, and its answer, its error, or its own open questions."""
     question = _question(run)
     if question not in (None, ""):
         yield from ("question", _whole(question))
@@ -128,7 +128,7 @@ def _whole(value: object) -> str:
 
 
 def _inherited(run: Run) -> str:
-    """What the runs that it was forked from had spent."""
+    """Usage of the runs that it was forked from."""
     spent = run.inherited
     if not spent.steps and not spent.calls:
         return ""

@@ -47,7 +47,7 @@ class Screen:
         """Unix seconds of the last event: the last moment at which the run is known to have been alive."""
 
     def knows(self, event: Event) -> bool:
-        """Whether it has the graph that a `migrated` event leads to."""
+        """True if it has the graph that a `migrated` event leads to."""
         return event.data.get("content") in self._reader.run.later
 
     def past(self, event: Event) -> None:
@@ -72,7 +72,7 @@ class Screen:
             self._start()
 
     def hold(self) -> None:
-        """Stop drawing until the next event, and print where the run stands."""
+        """Stop drawing until the next event, and print the state of the run."""
         live, self._live = self._live, None
         if live is not None:
             live.stop()

@@ -42,9 +42,9 @@ class Column:
     least: int | None = None
     """Cells of the terminal that it keeps however narrow the terminal is; None: it is never cut."""
     right: bool = False
-    """Whether it is aligned to the right, as numbers are."""
+    """True if it is aligned to the right, as numbers are."""
     optional: bool = False
-    """Whether it is left out if all of its cells are empty."""
+    """True if it is left out when all of its cells are empty."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Looks:
-    """What the place of a table allows."""
+    """Abilities of the place where a table is shown."""
 
     width: int | None = None
     """Cells in a line of the terminal; None: not a terminal, so nothing is cut."""
@@ -71,7 +71,7 @@ PLAIN = Looks()
 
 
 def looks_of(stream: TextIO) -> Looks:
-    """What a stream allows: a terminal its width (`COLUMNS` if set), everything else whole texts.
+    """Return the abilities of a stream: a terminal has a width (`COLUMNS` if set), everything else gets whole texts.
 
     Args:
         stream: what is written to.
@@ -88,7 +88,7 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell | str] | str],
 
     Args:
         columns: the columns.
-        rows: the cells of each row; a row that is a text stands alone on its line, as the name of a group.
+        rows: the cells of each row; a row that is a text is alone on its line, as the name of a group.
         looks: what the terminal allows.
     """
     grouped = any(isinstance(row, str) for row in rows)
@@ -121,7 +121,7 @@ def _cell(given: Cell | str, width: int | None) -> Cell:
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], room: int | None) -> list[int]:
-    """How wide each column is: the widest of those that may be cut give way first."""
+    """Width of each column: the widest of those that may be cut give way first."""
     widths = [max(columns_of(row[number].text) for row in rows) for number in range(len(columns))]
     if room is None:
         return widths
@@ -200,7 +200,7 @@ def _status(info: RunInfo) -> str:
 
 
 def what_happened(info: RunInfo) -> str:
-    """The text that says most about a run, on one line: what it asks, why it failed or was given up, its answer, or
+    """The main text of a run, on one line: its question, why it failed or was given up, its answer, or
     its input, with the time at which it is to begin."""
     if info.deaths and info.status not in FINAL:
         times = f"{info.deaths} {'time' if info.deaths == 1 else 'times'}"
@@ -316,7 +316,7 @@ def tool_table(groups: Mapping[str, Sequence[Tool]], looks: Looks = PLAIN) -> st
 
 
 def whole(tool: Tool) -> str:
-    """All that a model is told of a tool: its description, and the JSON Schema of its arguments."""
+    """All that a model receives of a tool: its description, and the JSON Schema of its arguments."""
     said = visible(tool.description.strip())
     schema = visible(plain(tool.parameters))
     return "\n".join(("", said, "", schema) if said else ("", schema))

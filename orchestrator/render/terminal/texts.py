@@ -44,7 +44,7 @@ def fitting(text: str, columns: int, more: str = "…") -> str:
 
 
 def _end(text: str, room: int) -> int:
-    """Where the longest start of a text ends that fits in a room. It never ends inside a letter or an emoji."""
+    """End of the longest start of a text that fits in a room. It is never inside a letter or an emoji."""
     low, high = 0, len(text)
     while low < high:
         middle = (low + high + 1) // 2
@@ -60,12 +60,12 @@ _TONES = range(0x1F3FB, 0x1F400)
 
 
 def _continues(char: str) -> bool:
-    """Whether a character belongs to the one before it."""
+    """True if a character belongs to the one before it."""
     return char == _JOINER or ord(char) in _TONES or unicodedata.category(char) in ("Mn", "Me", "Mc")
 
 
 def columns_of(text: str) -> int:
-    """How many columns of a terminal a text takes: two for wide characters and emoji, none for marks on a letter."""
+    """Columns of a terminal that a text takes: two for wide characters and emoji, none for marks on a letter."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len

@@ -33,15 +33,15 @@ _ASCII = str.maketrans({
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the tree."""
+    """A line of the tree."""
 
     parts: tuple[Part, ...]
     going_on: bool = False
-    """Whether it shows something that has not ended, or what encloses that."""
+    """True if it shows something that has not ended, or what encloses that."""
     more: str = "…"
     """Marks where text was cut off."""
     tail: bool = False
-    """Whether a line that is too long keeps its end rather than its start."""
+    """True if a line that is too long keeps its end rather than its start."""
 
     @property
     def text(self) -> str:
@@ -98,7 +98,7 @@ _MARKS = {"done": ("✓", "green"), "failed": ("✗", "bold red"), "waiting": ("
           "passed": ("»", "green"),
           "queued": ("○", "dim")}  # fmt: skip
 _DONE_STEPS, _DONE_BRANCHES, _CALLS = 2, 2, 3
-"""How many ended steps, branches and calls are shown inside a live one."""
+"""Number of ended steps, branches and calls that are shown inside a live one."""
 _BRANCHES = 40
 """Branches of an ended fork that are shown; of a larger one half as many, and those that failed."""
 _MOST = 200

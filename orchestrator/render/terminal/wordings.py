@@ -1,4 +1,4 @@
-"""What steps wrote, in a few words: texts of messages, names and arguments of calls, results, never raw JSON.
+"""Updates of steps in a few words: texts of messages, names and arguments of calls, results, never raw JSON.
 
 Every text is on one line, without terminal control sequences, and secrets are redacted before anything is cut.
 """
@@ -20,7 +20,7 @@ _BEHIND = 200
 
 
 def update_text(update: Mapping[str, object], limit: int = _LONGEST) -> str:
-    """What a step wrote, field by field: `multiply(a=2, b=4)`, `reply: 'The weather ...' (2 tool calls)`.
+    """Word an update field by field: `multiply(a=2, b=4)`, `reply: 'The weather ...' (2 tool calls)`.
 
     Fields that became empty are left out where others did not.
 
@@ -45,13 +45,13 @@ def value_text(value: object, limit: int = _LONGEST, *, name: str = "") -> str:
     Args:
         value: plain JSON.
         limit: the most cells of a terminal.
-        name: of the field that has it, which may say that it is a secret.
+        name: of the field that has it, which may mark it as a secret.
     """
     return fitting(plain(_words(_safe({name: _last(value)})[name])), limit)
 
 
 def _field(name: str, value: object) -> str:
-    """A field and its value; the words of a message name who said it, and need no field."""
+    """A field and its value; the words of a message name its role, and need no field."""
     words = _words(value)
     if isinstance(value, _Last) or _is_message(value):
         return words
@@ -66,7 +66,7 @@ class _Last:
 
 
 def _last(value: object) -> object:
-    """Of a list of messages the last one, which the step added or ended with."""
+    """The last message of a list, which the step added or ended with."""
     if isinstance(value, list | tuple) and value and all(_is_message(one) for one in value):
         return _Last(len(value), value[-1])
     return value

@@ -42,7 +42,16 @@ from orchestrator.stores.memory.runs import (
     unsettled,
 )
 from orchestrator.stores.owner import Owner, held_here
-from orchestrator.stores.requests import Append, ClaimRequest, NewRun, QuestionQuery, RunQuery, StatsQuery, contains
+from orchestrator.stores.requests import (
+    Append,
+    ClaimRequest,
+    Comparison,
+    NewRun,
+    QuestionQuery,
+    RunQuery,
+    StatsQuery,
+    contains,
+)
 from orchestrator.stores.rows import (
     MAX_DEATHS,
     NOTICE,
@@ -214,7 +223,7 @@ class MemoryStore(MemoryItems):
         cursor: str | None = None
         with self._lock:
             present = self._holders.present() if statuses and "interrupted" in statuses else set()
-            start = 0
+            compared, start = query.comparisons(), 0
             if query.after is not None:
                 created, number = parse_cursor(query.after)
                 start = bisect_right(self._order, (-created, -number, "\U0010ffff"))
@@ -224,7 +233,7 @@ class MemoryStore(MemoryItems):
                     free = run.token is None or run.holder not in present
                     if not (run.info.status == "running" and "interrupted" in statuses and free):
                         continue
-                if not _fits(run, query, wanted):
+                if not _fits(run, query, compared, wanted):
                     continue
                 if len(found) == limit:
                     last = self._runs[found[-1].run_id]
@@ -569,15 +578,19 @@ def _read(run_id: str, after: int, stored: Sequence[bytes]) -> list[Record]:
     return records
 
 
-def _fits(run: MemoryRun, query: RunQuery, wanted: Sequence[str] | None) -> bool:
-    """True if a run matches the filters of a query but those of the status. `wanted`: the words of its search."""
+def _fits(run: MemoryRun, query: RunQuery, compared: Sequence[Comparison], wanted: Sequence[str] | None) -> bool:
+    """True if a run matches the filters of a query but those of the status.
+
+    Args:
+        run: the run.
+        query: the query.
+        compared: its comparisons.
+        wanted: the words of its search.
+    """
     info = run.info
     return (
-        (query.graph is None or info.graph == query.graph)
-        and all(info.labels.get(name) == value for name, value in query.labels.items())
-        and (query.parent is None or (info.parent is not None and info.parent.run_id == query.parent))
-        and (query.relation is None or (info.parent is not None and info.parent.relation == query.relation))
-        and (query.since is None or info.updated >= query.since)
+        all(info.labels.get(name) == value for name, value in query.labels.items())
+        and all(one.fits(info) for one in compared)
         and (query.failed_tool is None or failed_in(run.totals, query.failed_tool))
         and (query.waiting is None or (info.waiting > 0) is query.waiting)
         and (wanted is None or contains(wanted, info.input, info.output, *info.labels, *info.labels.values()))

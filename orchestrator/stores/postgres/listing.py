@@ -187,15 +187,9 @@ def _of_failed_tool(name: str) -> _Sql:
 
 def _conditions(connection: Connection, wanted: RunQuery) -> list[_Sql]:
     """All filters but the words as conditions on `runs`, of which no index is used."""
-    found = [
-        _Sql(f"runs.{column} = %s", (value,))
-        for column, value in (("graph", wanted.graph), ("parent", wanted.parent), ("relation", wanted.relation))
-        if value is not None
-    ]
+    found = [_Sql(f"{one.sql} %s", (one.value,)) for one in wanted.comparisons()]
     if (statuses := wanted.statuses) is not None:
         found.append(_of_status(connection, statuses))
-    if wanted.since is not None:
-        found.append(_Sql("runs.updated >= %s", (wanted.since,)))
     if wanted.waiting is not None:
         found.append(_Sql("runs.waiting > 0" if wanted.waiting else "runs.waiting <= 0"))
     for item in wanted.labels.items():

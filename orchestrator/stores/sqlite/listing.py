@@ -137,12 +137,9 @@ def _and_also(
         present = present_holders(connection, clock)[0]
         where.append(f"(runs.token IS NULL OR runs.holder NOT IN ({', '.join('?' * len(present))}))")
         values += present
-    for text, value in (
-        ("runs.parent = ?", query.parent), ("runs.updated >= ?", query.since),
-    ):  # fmt: skip
-        if value is not None:
-            where.append(text)
-            values.append(value)
+    for one in query.comparisons("graph", "relation"):
+        where.append(f"{one.sql} ?")
+        values.append(one.value)
     leads = False  # whether one of these filters selects fewer runs than the walk
     if query.relation is not None:
         few = query.parent is None and _count_of(connection, _OF_RELATION, (query.relation,)) < searching.COUNTED

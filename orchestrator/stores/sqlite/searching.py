@@ -1,7 +1,7 @@
 """The full-text index of labels, inputs and outputs: a cache, made by the first search and brought up to date by each.
 
-An append never touches it. What is indexed are the words as `stores.requests.words` gives them, so that all stores
-find the same runs, and no text of a user is ever a query to SQLite.
+An append never touches it. What is indexed are the words of `stores.requests.words`, so that all stores find the same
+runs, and no text of a user is ever a query to SQLite.
 """
 
 from __future__ import annotations

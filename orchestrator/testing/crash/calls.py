@@ -31,16 +31,16 @@ T = TypeVar("T")
 
 @dataclass
 class World:
-    """Counts effects. Those that are under way when a process stops go on here, as they would outside."""
+    """Counts effects. Those in progress when a process stops continue here, as they would outside."""
 
     tasks: TaskGroup
     replies: dict[str, object] = field(default_factory=dict)
-    """What models said, by key."""
+    """Replies of models, by key."""
     calls: dict[str, ObservedCall] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
-    """What must never be, as soon as it is seen."""
+    """Violations, as soon as they are found."""
     life: StoppingStore | None = None
-    """What the process that calls writes to; once it is stopped, the process hears no answer any more."""
+    """Store of the calling process; once it is stopped, the process receives no result any more."""
     _busy: int = 0
     _quiet: anyio.Event = field(default_factory=anyio.Event)
 
@@ -63,7 +63,7 @@ class World:
             self.faults.append(f"the result of {known} was given to a call of {effect.name} with another request")
 
     async def settle(self) -> None:
-        """Wait until nothing is under way any more."""
+        """Wait until no call is in progress."""
         while self._busy:
             self._quiet = anyio.Event()
             await self._quiet.wait()
@@ -111,34 +111,34 @@ def wanted_of(effect: Effect[Any]) -> str:
 
 
 class Diary:
-    """What the file says, and what was done since.
+    """Calls in the file, and those made since.
 
     Args:
         path: of the file.
-        tell: is told what is done from now on; None: this diary is only read.
+        tell: receives each new line; None: this diary is only read.
     """
 
     def __init__(self, path: str | Path, tell: Callable[[dict[str, Any]], None] | None = None) -> None:
         self._tell = tell
         self.calls: dict[str, ObservedCall] = {}
         self.replies: dict[str, object] = {}
-        """What models said, by key."""
+        """Replies of models, by key."""
         self.faults: list[str] = []
-        """What must never be."""
+        """Violations that were found."""
         if (file := Path(path)).exists():
             for line in file.read_text().splitlines():
                 self._take(json.loads(line))
 
     def begin(self, key: str, kind: EffectKind, name: str, effect: EffectClass, wanted: str) -> None:
-        """A call begins."""
+        """Note that a call starts."""
         self._add({"did": "begin", "key": key, "kind": kind, "name": name, "effect": effect, "wanted": wanted})
 
     def finish(self, key: str, result: object) -> None:
-        """It is done."""
+        """Note that a call is done."""
         self._add({"did": "finish", "key": key, "result": result})
 
     def reuse(self, key: str, wanted: str) -> None:
-        """Its result was given to a call that wants this."""
+        """Note that its result was given to a call with this request."""
         self._add({"did": "reuse", "key": key, "wanted": wanted})
 
     def _add(self, line: dict[str, object]) -> None:

@@ -1,8 +1,8 @@
-"""One life of a run in a process of its own, which stops itself or loses its disk at a given moment.
+"""A life of a run in a process of its own, which kills itself or loses its disk at a given moment.
 
-`python -m orchestrator.testing.crash.child ORDER` with an order as JSON, see `Order`. What it says, a line of JSON
-each, begins with `ready`; then come the lines of the diary; in the end how many moments and writes it saw and how
-many seconds it took since, or that the store was not available any more.
+`python -m orchestrator.testing.crash.child ORDER` with an order as JSON, see `Order`. It prints lines of JSON:
+`ready`, then the lines of the diary, at the end the number of moments and writes and the seconds that it took, or that
+the store was not available any more.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What a process has to do."""
+    """Task of a process."""
 
     program: str
     """`module:function`."""
@@ -44,13 +44,13 @@ class Order:
     diary: str
     """Path of what earlier processes of the run did."""
     replies: str
-    """Path of the diary that has what models said."""
+    """Path of the diary with the replies of models."""
     backend: str
     die_at: int | None = None
     """Number of the moment at which it dies. Moments are: before and after every write to the journal, and every
-    effect's call when it begins and when it has ended."""
+    effect's call when it starts and when it has ended."""
     fault: Fault | None = None
-    """What happens to its disk, if it keeps its runs in a file."""
+    """Fault of its disk, if it keeps its runs in a file."""
     write: int = 0
     """Number of the write of the journal at which that happens."""
 
@@ -62,7 +62,7 @@ class Moments:
         self.last, self.count = last, 0
 
     def pass_by(self) -> None:
-        """One more."""
+        """Count a moment, and die if it is the last."""
         self.count += 1
         if self.count == self.last:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -135,11 +135,11 @@ async def _live(order: Order, say: Callable[[dict[str, Any]], None]) -> None:
 def main() -> None:
     """Live."""
     order = Order(**json.loads(sys.argv[1]))
-    with os.fdopen(os.dup(1), "w") as told:
+    with os.fdopen(os.dup(1), "w") as output:
         os.dup2(2, 1)  # what the program prints is no line of ours
 
         def say(line: dict[str, object]) -> None:
-            print(json.dumps(line), file=told, flush=True)
+            print(json.dumps(line), file=output, flush=True)
 
         try:
             anyio.run(partial(_live, order, say), backend=order.backend)

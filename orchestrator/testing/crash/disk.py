@@ -72,12 +72,12 @@ _HEADER, _FRAME = 32, 24
 
 
 def log_of(file: Path) -> Path:
-    """Where the latest transactions of a file are."""
+    """Path of the log with the latest transactions of a file."""
     return file.with_name(f"{file.name}-wal")
 
 
 def last_write(log: bytes) -> tuple[int, int]:
-    """Where the last transaction of a log begins and ends; the first one of a log includes the log's header.
+    """Start and end of the last transaction of a log; the first one of a log includes the log's header.
 
     Raises:
         ValueError: there is none.
@@ -95,7 +95,7 @@ def last_write(log: bytes) -> tuple[int, int]:
 
 
 def before_and_after(file: Path) -> tuple[Path, Path]:
-    """Copies, beside a file, of how it was before its last transaction, and of how it is."""
+    """Copies next to a file: as it was before its last transaction, and as it is."""
     log = log_of(file).read_bytes()
     before, after = file.with_name(f"before-{file.name}"), file.with_name(f"after-{file.name}")
     for copy, end in ((before, last_write(log)[0]), (after, len(log))):

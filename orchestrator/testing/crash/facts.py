@@ -1,4 +1,4 @@
-"""What must not depend on a crash: the facts of a run that ended, and what its journal promised at each stop."""
+"""Facts of a run that must not depend on a crash: its end, and the promises of its journal at each stop."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class CrashUnsafe(AssertionError):
 
 @dataclass
 class CrashReport:
-    """What was tried."""
+    """Totals of the trials."""
 
     status: str = ""
-    """How the undisturbed run ended."""
+    """Status of the undisturbed run."""
     writes: int = 0
     """Writes to the journal of the undisturbed run."""
     stops: int = 0
-    """How often a run was stopped."""
+    """Number of times that a run was stopped."""
     effects: int = 0
     """Effects of the undisturbed run."""
     repeated: int = 0
@@ -59,7 +59,7 @@ class CrashReport:
 
 @dataclass
 class ObservedCall:
-    """One effect, however often it was called."""
+    """An effect and the number of its calls."""
 
     key: str
     kind: EffectKind
@@ -87,11 +87,11 @@ class Facts:
     steps: int
     usage: str
     story: Counter[str]
-    """What every step did: place, node, attempt, outcome, update."""
+    """Every step: place, node, attempt, outcome, update."""
     effects: frozenset[str]
     """Keys of what was done, and not called off."""
     asked: Counter[str]
-    """What was asked, but for what became of effects."""
+    """Questions, except those about the outcomes of effects."""
 
     @classmethod
     def of(cls, run: Run, journals: Journals) -> Facts:
@@ -110,7 +110,7 @@ class Facts:
         )
 
     def differences(self, other: Facts) -> Iterator[str]:
-        """How a run that was stopped differs from this one."""
+        """Differences of a run that was stopped from this one."""
         for name in ("status", "error", "output", "values", "steps", "usage"):
             mine, found = getattr(self, name), getattr(other, name)
             if mine != found:
@@ -146,24 +146,24 @@ def _short(value: object) -> str:
 
 @dataclass(frozen=True)
 class Promise:
-    """What the journal of a stopped run says, against what was done outside until then."""
+    """State of the journal of a stopped run, and the calls made until then."""
 
     heads: Mapping[str, int]
     """Number of records of each run."""
     begun: Mapping[str, int]
-    """How often each effect was called until then, by key."""
+    """Number of calls of each effect until then, by key."""
     settled: frozenset[str]
     """Keys of effects that the journal has the result of."""
 
     @classmethod
     def of(cls, journals: Journals, calls: Mapping[str, ObservedCall]) -> Promise:
-        """What is promised now."""
+        """The promise of the journals as they are now."""
         heads = {run_id: len(records) for run_id, records in journals.items()}
         begun = {key: call.begun for key, call in calls.items()}
         return cls(heads, begun, frozenset(_settled(journals)) | _failed(journals))
 
     def broken(self, journals: Journals, calls: Mapping[str, ObservedCall]) -> Iterator[str]:
-        """What a later life did against it."""
+        """Violations of it by a later life."""
         for run_id, head in self.heads.items():
             found = len(journals.get(run_id, ()))
             if found < head:
@@ -175,7 +175,7 @@ class Promise:
 
 
 def journal_faults(journals: Journals, calls: Mapping[str, ObservedCall], *, ended: bool) -> Iterator[str]:
-    """What no journal may ever say, and what nobody may ever do without it."""
+    """Violations that no journal may contain, and calls that were made without it."""
     intended: set[str] = set()
     for run_id, records in journals.items():
         if [record.seq for record in records] != list(range(1, len(records) + 1)):
@@ -196,7 +196,7 @@ def journal_faults(journals: Journals, calls: Mapping[str, ObservedCall], *, end
 
 
 def _failed(journals: Journals) -> frozenset[str]:
-    """Keys of irreversible effects that a journal last says to have failed, and for certain."""
+    """Keys of irreversible effects whose last record is a certain failure."""
     intended: dict[str, EffectIntended] = {}
     failed: set[str] = set()
     for record in (record for journal in journals.values() for record in journal):

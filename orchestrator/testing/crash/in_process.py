@@ -95,7 +95,7 @@ def _spread(writes: int, most: int | None) -> Iterator[int]:
 
 @dataclass
 class _Trials:
-    """What all trials share."""
+    """Settings of all trials."""
 
     graph: Graph
     input: object
@@ -129,7 +129,7 @@ class _Trials:
 
 @dataclass
 class _Trial:
-    """One run, over all of its lives."""
+    """A run, over all of its lives."""
 
     trials: _Trials
     inner: Store
@@ -150,7 +150,7 @@ class _Trial:
         return Facts.of(run, await journals(self.inner))
 
     async def stopped(self, places: list[int], side: Side) -> Facts:
-        """The run, stopped at these writes of its lives, and gone on with until it ends."""
+        """The run, stopped at these writes of its lives, and resumed until it ends."""
         for number in range(_LIVES):
             run = await self._live(places[number] if number < len(places) else None, side)
             written = await journals(self.inner)
@@ -165,7 +165,7 @@ class _Trial:
         """Raise if anything differs.
 
         Raises:
-            CrashUnsafe: says what.
+            CrashUnsafe: something differs; the message lists it.
         """
         faults = [*self.world.faults, *self.faults, *whole.differences(found)]
         if faults:
@@ -173,7 +173,7 @@ class _Trial:
             raise CrashUnsafe(f"graph {self.trials.graph.name!r}, {place}:\n{lines}")
 
     async def _live(self, at: int | None, side: Side) -> Run | None:
-        """One life; None: it was stopped."""
+        """Run a life; None: it was stopped."""
         promise = Promise.of(await journals(self.inner), self.world.calls)
         life = self.world.life = StoppingStore(self.inner, at, side)
         run = None

@@ -1,4 +1,4 @@
-"""One life of a run: start or resume it, answer its questions and send its events until it ends, or its store stops."""
+"""A life of a run: start or resume it, answer its questions and send its events until it ends, or its store stops."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from orchestrator.testing.crash.facts import ObservedCall
 from orchestrator.views.run import Run
 
 Side = Literal["before", "after"]
-"""Whether the write at which the process stops is lost, or kept and not acknowledged."""
+"""Side of a write on which the process stops: the write is lost, or stored and not acknowledged."""
 
 
 class Stopped(StoreUnavailable):
-    """What a process sees of the store after it was stopped: nothing."""
+    """Raised at every use of the store after the process was stopped."""
 
 
 class StoppingStore:
@@ -99,7 +99,7 @@ Answering = Callable[["AnyQuestion"], object]
 
 
 class Answers:
-    """Answers a run's questions: as the test says, else as the kit knows.
+    """Answers a run's questions: with the test's function, else from the recorded calls.
 
     Args:
         answer: of the test; None, or what gives None, leaves it to the kit.
@@ -109,13 +109,13 @@ class Answers:
     def __init__(self, answer: Answering | None, calls: Mapping[str, ObservedCall]) -> None:
         self._answer, self._calls = answer, calls
         self.asked = 0
-        """How often somebody had to say what became of an effect."""
+        """Number of questions about the outcome of an effect."""
 
     def to(self, question: AnyQuestion) -> object:
-        """What to answer.
+        """Return the answer to a question.
 
         Raises:
-            ValueError: nobody knows.
+            ValueError: there is no answer.
         """
         self.asked += question.kind == "unknown_outcome"
         found = None if self._answer is None else self._answer(question)
@@ -132,10 +132,10 @@ class Answers:
 
 
 async def live(executor: Executor, graph: Graph, given: object, answers: Answers) -> Run:
-    """Begin the run, or go on with it, and see it to its end.
+    """Start or resume the run, and drive it to its end.
 
     Raises:
-        ValueError: it waits for what nobody answers.
+        ValueError: it waits for something that is never answered.
     """
     try:
         run = await executor.load(RUN)
@@ -155,7 +155,7 @@ async def live(executor: Executor, graph: Graph, given: object, answers: Answers
 
 
 async def _go_on(executor: Executor, question: AnyQuestion, answers: Answers) -> Run:
-    """Have the run go on behind something that it waits for. Times pass at once."""
+    """Continue the run after something that it waits for. Timers fire at once."""
     if question.kind == "timer":
         return await say(executor._host, RUN, PassTime(question.id))
     if question.event and question.kind == "event":

@@ -29,12 +29,12 @@ from orchestrator.views.run import Run
 
 _KILLED = -9
 _WORDS = 4000
-"""Of what a process said, so many characters are told."""
+"""Most characters of a process's output in a message."""
 
 
 @dataclass(frozen=True)
-class Told:
-    """How a process ended, and what it told."""
+class ProcessEnd:
+    """End of a process, and its last output."""
 
     code: int
     hung: bool
@@ -42,7 +42,7 @@ class Told:
     last: dict[str, Any]
     """Its last line, see `child`."""
     words: str
-    """What it wrote on stderr."""
+    """Its output on stderr."""
 
     @property
     def killed(self) -> bool:
@@ -56,7 +56,7 @@ class Told:
 
     @property
     def gave_up(self) -> str:
-        """The words in which it said that the store is not available."""
+        """Message in which it reported that the store is not available."""
         return str(self.last["error"]) if self.code == 0 and self.last.get("did") == "give up" else ""
 
     def __str__(self) -> str:
@@ -69,20 +69,20 @@ class Told:
 
 @dataclass
 class Life:
-    """One run, over all of its processes. Everything is kept in `folder`, a new one."""
+    """A run, over all of its processes. Everything is stored in `folder`, a new one."""
 
     program: str
     folder: Path
     backend: str
     timeout: float
     replies: Path | None = None
-    """The diary that has what models said; None: its own."""
+    """Diary with the replies of models; None: its own."""
     url: str = ""
     """The URL of its store, an empty one; empty: a file in `folder`."""
     stops: int = 0
-    """How many processes did not come to the run's end."""
+    """Number of processes that did not reach the run's end."""
     faults: list[str] = field(default_factory=list)
-    """What must never be."""
+    """Violations that were found."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir()
@@ -92,29 +92,34 @@ class Life:
         self._promise = Promise.of({}, {})
 
     def diary(self) -> Diary:
-        """What was done outside so far."""
+        """Calls made so far."""
         return Diary(self.diary_path)
 
     def written(self) -> Journals:
-        """What is in the store now."""
+        """Journals in the store now."""
         return written(self.url)
 
-    def process(self, *, kill_after: float | None = None, **order: object) -> Told:
-        """One process, killed after so many seconds.
+    def process(self, *, kill_after: float | None = None, **order: object) -> ProcessEnd:
+        """Run a process.
 
         Args:
             kill_after: the seconds.
             order: what else is in its order, see `child.Order`.
         """
         whole = {
-            "program": self.program, "store": self.url, "diary": str(self.diary_path),
-            "replies": str(self.replies or self.diary_path), "backend": self.backend, **order,
-        }  # fmt: skip
+            "program": self.program,
+            "store": self.url,
+            "diary": str(self.diary_path),
+            "replies": str(self.replies or self.diary_path),
+            "backend": self.backend,
+            **order,
+        }
         process = subprocess.Popen(
             [sys.executable, "-m", "orchestrator.testing.crash.child", json.dumps(whole)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )  # fmt: skip
+        )
         assert process.stdout is not None
         assert process.stderr is not None
         words: list[bytes] = []
@@ -139,16 +144,16 @@ class Life:
                     timers.enter_context(_later(kill_after, process.kill))
             process.wait()
             listening.join()
-        told = b"".join(words).decode(errors="replace")
-        return Told(process.returncode, hung.is_set() and process.returncode == _KILLED, last, told)
+        output = b"".join(words).decode(errors="replace")
+        return ProcessEnd(process.returncode, hung.is_set() and process.returncode == _KILLED, last, output)
 
-    def check(self, told: Told, place: str) -> None:
+    def check(self, end: ProcessEnd, place: str) -> None:
         """Hold what a process left against what was promised before it; a new promise is what is there now.
 
         Raises:
-            CrashUnsafe: says what was not as it must be.
+            CrashUnsafe: a promise is broken; the message lists the violations.
         """
-        self.stops += not told.ended
+        self.stops += not end.ended
         try:
             written = self.written()
         except StoreError as error:
@@ -157,22 +162,22 @@ class Life:
             diary = self.diary()
             self.faults += diary.faults
             self.faults += self._promise.broken(written, diary.calls)
-            self.faults += journal_faults(written, diary.calls, ended=told.ended)
+            self.faults += journal_faults(written, diary.calls, ended=end.ended)
             self._promise = Promise.of(written, diary.calls)
         self.hold(self.faults, place)
 
-    def to_the_end(self, place: str) -> Told:
+    def to_the_end(self, place: str) -> ProcessEnd:
         """A process that nothing happens to.
 
         Raises:
             CrashUnsafe: see `check`.
             RuntimeError: the run does not come to its end in it; its words.
         """
-        told = self.process()
-        if not told.ended:
-            raise RuntimeError(f"{self.program}: {told}")
-        self.check(told, place)
-        return told
+        end = self.process()
+        if not end.ended:
+            raise RuntimeError(f"{self.program}: {end}")
+        self.check(end, place)
+        return end
 
     def facts(self) -> Facts:
         """The facts of the run, which has ended."""
@@ -182,7 +187,7 @@ class Life:
         """Raise if there is any.
 
         Raises:
-            CrashUnsafe: says which.
+            CrashUnsafe: there is; the message lists them.
         """
         lines = "\n".join(f"  - {fault}" for fault in dict.fromkeys(faults))
         if lines:
@@ -200,7 +205,7 @@ class Life:
 
 
 class Whole:
-    """A run that nothing happens to, and what others that begin the same are held against.
+    """An undisturbed run, to which others with the same input are compared.
 
     Args:
         program: see `Life`, as are the next three.
@@ -215,16 +220,16 @@ class Whole:
     ) -> None:
         self._folder, self._store = folder, store or str
         self._first = Life(program, folder / "whole", backend, timeout, url=self._store())
-        self.told = self._first.to_the_end("undisturbed").last
-        """How many moments and writes it had, and how many seconds it took."""
+        self.totals = self._first.to_the_end("undisturbed").last
+        """Number of its moments and writes, and the seconds that it took."""
         self._facts = self._first.facts()
         self.report = CrashReport(
-            status=self._facts.status, writes=self.told["writes"], effects=len(self._first.diary().calls)
+            status=self._facts.status, writes=self.totals["writes"], effects=len(self._first.diary().calls)
         )
         self._count = 0
 
     def another(self) -> Life:
-        """A new run, to which models say the same."""
+        """A new run with the same replies of models."""
         self._count += 1
         first = self._first
         folder = self._folder / str(self._count)
@@ -234,14 +239,14 @@ class Whole:
         """Hold a run that has ended against this one, and count what happened to it.
 
         Raises:
-            CrashUnsafe: says what differs.
+            CrashUnsafe: they differ; the message lists how.
         """
         life.hold(self._facts.differences(life.facts()), place)
         life.add_to(self.report)
 
 
 def written(url: str) -> Journals:
-    """What is in a store."""
+    """Journals in a store."""
     return anyio.run(_read, url)
 
 
@@ -284,7 +289,7 @@ def assert_kill_safe(
 ) -> CrashReport:
     """Run a graph in real processes, kill them with SIGKILL, continue in new ones, and compare.
 
-    Half of the kills come at a random event of the run (a write, a call that begins or has ended), the others after
+    Half of the kills come at a random event of the run (a write, a call that starts or has ended), the others after
     a random time. The comparison is that of `assert_crash_safe`. What a tool changes must outlive the process, such
     as a file or a server.
 
@@ -314,13 +319,13 @@ def assert_kill_safe(
             place = f"run {number} of seed {seed}"
             for _ in range(kills):
                 if chance.random() < 0.5:
-                    told = life.process(die_at=chance.randint(1, whole.told["moments"]))
+                    end = life.process(die_at=chance.randint(1, whole.totals["moments"]))
                 else:
-                    told = life.process(kill_after=chance.uniform(0, whole.told["seconds"]))
-                if not (told.killed or told.ended):
-                    raise RuntimeError(f"{program}: {told}")
-                life.check(told, place)
-                if told.ended:
+                    end = life.process(kill_after=chance.uniform(0, whole.totals["seconds"]))
+                if not (end.killed or end.ended):
+                    raise RuntimeError(f"{program}: {end}")
+                life.check(end, place)
+                if end.ended:
                     break
             else:
                 life.to_the_end(place)
@@ -371,20 +376,20 @@ def assert_disk_safe(
         for number in range(runs):
             for fault in faults:
                 life = whole.another()
-                write = 1 + int(chance.random() * whole.told["writes"])
-                place = f"run {number} of seed {seed}, disk {fault} at write {write} of {whole.told['writes']}"
-                told = life.process(fault=fault, write=write)
-                if fault == "torn" and told.killed:
+                write = 1 + int(chance.random() * whole.totals["writes"])
+                place = f"run {number} of seed {seed}, disk {fault} at write {write} of {whole.totals['writes']}"
+                end = life.process(fault=fault, write=write)
+                if fault == "torn" and end.killed:
                     place += f", {_tear(life, chance)}"
-                elif told.ended:
-                    if told.last["writes"] >= write:
+                elif end.ended:
+                    if end.last["writes"] >= write:
                         life.faults.append("the process continued to the run's end although its disk had failed")
                 elif fault == "torn":
-                    raise RuntimeError(f"{program}: {told}")
-                elif str(life.file) not in told.gave_up:
-                    life.faults.append(f"it must end with a `StoreUnavailable` that names the file; {told}")
-                life.check(told, place)
-                if not told.ended:
+                    raise RuntimeError(f"{program}: {end}")
+                elif str(life.file) not in end.gave_up:
+                    life.faults.append(f"it must end with a `StoreUnavailable` that names the file; {end}")
+                life.check(end, place)
+                if not end.ended:
                     life.to_the_end(f"{place}, and going on")
                 whole.compare(life, place)
         return whole.report

@@ -1,4 +1,4 @@
-"""What every store promises, as checks to be run on a store of your own.
+"""Checks of the promises that every store makes, to be run on a store of your own.
 
     from orchestrator.testing import STORE_CHECKS, check_store
 
@@ -66,7 +66,7 @@ async def check_store(
 
 
 async def check_linear_bytes(store: Store, stored_bytes: Callable[[Store], Awaitable[int]]) -> None:
-    """What 400 records add to a store is what the 400 before them added: its size grows linearly."""
+    """400 records add as many bytes as the 400 before them: the size of a store grows linearly."""
     run_id = await created(store)
     sizes = [await stored_bytes(store)]
     after = 1

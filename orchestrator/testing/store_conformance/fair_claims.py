@@ -15,7 +15,7 @@ from orchestrator.testing.store_conformance.helpers import a_lease, an_owner, eq
 
 
 async def check_claims_of_graphs_are_bounded(store: Store) -> None:
-    """Of a graph no more runs are given out than are asked for; the others are left to other claimers."""
+    """A claim returns no more runs of a graph than it asks for; the others are left to other claims."""
     many, few = uuid4().hex, uuid4().hex
     past = time.time() - 10
     for number in range(6):

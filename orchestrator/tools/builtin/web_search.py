@@ -33,7 +33,7 @@ _NOT_SENT = "as they are not sent; an instance that requires them needs your own
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One page that was found. All of it is what strangers wrote."""
+    """A page that was found. All of it is untrusted text."""
 
     title: str
     url: str
@@ -42,13 +42,13 @@ class Hit:
 
 @runtime_checkable
 class SearchProvider(Protocol):
-    """What finds pages."""
+    """Searches for pages."""
 
     async def search(self, query: str, limit: int) -> Sequence[Hit]:
         """At most `limit` pages, the best first.
 
         Raises:
-            ToolError: it cannot; says why.
+            ToolError: it cannot, with the reason.
         """
         ...
 
@@ -67,7 +67,7 @@ class JsonSearch:
     """
 
     kind = "a search of this form"
-    """What errors suppose it to be."""
+    """Name of the kind of search in errors."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class SearXNG(JsonSearch):
         """
         Args:
             url: its address, such as `http://127.0.0.1:8888`, with or without `/search`.
-            params: what else it is told, such as `language` or `engines`.
+            params: further parameters, such as `language` or `engines`.
             seconds: the longest that one thing takes which the network does.
             limit: bytes of the longest answer.
 
@@ -298,7 +298,7 @@ def _refuse_users(url: str) -> None:
 
 
 def _inside(found: Any, path: Sequence[str]) -> Any:
-    """What is at a path of names, or None."""
+    """Value at a path of names, or None."""
     for name in path:
         found = found.get(name) if isinstance(found, dict) else None
     return found

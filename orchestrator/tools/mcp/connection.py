@@ -49,13 +49,13 @@ class Progress(Protocol):
 _TRIES = 3
 _LONGEST_PAUSE = 30.0
 _LAST_WORDS = 7.0
-"""Seconds to wait for a lost connection to be cleared away, after which all that it said is known."""
+"""Seconds to wait for a lost connection to be closed, after which its last output is complete."""
 _TOLD = 2_000
 
 
 @dataclass
 class _OpenSession:
-    """One connection, from its beginning to its end."""
+    """A connection, from its beginning to its end."""
 
     tail: Tail
     ready: anyio.Event = field(default_factory=anyio.Event)
@@ -68,7 +68,7 @@ class _OpenSession:
     client: Client | None = None
     listed: Mapping[str, Listed] = field(default_factory=dict)
     stale: bool = False
-    """Whether the server said that its tools have changed."""
+    """True if the server reported that its tools have changed."""
     fault: BaseException | None = None
 
     @property
@@ -122,7 +122,7 @@ class McpConnection:
         Raises:
             ToolUnavailable: the server cannot be reached; nothing was called.
             ToolDisconnected: it was lost during the call.
-            ToolError: it says that it cannot do it, or the tool is not what it was when it was listed.
+            ToolError: the server refuses it, or the tool is not what it was when it was listed.
             ResultRefused: its answer cannot be read.
         """
         for last in (False, True):
@@ -241,7 +241,7 @@ class McpConnection:
     # -- calling ---------------------------------------------------------------------------------------------------
 
     def _check(self, live: _OpenSession, tool: Listed) -> None:
-        """Refuses a tool that is not what it was: nobody has looked at, or approved, what it is now."""
+        """Refuse a tool that has changed: its new form was not reviewed or approved."""
         now = live.listed.get(tool.name)
         if now is None:
             raise ToolError(f"MCP server {self.server.name!r} has no tool {plain(tool.name)!r} any more")
@@ -265,7 +265,7 @@ class McpConnection:
             # Not `call_tool`, which would check the result by the server's own schema, however long that takes.
             result = await live.client.session.send_request(request, kinds, progress_callback=progress)
         except MCPError as error:
-            raise await self._told(live, error) from None
+            raise await self._error_of(live, error) from None
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             await self._clear(live)
             raise self._lost(live) from None
@@ -286,7 +286,7 @@ class McpConnection:
             self._live = None
             self._postpone()
 
-    async def _told(self, live: _OpenSession, error: MCPError) -> Exception:
+    async def _error_of(self, live: _OpenSession, error: MCPError) -> Exception:
         """Text of an error: the server's message, or a description of the transport's code."""
         from mcp.types import CONNECTION_CLOSED
 
@@ -324,7 +324,7 @@ class McpConnection:
         return ToolUnavailable(f"MCP server {self.server.name!r} cannot be reached: {why}{said}")
 
     def _words(self, error: BaseException) -> str:
-        """What an error, or the first of a group, says."""
+        """Message of an error, or of the first error of a group."""
         from mcp import MCPError
         from mcp.types import CONNECTION_CLOSED
 
@@ -336,7 +336,7 @@ class McpConnection:
         return f"{kind}{self._safe(message_of(error))}"
 
     def _safe(self, text: str) -> str:
-        """What somebody else said, as a message can quote it."""
+        """Text of the server, safe to quote in a message."""
         return plain(without(text, self.server.secrets)).strip()[:_TOLD]
 
 

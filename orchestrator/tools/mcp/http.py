@@ -1,8 +1,9 @@
 """The HTTP client under a streamable HTTP server: what goes wrong with one request stays with that request.
 
-The client's transport lets an error of one request end the connection, and with it all calls that are under way; who
-called learns no more than that it was closed. Here such an error is made the server's answer to that one request, with
-codes that say whether the call can have happened. They count only in an error that no server sent (see `origin`).
+The client's transport lets an error of one request end the connection, and with it all calls in progress; their
+callers receive no more than that it was closed. Here such an error becomes the server's answer to that one request,
+with codes that say whether the call can have happened. They count only in an error that no server sent (see
+`untrusted`).
 Answers are read up to a length only.
 """
 
@@ -31,7 +32,7 @@ LOST = -32092
 EXPIRED = -32093
 """Code of the error that stands for a connection that the server has forgotten."""
 _SAID = 8_192
-"""Bytes of a refusal that are looked at."""
+"""Bytes of a refusal that are read."""
 _CONNECT = 10.0
 _READ = 300.0
 
@@ -133,7 +134,7 @@ async def _whole(request: httpx2.Request, response: httpx2.Response, asked: Mapp
 
 
 def _forgets(status: int, content: bytes, is_error: bool) -> bool:
-    """Whether a server that refuses a request says that it does not know the connection.
+    """True if a server that refuses a request reports that the connection is unknown to it.
 
     The specification has 404 for that. The reference servers answer 400 and say that the session ID is not valid.
     """
@@ -144,13 +145,13 @@ def _forgets(status: int, content: bytes, is_error: bool) -> bool:
 
 
 def _words_of(content: bytes) -> str:
-    """What a refusal says, if that is not a page of HTML. Who quotes it removes secrets first, and cuts it then."""
+    """Text of a refusal, unless it is a page of HTML. To quote it, remove secrets first, then cut it."""
     words = " ".join(content[:_SAID].decode("utf-8", "replace").split())
     return f": {words}" if words and not words.startswith("<") else ""
 
 
 def _code(status: int) -> int:
-    """5xx of a gateway says nothing on whether the server did it; 4xx, and 503, that it did not."""
+    """5xx of a gateway leaves open whether the server did it; 4xx and 503 mean that it did not."""
     return LOST if status >= 500 and status != 503 else NOT_REACHED
 
 

@@ -1,4 +1,4 @@
-"""What a server says that it has. Nothing of it is trusted: it is bounded, cleaned, or left out."""
+"""Tools that a server lists, and their schemas. Nothing of it is trusted: it is bounded, cleaned, or left out."""
 
 from __future__ import annotations
 
@@ -23,26 +23,33 @@ log = logging.getLogger("orchestrator")
 _PAGES = 100
 _TOOLS = 1_000
 _DESCRIPTION = 8_000
-"""Characters of a description that a model is told."""
+"""Characters of a description that a model receives."""
 _REFUSED = re.compile(r"[^A-Za-z0-9_.-]")
 _LONGEST = 64
 """Characters of a name that all providers of models take."""
 _BYTES = 100_000
 _DEEPEST = 40
 _STEPS = 5_000
-"""How many schemas may be looked at to check one value, not counting those of its parts."""
+"""Most schemas that are visited to check a value, not counting those of its parts."""
 _DROPPED = frozenset({"$schema", "$id", "$comment", "title", "examples"})
 """Said to people. `title` goes as a keyword only, not as the name of a property."""
 _NUMBERS = (
-    "minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "minContains", "maxContains",
-)  # fmt: skip
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+    "minContains",
+    "maxContains",
+)
 _KINDS = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
 _PATTERN = 500
 
 
 @dataclass(frozen=True)
 class Hints:
-    """What the server says that calls of a tool do. It may be a mistake, or a lie."""
+    """The server's claims about the calls of a tool. They may be mistaken or false."""
 
     read_only: bool | None = None
     destructive: bool | None = None
@@ -54,14 +61,14 @@ class Listed:
     """A tool as a server lists it, cleaned."""
 
     name: str
-    """What the server calls it."""
+    """The server's name for it."""
     description: str
     parameters: Mapping[str, Any] = field(repr=False)
     hints: Hints
     digest: str = field(repr=False)
-    """Of all that the server says of it: whoever approved it has read this."""
+    """Digest of the server's whole description, which the person who approved the tool has read."""
     wrapped: bool = False
-    """Whether its results are objects only to wrap a value: `result` is the one property of their schema."""
+    """True if its results are objects only to wrap a value: `result` is the one property of their schema."""
     output: Mapping[str, Any] | None = field(default=None, repr=False)
     """JSON Schema of its structured results; for a wrapped result, of the value inside."""
 
@@ -133,7 +140,7 @@ def _wraps(schema: Mapping[str, Any] | None) -> bool:
 
 
 def _seen_in(schema: dict[str, object]) -> dict[str, object]:
-    """The schema with what it says to people and models as they see it; names and values stay as the server knows."""
+    """The schema with its texts for people and models made visible; names and values stay as the server has them."""
     return {key: _said_in(key, value) for key, value in schema.items()}
 
 
@@ -180,7 +187,7 @@ def checked_schema(schema: object) -> dict[str, Any]:
     A pattern that cannot be tried in linear time stays in the description of its value only: the server checks it.
 
     Raises:
-        ValueError: it is no schema, too big, too deep, or one by which checking could go on for ever.
+        ValueError: it is no schema, too big, too deep, or one by which checking could continue for ever.
     """
     try:
         size = len(json.dumps(schema, allow_nan=False))
@@ -260,7 +267,7 @@ def _is(kind: type, keyword: str, value: Any) -> Any:
 
 
 def _check_steps(root: Mapping[str, Any]) -> None:
-    """Refuses schemas that lead to themselves before they have looked at a part of the value, or fan out too far."""
+    """Refuse schemas that refer to themselves for the same value, or fan out too far."""
     known: dict[int, int] = {}
     under_way: set[int] = set()
 
@@ -272,7 +279,7 @@ def _check_steps(root: Mapping[str, Any]) -> None:
             raise ValueError("its schema refers to itself in a circle")
         if name not in known:
             under_way.add(name)
-            known[name] = min(1 + sum(map(steps, _beside(schema, root))), _STEPS + 1)
+            known[name] = min(1 + sum(map(steps, _for_same_value(schema, root))), _STEPS + 1)
             under_way.discard(name)
         return known[name]
 
@@ -281,8 +288,8 @@ def _check_steps(root: Mapping[str, Any]) -> None:
             raise ValueError("its schema has too many alternatives")
 
 
-def _beside(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Any]:
-    """The schemas that look at the same value."""
+def _for_same_value(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Any]:
+    """The schemas that check the same value."""
     if "$ref" in schema:
         yield referred(schema["$ref"], root)
     for keyword in ("anyOf", "oneOf", "allOf"):
@@ -307,6 +314,6 @@ def _all(schema: Any) -> Iterator[Any]:
 
 
 def _target(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
-    """What the schema at the top is, where it only refers to another; circles were refused before."""
+    """The schema that the one at the top refers to, if it does nothing else; circles were refused before."""
     target = referred(schema["$ref"], root) if "$ref" in schema else None
     return _target(target, root) if isinstance(target, dict) else schema

@@ -1,4 +1,4 @@
-"""Which server, and how to reach it: a command, or an address. Read from text and from `.mcp.json` files.
+"""Servers and how to reach them: a command or an address, read from text and from `.mcp.json` files.
 
 What a run stores of its tools is text. So no secret may be written in it: `${NAME}` stays as it is in the text, and is
 looked up in the environment when the server is connected.
@@ -21,9 +21,9 @@ from orchestrator.redaction import BLANK, redact, redacted
 from orchestrator.values import read_bounded
 
 PREFIX = "mcp:"
+"""Prefix of a reference to a server."""
 MOST_BYTES = 1_000_000
 """Bytes of a file of servers."""
-"""What a reference to a server begins with."""
 _LONGEST = 10_000
 """Characters of a reference."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
@@ -37,7 +37,7 @@ _SECRET = frozenset(
 _ABOUT_ONE = frozenset(
     ("count", "dir", "env", "file", "header", "id", "length", "limit", "name", "path", "size", "type", "url", "var")
 )
-"""What a name ends with that is about a secret and holds none: `--token-file`."""
+"""Last words of names that are about a secret and hold none: `--token-file`."""
 _ASSIGNED = re.compile(r"-{0,2}([A-Za-z][\w.-]*)=(.*)", re.DOTALL)
 _OPTION = re.compile(r"--?([A-Za-z][\w.-]*)")
 _HEADER = re.compile(r"([A-Za-z][\w.-]*):\s+(.+)", re.DOTALL)
@@ -56,7 +56,7 @@ class StdioServer:
     """A server that is a program: it is started, and spoken to over its standard input and output.
 
     Args:
-        command: the program, looked for on PATH.
+        command: the program, searched on PATH.
         args: its arguments.
         env: added to the few variables that a server gets anyway (PATH, HOME and the like).
         cwd: the directory in which it is started.
@@ -75,7 +75,7 @@ class StdioServer:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be shown."""
+        """Values that must not be shown."""
         return tuple(self.env.values())
 
 
@@ -100,7 +100,7 @@ class HttpServer:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be shown."""
+        """Values that must not be shown."""
         tokens = [part for value in self.headers.values() for part in (value, value.rpartition(" ")[2])]
         rest = self.url.partition("://")[2]
         user = rest.partition("/")[0].rpartition("@")[0].partition(":")[2]
@@ -112,7 +112,7 @@ Server: TypeAlias = StdioServer | HttpServer
 
 
 def hidden(server: Server) -> tuple[str, ...]:
-    """Secrets that are blanked wherever the server itself says them: headers, and variables that are named like one."""
+    """Secrets that are blanked in all texts of the server: headers, and variables with names of secrets."""
     if isinstance(server, HttpServer):
         found = server.secrets
     else:
@@ -145,7 +145,7 @@ def servers_of(text: str, directory: str | None = None) -> list[Server]:
 
 
 def is_file(text: str) -> bool:
-    """Whether a text (without `mcp:`) names a JSON file and not a command."""
+    """Return whether a text (without `mcp:`) names a JSON file and not a command."""
     file = text.partition("#")[0]
     return file.endswith(".json") and (len(file.split()) == 1 or Path(file).is_file())
 
@@ -294,7 +294,7 @@ def absolute(ref: str) -> str:
 
 
 def secret_written_in(text: str) -> str | None:
-    """What holds a secret in a reference, such as `--api-key`; None if nothing is known to."""
+    """Name of the part of a reference that holds a secret, such as `--api-key`; None if none is known to."""
     known = VARIABLE.sub(lambda found: f"env:{found[1]} {found[2] or ''}", text)
     if redact(known) != known:
         return "it"
@@ -310,7 +310,7 @@ def secret_written_in(text: str) -> str | None:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether what a name stands for is a secret: `api-key`, `GITHUB_TOKEN`, `dbPassword`."""
+    """True if a name is that of a secret: `api-key`, `GITHUB_TOKEN`, `dbPassword`."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     parts = [part for part in re.split(r"[-_.]+", words) if part]
     return bool(parts) and parts[-1] not in _ABOUT_ONE and not _SECRET.isdisjoint(parts)
@@ -351,7 +351,7 @@ def _is_address(text: str) -> bool:
 
 
 def _is_pair(text: str) -> bool:
-    """Whether a text is a user with a password, and neither a host with a port nor a user with a group."""
+    """True if a text is a user with a password, and neither a host with a port nor a user with a group."""
     found = _PAIR.fullmatch(VARIABLE.sub(lambda found: found[2] or "", text))
     if found is None or found[1] == found[2]:
         return False
@@ -375,7 +375,7 @@ def _in_address(text: str) -> str | None:
 
 
 def _is_value(text: str) -> bool:
-    """Whether a text is a value of its own, and not the name of a variable that has it."""
+    """True if a text is a value itself and not the name of a variable with the value."""
     left = VARIABLE.sub(lambda found: found[2] or "", text)
     words = [word for word in re.split(r"[^\w]+", left) if word]
     return any(word.lower() not in _SCHEMES for word in words)

@@ -2,7 +2,7 @@
 
 A text comes from a page, and may be anything. What bounds the work on it, in the order in which it is done:
 
-    the request     1 MiB (`web.bodies`), and a few checks at the same time; those that cannot wait are refused
+    the request     1 MiB (`web.requests`), and a few checks at the same time; those that cannot wait are refused
     the text        `LONGEST` characters; levels, values and what aliases stand for as `graph.text.source` says
     the graph       `MOST_NODES` nodes, `MOST_EDGES` edges; guards, types and prompts as their kinds say
     the answer      `MOST_PROBLEMS` problems, each cut at `_LONGEST_MESSAGE`; a drawing up to `MOST_DRAWN` nodes
@@ -122,7 +122,7 @@ def _check_size(data: object) -> None:
 
 
 def _count(edges: object, most: int) -> int:
-    """How many edges there are, of a text with a fault those before it; counting ends behind `most`."""
+    """Count the edges; in a text with a fault those before it. Counting ends behind `most`."""
     count = 0
     for text in edges if isinstance(edges, list) else [edges]:
         with suppress(ArrowSyntaxError):
@@ -242,7 +242,7 @@ def _read(data: object, code: GivenCode) -> Outline:
 
 
 def _document(source: Text | None, error: GraphError, known: _Known | None, text: str) -> CheckDocument:
-    """What is said of a text that is wrong."""
+    """Return the answer about a text that is wrong."""
     data = None if source is None else source.data
     name = data.get("name") if isinstance(data, Mapping) else None
     found = placed(error, text, None if source is None else source.root)
@@ -406,7 +406,7 @@ def _fields(state: object, code: GivenCode) -> Iterator[CheckedField]:
 T = TypeVar("T")
 _THREADS: RunVar[CapacityLimiter] = RunVar("threads that check texts")
 AT_ONCE = 2
-"""Texts that are looked at at the same time."""
+"""Texts that are checked at the same time."""
 WAITING = 16
 """Texts that wait for that."""
 
@@ -425,7 +425,7 @@ class Texts:
 
     @property
     def code(self) -> GivenCode:
-        """What texts may refer to."""
+        """Code that texts may refer to."""
         return self._code if self._executor.tools.ready else given_code(self.given.values())
 
     @cached_property

@@ -55,7 +55,7 @@ class StrategyRow(Document):
 
 
 class KindList(Document):
-    """What a text of a graph is made of."""
+    """The parts of a graph's text."""
 
     kinds: list[KindRow]
     common: Annotated[list[KindField], Field(description="The fields of every kind.")]
@@ -135,7 +135,7 @@ class ProofDocument(Document):
 
 
 class CheckDocument(Document):
-    """What the check of a text found."""
+    """Result of the check of a text."""
 
     graph: str | None
     ok: bool

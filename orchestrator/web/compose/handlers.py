@@ -70,7 +70,7 @@ def _tool(tool: Tool) -> ToolRow:
 
 @cache
 def _fixed() -> KindList:
-    """What is the same for all servers."""
+    """The parts that are the same for all servers."""
     rows = [
         KindRow(
             name=kind,
@@ -138,7 +138,7 @@ def _strategies() -> Iterator[StrategyRow]:
 
 
 def _text(graph: GraphDefinition) -> str:
-    """The graph as a text to edit: with its state written out, if a text can say it."""
+    """The graph as a text to edit: with its state written out, if a text can hold it."""
     try:
         return to_plain_yaml(graph)
     except NotSerialisable:

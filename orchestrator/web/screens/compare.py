@@ -41,7 +41,7 @@ class Line:
     """A line of a diff."""
 
     kind: Literal["cut", "added", "alike", "note"]
-    """Of the first run alone, of the other one alone, of both, or about the diff."""
+    """A line of the first run alone, of the other one alone, of both, or about the diff."""
     parts: Sequence[Part]
 
 
@@ -130,13 +130,13 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """One of the runs."""
+    """A compared run."""
 
     letter: str
     id: str
     graph: str
     other_version: bool
-    """Whether it is of the graph of the first run in another version."""
+    """True if it is of the graph of the first run in another version."""
     status: str
     input: str
     output: str
@@ -155,12 +155,12 @@ class Cell:
     letter: str
     run_id: str
     address: str
-    """Of the step on the page of its run; empty: the run did not come there."""
+    """Address of the step on the page of its run; empty: the run did not come there."""
     status: str
     said: str
     figures: Sequence[tuple[str, Figure]]
     kinds: Sequence[str]
-    """What differs from the first run."""
+    """Kinds of differences from the first run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class Row:
     place: str
     differs: bool
     first: bool
-    """Whether it is the first that differs."""
+    """True if it is the first that differs."""
     cells: Sequence[Cell]
     address: str
     """The page with the texts of this row."""
@@ -183,14 +183,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """How one run differs from the first in one row."""
+    """Differences of a run from the first in one row."""
 
     letter: str
     notes: Sequence[tuple[str, str, Sequence[Line]]]
     """Kind, sentence and lines of each difference."""
     state: Sequence[Line]
     state_said: str
-    """What is to be said of the state; empty: it is not compared."""
+    """Note on the state; empty: it is not compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +333,7 @@ def _figures(
 
 
 def _change(now: float, before: float | None, form: str) -> str:
-    """How a number differs; empty: it does not, as far as it is shown."""
+    """Word the difference of a number; empty: none, as far as it is shown."""
     if before is None:
         return ""
     text = form.format(abs(now - before))
@@ -362,7 +362,7 @@ def _name(row: ComparedRow) -> str:
 
 
 def _place(row: ComparedRow) -> str:
-    """Where a row is, if its name does not say so."""
+    """Place of a row, if its name does not have it."""
     if row.kind != "step":
         return "what the runs began with" if row.kind == "start" else "how they ended"
     visit = f" (visit {row.visit})" if row.visit > 1 else ""
@@ -372,7 +372,7 @@ def _place(row: ComparedRow) -> str:
 
 
 def _whole(row: ComparedRow, at: int, found: AlignedRuns, address: Address) -> Cell:
-    """What a run began with, or how it ended."""
+    """Return the cell of a run's start or end."""
     run, end = found.runs[at], row.kind == "end"
     link = f"{address.root}/runs/{quote(run.run_id, safe='')}"
     said = (run.output or run.status) if end else run.input
@@ -429,7 +429,7 @@ def _leading_to(first: ComparedRow, found: AlignedRuns, query: CompareQuery, add
 
 
 def _shown(found: AlignedRuns, query: CompareQuery) -> str:
-    """Which rows the page has; empty: all."""
+    """Describe the rows on the page; empty: all."""
     if not query.after and found.cursor is None:
         return ""
     of = found.differing if query.different else found.total

@@ -40,14 +40,14 @@ edges: |
   START -> write
   write -> END
 """
-"""What an editor without a graph begins with: the smallest graph that answers something."""
+"""Text of an editor without a graph: the smallest graph that answers something."""
 
 
 _OF_LIBRARY = "This is the graph of the library. That of this server cannot be a file:"
 
 
 class ComposeQuery(Query):
-    """What is edited. Without either, a small graph to begin with."""
+    """The graph to edit. Without either, a small graph to begin with."""
 
     graph: Name | None = Field(None, description="A graph of this server, to change it.")
     start: Name | None = Field(
@@ -75,7 +75,7 @@ async def drawing_css(call: Call[NoQuery]) -> Response:
 
 
 async def _begin(call: Call[Any]) -> dict[str, Any]:
-    """What the editor begins with, for its template and its script.
+    """Return the first content of the editor, for its template and its script.
 
     Raises:
         GraphUnknown: there is no graph of the name in the address.
@@ -114,7 +114,7 @@ async def _begin(call: Call[Any]) -> dict[str, Any]:
 
 
 def _text(graph: GraphDefinition) -> str:
-    """A graph as a text to edit: with its state written out, if a text can say it.
+    """A graph as a text to edit: with its state written out, if a text can hold it.
 
     Raises:
         NotSerialisable: something in it is code that no file can name.
@@ -126,7 +126,7 @@ def _text(graph: GraphDefinition) -> str:
 
 
 def _renamed(text: str, taken: Collection[str]) -> str:
-    """The text of a graph under a name of its own, which `name: ` at its begin says."""
+    """The text of a graph under a name of its own, in its line `name: `."""
     found = re.match(r"name: ([^\W\d](?:[\w-]|[^\x00-\x7f])*)\n", text)
     if found is None:
         return text

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 GROUPS = ("day", "graph", "model", "node", "tool")
-"""What groups are made of, beside labels."""
+"""Groupings besides labels."""
 WITHIN = ("model", "node", "tool")
-"""Those of them that lie within runs: a run counts in several, and lists of runs have no such filter."""
+"""Groupings that lie within runs: a run counts in several, and lists of runs have no such filter."""
 LABEL = "label:"
-"""What stands before the name of a label that makes groups."""
+"""Prefix of the name of a label that makes groups."""
 RANGES = ((1, "Today"), (7, "7 days"), (30, "30 days"))
 """Days, and what their range is called."""
 
@@ -48,7 +48,7 @@ def _given(value: object) -> object:
 
 
 class CostsQuery(Query):
-    """What makes a group, which runs count, and which column leads."""
+    """Grouping, the runs that count, and the column that leads."""
 
     by: Annotated[str, Field(max_length=210)] = Field(
         "day", description="`day`, `graph`, `model`, `node`, `tool`, or `label:KEY`."
@@ -74,7 +74,7 @@ class CostsQuery(Query):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What groups are by, for the store. Nodes of two graphs that have one name are two groups."""
+        """Grouping for the store. Nodes of two graphs that have one name are two groups."""
         return ("graph", "node") if self.by == "node" else (self.by,)
 
     @property
@@ -118,7 +118,7 @@ class CostsAddress:
         ]
 
     def beside_range(self) -> list[tuple[str, str]]:
-        """What a form sends along that chooses another range."""
+        """Hidden fields of the form that chooses another range."""
         return [pair for pair in self.query if pair[0] not in ("days", "since", "until")]
 
     def _with(self, pairs: Sequence[tuple[str, str]]) -> str:
@@ -151,7 +151,7 @@ class Column:
     name: Measure
     title: str
     long: str
-    """What it is, as a sentence."""
+    """Description of it, as a sentence."""
     value: Callable[[StatsGroup], float | None]
     text: Callable[[StatsGroup], str]
 
@@ -217,7 +217,7 @@ class Cell:
     column: Column
     text: str
     note: str = ""
-    """What is to be known of it."""
+    """Note on it."""
     query: str = ""
     """The query of the runs behind it; empty: it leads nowhere."""
 
@@ -232,19 +232,19 @@ class Group:
     graph: str
     """The graph of a node; empty: it is no node."""
     known: bool
-    """Whether the name is a value, and does not say what the group lacks."""
+    """True if the name is a value, and not a text for a missing one."""
     query: str
     """The query of its runs, or of the nearest list."""
     cells: Sequence[Cell]
     width: float
     """The length of its bar, parts of 100."""
     said: str
-    """What the bar shows, as text."""
+    """Text of the bar's value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What all groups of a page share: the query, and the runs that count."""
+    """Scope of all groups of a page: the query, and the runs that count."""
 
     query: CostsQuery
     since: float | None
@@ -461,7 +461,7 @@ class Sums:
 
 
 async def costs(call: Call[CostsQuery]) -> Response:
-    """What runs cost, in groups."""
+    """Show the costs of runs, in groups."""
     query = call.query
     scope = Scope(query, *query.span(time.time()))
     found = await _groups(call, scope, query.names)
@@ -546,7 +546,7 @@ _LEADS = {
 
 
 def _about_groups(query: CostsQuery, more: int, chart: Chart | None) -> list[str]:
-    """What is to be known of the groups that are shown."""
+    """Notes on the groups that are shown."""
     notes = []
     if more:
         which = "older days" if query.by == "day" else f"groups with less in the column {column_of(query).title}"
@@ -561,7 +561,7 @@ def _about_groups(query: CostsQuery, more: int, chart: Chart | None) -> list[str
 
 
 def _about_sums(total: Sums, unpriced: Iterable[Unpriced]) -> list[str]:
-    """What the sums do not have."""
+    """Notes on what is missing from the sums."""
     notes = ["What a fork took over from its parent is in no sum. Days are in UTC."]
     tokens: Counter[str] = Counter()
     for models in unpriced:

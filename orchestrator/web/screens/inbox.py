@@ -57,22 +57,22 @@ class Card:
     effect: str
     prompt: str
     led: str
-    """What the model said when it asked for the call."""
+    """Text of the model's reply that asked for the call."""
     input: str
     place: str
     asked: float
     deadline: float | None
     arguments: Sequence[Argument]
     facts: Sequence[Argument]
-    """What else the question says of the call."""
+    """Other facts of the question about the call."""
     shown: Sequence[Argument]
-    """What is shown beside the call: fields of the state."""
+    """Fields of the state that are shown next to the call."""
     source: Mapping[str, object]
-    """What the form is made from: `args`, each as JSON text, `schema`, `choices`, `outcomes`. JavaScript rounds large
+    """Data of the form: `args`, each as JSON text, `schema`, `choices`, `outcomes`. JavaScript rounds large
     numbers, so their digits go through a browser as text."""
 
     def waits(self, now: float) -> str:
-        """How long it waits, as text."""
+        """Time that it has waited, as text."""
         return lasting(max(0.0, now - self.asked))
 
 
@@ -146,7 +146,7 @@ class InboxAddress:
 
 
 def summary_of(shown: int, waiting: str, after: str | None) -> str:
-    """How many questions wait, and which of them are shown.
+    """Word how many questions wait, and which of them are shown.
 
     Args:
         shown: how many cards there are.

@@ -22,8 +22,7 @@ from orchestrator.views.call_questions import ApprovalContext, context_of
 from orchestrator.web import questions
 from orchestrator.web import runs as run_lists
 from orchestrator.web import workers as worker_lists
-from orchestrator.web.bodies import response_of
-from orchestrator.web.documents import AskedDocument, RunPage, blank, first_line, question_of
+from orchestrator.web.documents import AskedDocument, RunPage, blank, first_line, question_of, response_of
 from orchestrator.web.endpoint import Call, Endpoint, Surroundings
 from orchestrator.web.requests import NoQuery, Query, QuestionsQuery, RunsQuery, WorkersQuery
 from orchestrator.web.screens import compare as comparison
@@ -78,7 +77,7 @@ async def runs(call: Call[RunsQuery]) -> Response:
 
 
 def _scanned(found: RunPage) -> str:
-    """How far a search through journals came, as a sentence; empty: there was none."""
+    """Describe the progress of a search through journals; empty: there was none."""
     scan = found.scanned
     if scan is None:
         return ""
@@ -113,7 +112,7 @@ async def inbox(call: Call[QuestionsQuery]) -> Response:
 
 
 async def workers(call: Call[WorkersQuery]) -> Response:
-    """Who works on the store, and the parked runs."""
+    """Show the workers of the store, and the parked runs."""
     found = await worker_lists.list_of(call)
     waiting = await open_questions(call)
     return await page(
@@ -134,7 +133,7 @@ async def workers(call: Call[WorkersQuery]) -> Response:
 
 
 async def run(call: Call[NoQuery]) -> Response:
-    """One run, which the page follows."""
+    """Show a run, which the page follows."""
     pane = await call.service.feeds.of(call.run_id).page()
     return await page(
         call,
@@ -175,13 +174,13 @@ async def run_questions(call: Call[NoQuery]) -> Response:
 
 
 class DataQuery(Query):
-    """What a page has of a run."""
+    """Version of a run that a page has."""
 
     after: str = Field("", max_length=40, description="The version that the page has; empty: none.")
 
 
 async def run_data(call: Call[DataQuery]) -> Response:
-    """What changed of a run since the version that its page has."""
+    """Return the changes of a run since the version that its page has."""
     found = await call.service.feeds.of(call.run_id).since(call.query.after)
     parts = await away(lambda: encoded([found]), found)
     return response_of(parts, "application/json", headers={"Cache-Control": "no-store"})

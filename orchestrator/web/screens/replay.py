@@ -113,7 +113,7 @@ async def replay(call: Call[ReplayQuery]) -> Response:
 
 
 _LEFT = ("absent", "stopped", "interrupted")
-"""Outcomes of replays that can be begun, or gone on with."""
+"""Outcomes of replays that can be started or continued."""
 
 
 def _parameters(query: ReplayQuery) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def _row(row: ReplayRow, root: str) -> Replayed:
 
 
 def _summary(found: ReplaysDocument) -> str:
-    """How far the replays are, and what came of them."""
+    """Describe the progress of the replays, and their results."""
     rows: Sequence[ReplayRow] = found.replays
     counts = {name: sum(row.outcome == name for row in rows) for name in _SAYS}
     parts = [f"{count:,} {_SAYS[name]}" for name, count in counts.items() if count]

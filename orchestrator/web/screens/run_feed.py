@@ -1,7 +1,7 @@
 """Runs as their pages follow them: each is read once, and a page gets what changed since it last asked.
 
 A long run is read part by part: its page opens with the first records, and each time that it asks it gets what the next
-ones changed. Meanwhile the row of the run says how it is.
+ones changed. Meanwhile the row of the run has its state.
 
 A run is kept while pages ask for it. A page that comes back after a run was forgotten, or after the server was started
 again, gets the whole run, as far as it is read.
@@ -84,7 +84,7 @@ class RunFeeds:
         self._feeds.pop(run_id, None)
 
     def _crowded(self, lately: float) -> bool:
-        """Whether there are so many records that the run is forgotten that was not asked for the longest time."""
+        """True if there are so many records that the run which was not requested for the longest time is dropped."""
         oldest, *others = self._feeds.values()
         size = sum(one.size for one in self._feeds.values())
         if oldest.asked >= lately:
@@ -93,13 +93,13 @@ class RunFeeds:
 
 
 class RunFeed:
-    """One run."""
+    """A run as its pages follow it."""
 
     def __init__(self, executor: Executor, run_id: str) -> None:
         self._executor, self._run_id = executor, run_id
         self._lock = anyio.Lock()
         self.asked = 0.0
-        """When a page last asked for it, of the monotonic clock."""
+        """Time of the last request for it, of the monotonic clock."""
         self.size = 0
         """Characters of the records that were read, see `size_of`."""
         self._epoch = ""
@@ -109,11 +109,11 @@ class RunFeed:
         self._ahead: RunInfo | None = None
         """The row of the run, if it has more records than were read."""
         self._caught_up = 0
-        """The version in which it was read to its end: the picture says how long the run is."""
+        """The version in which it was read to its end: the picture shows how long the run is."""
 
     @property
     def head(self) -> int:
-        """How many records were read."""
+        """Number of records that were read."""
         return 0 if self._writer is None else self._writer.machine.head
 
     async def page(self) -> RunPane:
@@ -130,8 +130,8 @@ class RunFeed:
         return await self._after_reading(made)
 
     async def since(self, version: str) -> str:
-        """What changed behind a version, as JSON; or all of the run, with its picture, if the version is not known any
-        more.
+        """Return the changes behind a version, as JSON; or all of the run, with its picture, if the version is not
+        known any more.
 
         Raises:
             RunUnknown, StoreCorrupt: see `Executor.load`.
@@ -159,7 +159,7 @@ class RunFeed:
         return {**found, "version": self._version(writer), "numbers": writer.order()}
 
     def _newest(self, writer: RunWriter) -> dict[str, Any]:
-        """What the page says of the run as it is, where it is not read to its end."""
+        """Return the facts of the run as it is, where it is not read to its end."""
         info, read = self._ahead, writer.machine.head
         if info is None:
             return {"of": read}

@@ -1,4 +1,4 @@
-"""The list of runs: rows, filters that stand in the address, pages."""
+"""The list of runs: rows, filters in the address, pages."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Row:
     graph: str
     input: str
     told: str
-    """What it asks, why it failed, or what it answers."""
+    """Its question, its error, or its answer."""
     kind: str
-    """What `told` is: `question`, `failed`, `output`, or empty."""
+    """Kind of `told`: `question`, `failed`, `output`, or empty."""
     labels: Sequence[tuple[str, str]]
     parent: ParentRun | None
     steps: str
@@ -48,7 +48,7 @@ class Row:
     updated_iso: str
     updated_ago: str
     archived: str
-    """Where its records are; empty: in the store."""
+    """Place of its records; empty: the store."""
 
 
 def view_of(row: RunRow, longest: float, now: float) -> Row:
@@ -89,7 +89,7 @@ def view_of(row: RunRow, longest: float, now: float) -> Row:
 
 
 def _version(row: RunRow, told: str) -> str:
-    """What is another one as soon as the row says something else."""
+    """Return a value that changes with the content of the row."""
     place = "" if row.archived is None else row.archived.name
     return key_of(f"{row.head} {row.status} {row.steps} {told} {row.waiting} {row.tokens} {row.deaths} {place}")
 
@@ -99,7 +99,7 @@ def _place(row: RunRow) -> str:
 
 
 def span_of(row: RunRow, now: float) -> float:
-    """Seconds between the first and the last moment of a run; of one that goes on, until now."""
+    """Seconds between the first and the last moment of a run; of one that is not over, until now."""
     stands = row.status in FINAL or row.status == "interrupted"
     return max(0.0, (row.updated if stands else max(row.updated, now)) - row.created)
 
@@ -163,7 +163,7 @@ class Address:
         return f"{self.root}/runs?{urlencode([*kept, ('after', cursor)])}" if cursor else ""
 
     def filters(self) -> list[Filter]:
-        """What is set beside what has a chip of its own."""
+        """Filters that are set and have no chip of their own."""
         return [
             Filter(f"{_NAMES[pair[0]]}: {pair[1]}", self._with([one for one in self.query if one != pair]))
             for pair in self.query

@@ -1,4 +1,4 @@
-"""What all screens share: templates, files, headers, and the answer to a page that is asked for again."""
+"""Parts that all screens share: templates, files, headers, and the answer to a page that is requested again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from orchestrator.render.html.page import embedded
 from orchestrator.tasks import away
 from orchestrator.visible import shown
 from orchestrator.web import questions
-from orchestrator.web.bodies import response_of
+from orchestrator.web.documents import response_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -84,13 +84,13 @@ def root_of(call: Call[Any, Any]) -> str:
 
 
 async def open_questions(call: Call[Any, Any]) -> str:
-    """How many questions wait for people, as text; empty: none."""
+    """Return the number of questions that wait for people, as text; empty: none."""
     count = await questions.waiting_for_people(call)
     return f"{questions.COUNTED}+" if count > questions.COUNTED else str(count or "")
 
 
 def problem_page(problem: HttpProblem, *, root: str, read_only: bool) -> Response:
-    """What went wrong, as a page for people.
+    """Return a problem as a page for people.
 
     Args:
         problem: what went wrong.

@@ -30,7 +30,7 @@ class Working:
     id: str
     state: str
     says: str
-    """What the state means."""
+    """Meaning of the state."""
     place: str
     """Its machine and process."""
     release: str
@@ -39,7 +39,7 @@ class Working:
     more_graphs: int
     worker: bool
     held: str
-    """How many runs it holds, and of how many it could."""
+    """Number of runs that it holds, and of its slots."""
     runs: Sequence[str]
     more_runs: int
     heartbeat: float
@@ -112,7 +112,7 @@ def _short(seconds: float) -> str:
 
 
 def summary_of(found: WorkerList) -> str:
-    """How many workers there are in which state; empty: none."""
+    """Count the workers in each state; empty: none."""
     states = [one.state for one in found.workers if one.worker]
     parts = [f"{states.count(name)} {name}" for name in _SAYS if name in states]
     others = sum(not one.worker for one in found.workers)

@@ -22,7 +22,7 @@ from orchestrator import Context, Executor, Graph, ToolResult, node
 from orchestrator.errors import GraphUnknown
 from orchestrator.tools import tools_from_ref
 from orchestrator.tools.builtin.terminal import Terminal
-from orchestrator.tools.builtin.terminal.shell import Kept
+from orchestrator.tools.builtin.terminal.shell import BoundedOutput
 from tests.support.programs import next_line, piped
 from tests.tools.builtin.processes import alive, token, wait_for, wait_until_gone
 
@@ -267,7 +267,7 @@ async def test_long_output_is_cut_in_the_middle_and_says_how_much(tmp_path: Path
 
 @given(st.lists(st.binary(max_size=30), max_size=20), st.integers(2, 60))
 def test_what_is_kept_is_the_beginning_and_the_end(pieces: list[bytes], limit: int) -> None:
-    kept = Kept(limit)
+    kept = BoundedOutput(limit)
     for piece in pieces:
         kept.add(piece)
     whole = b"".join(pieces)

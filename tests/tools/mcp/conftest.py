@@ -35,6 +35,9 @@ class Serving:
     def __init__(self, app: Any, sock: socket.socket) -> None:
         import uvicorn
 
+        from tests.support.uvicorn_waits import shorten_waits
+
+        shorten_waits()
         self.port = sock.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}/mcp"
         config = uvicorn.Config(app, log_level="critical", lifespan="on", timeout_graceful_shutdown=1, ws="none")

@@ -20,8 +20,8 @@ from pydantic import BaseModel
 from orchestrator import Approve, Context, Executor, Graph, Update, node
 from orchestrator.cli import serve_mcp
 from orchestrator.cli.launch import Launch
-from orchestrator.cli.mcp_server import GraphServer
 from orchestrator.cli.report import NextCommands
+from orchestrator.cli.serve_mcp import GraphServer
 from orchestrator.models import OfflineModel
 from orchestrator.tools.mcp import McpToolbox
 

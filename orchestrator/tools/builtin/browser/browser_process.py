@@ -1,6 +1,6 @@
 """The browser of a toolbox, in a process of its own, and the connections to it.
 
-The process begins with the first context and ends with the last one. Whatever ends this process ends it, too.
+The process starts with the first context and ends with the last one. It also ends with this process.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def packed(message: dict[str, Any]) -> bytes:
 
 
 def length_of(head: bytes) -> int:
-    """How many bytes follow.
+    """Return the number of bytes that follow.
 
     Raises:
         ValueError: more than any message has.
@@ -68,7 +68,7 @@ class BrowserProcess:
         self._folder: Path | None = None
         self._users = 0
         self._round = 0
-        """How many processes there were: a session that outlives its own says nothing about a later one."""
+        """Number of processes so far: a session that outlives its own does not affect a later one."""
         self._lock: anyio.Lock | None = None
         self._loop: object = None
 
@@ -168,7 +168,7 @@ class BrowserProcess:
 
 
 class BrowserSession:
-    """One context of the browser, over a connection of its own. Messages are sent one at a time."""
+    """A context of the browser, over a connection of its own. Messages are sent one at a time."""
 
     def __init__(self, stream: ByteStream, process: BrowserProcess, number: int) -> None:
         self._stream, self._process, self._number = stream, process, number
@@ -176,7 +176,7 @@ class BrowserSession:
         self.ended = False
 
     async def do(self, action: str, **arguments: Any) -> dict[str, Any]:
-        """Have something done, and return what the browser says.
+        """Send an action and return the browser's answer.
 
         Raises:
             ToolError: it could not be done.
@@ -220,7 +220,7 @@ def _program(named: str | None) -> str:
 
 
 async def _first_line(process: SupervisedProcess) -> str:
-    """What the process says first; empty if it ends without a word."""
+    """First line that the process prints; empty if it ends without one."""
     said = b""
     with anyio.fail_after(_STARTING):
         while b"\n" not in said:

@@ -23,11 +23,16 @@ _SECONDS = 20.0
 _HOP = (b"connection:", b"proxy-connection:", b"keep-alive:", b"proxy-authorization:")
 """Headers that are meant for one connection only."""
 
-_OF_CHROMIUM = frozenset({
-    b"content-autofill.googleapis.com", b"edgedl.me.gvt1.com", b"optimizationguide-pa.googleapis.com",
-    b"safebrowsing.googleapis.com", b"update.googleapis.com",
-})  # fmt: skip
-"""What the browser asks by itself, and no page: the first is sent the fields of each form."""
+_OF_CHROMIUM = frozenset(
+    {
+        b"content-autofill.googleapis.com",
+        b"edgedl.me.gvt1.com",
+        b"optimizationguide-pa.googleapis.com",
+        b"safebrowsing.googleapis.com",
+        b"update.googleapis.com",
+    }
+)
+"""Hosts that the browser contacts by itself, not for a page: the first receives the fields of each form."""
 
 
 class Proxy:
@@ -73,7 +78,7 @@ class Proxy:
             writer.close()
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request, or one tunnel."""
+        """Serve a request or a tunnel."""
         async with asyncio.timeout(_SECONDS):
             head = await reader.readuntil(b"\r\n\r\n")
         first, *headers = head[:-4].split(b"\r\n")
@@ -132,7 +137,7 @@ class Proxy:
             await asyncio.gather(there, here, return_exceptions=True)
 
     async def _back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, tunnel: bool) -> None:
-        """Pass a response on; of a request, say that the connection serves no other one."""
+        """Forward a response; the answer to a request is marked as the last of its connection."""
         if not tunnel:
             head = await reader.readuntil(b"\r\n\r\n")
             while _is_interim(head):
@@ -150,7 +155,7 @@ class Proxy:
 
 
 def _is_interim(head: bytes) -> bool:
-    """Whether another response follows the one with this head."""
+    """True if another response follows the one with this head."""
     return re.match(rb"\S+ 1", head) is not None
 
 

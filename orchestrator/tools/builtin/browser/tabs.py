@@ -1,4 +1,4 @@
-"""One context of the browser: its tabs, and what can be done in them. This runs in the process of the browser."""
+"""A context of the browser: its tabs and the actions on them. It runs in the browser's process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from playwright.async_api import Error
 from playwright.async_api import TimeoutError as TimeoutFault
 
 from orchestrator.errors import ToolError
-from orchestrator.tools.builtin.web_fetch.guard import Guard, told
+from orchestrator.tools.builtin.web_fetch.guard import Guard, shown_address
 from orchestrator.tools.builtin.web_fetch.readable import CONTROL
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _SETTLE = 1.0
 """Seconds that a page has to load and build itself after an action; what takes longer is seen by the next reading."""
 _CLOSING = 3.0
 _PATIENCE = 3.0
-"""Seconds that the frames of a page have to say what is in them."""
+"""Seconds that the frames of a page have to report their content."""
 _MOST_NOTES = 20
 _NOTE = 300
 """Characters of a note: it may hold the text of a page's dialog."""
@@ -39,12 +39,12 @@ _NUMBER = re.compile(r" \[ref=((?:f\d+)?e\d+)\]")
 _ODD = re.compile(r"[^\w. -]+")
 _ACTIVE = re.compile(r" \[active\]")
 _NOTHING = frozenset({"generic", "document", "iframe"})
-"""What has the focus when no element of a page has, or a frame does."""
+"""Roles of the focused element when no element of the page has the focus, or a frame does."""
 _LONGEST = 200
 """Bytes of the name of a file: systems allow 255, and a number may be added."""
 _LINE = re.compile(r"[\r\n\u2028\u2029\x85]+")
 Answer: TypeAlias = dict[str, Any]
-"""What an action gives: `text`, and `image` (base64) of a screenshot."""
+"""Result of an action: `text`, and for a screenshot `image` (base64)."""
 
 
 class Tabs:
@@ -60,25 +60,33 @@ class Tabs:
         self._notes: list[str] = []
         self._refusals: list[str] = []
         self._accepts = False
-        """Whether the dialogs of this action are accepted, and not dismissed."""
+        """True if the dialogs of this action are accepted rather than dismissed."""
         self._began: asyncio.Future[Download] | None = None
         """The download that this action waits for."""
         self._seen: dict[Frame, str] = {}
-        """Of which site each frame was when its page was read last."""
+        """Site of each frame when its page was last read."""
         self._saving: set[asyncio.Task[None]] = set()
         context.on("page", self._opened)
         context.on("dialog", self._asked)
         self._actions: dict[str, Callable[..., Awaitable[Answer]]] = {
-            "goto": self.goto, "back": self.back, "read": self.read, "click": self.click, "fill": self.fill,
-            "select": self.select, "key": self.key, "scroll": self.scroll, "screenshot": self.screenshot,
-            "tab": self.tab, "download": self.download,
-        }  # fmt: skip
+            "goto": self.goto,
+            "back": self.back,
+            "read": self.read,
+            "click": self.click,
+            "fill": self.fill,
+            "select": self.select,
+            "key": self.key,
+            "scroll": self.scroll,
+            "screenshot": self.screenshot,
+            "tab": self.tab,
+            "download": self.download,
+        }
 
     async def do(self, action: str, arguments: dict[str, Any]) -> Answer:
         """Do something, within the time that an action has.
 
         Raises:
-            ToolError: it cannot be done; says why.
+            ToolError: it cannot be done, with the reason.
         """
         self._notes.clear()
         self._refusals.clear()
@@ -97,7 +105,7 @@ class Tabs:
         finally:
             self._accepts, self._began = False, None
         if "image" not in answer:
-            answer["text"] = "\n".join([*self._told(), answer["text"]])
+            answer["text"] = "\n".join([*self._quoted_notes(), answer["text"]])
         return answer
 
     # -- actions ---------------------------------------------------------------------------------------------------
@@ -202,7 +210,7 @@ class Tabs:
         data = await page.screenshot(
             full_page=full, clip=clip, animations="disabled", caret="hide", timeout=1000 * self._seconds
         )
-        text = "\n".join([*self._told(), await self._where(page)])
+        text = "\n".join([*self._quoted_notes(), await self._where(page)])
         return {"text": text, "image": base64.b64encode(data).decode()}
 
     async def tab(self, number: int | None = None, close: bool = False) -> Answer:
@@ -220,7 +228,7 @@ class Tabs:
         lines = []
         for place, page in enumerate(self._open, 1):
             mark = " (in front)" if page is self._front else ""
-            lines.append(f"{place}. {told(page.url)}{mark}")
+            lines.append(f"{place}. {shown_address(page.url)}{mark}")
         return {"text": "\n".join(lines) or "no tab is open"}
 
     async def download(self, ref: str, element: str) -> Answer:
@@ -236,7 +244,7 @@ class Tabs:
             if fault:
                 raise ToolError(f"the download failed: {fault}")
             source = await download.path()
-            path, size = await asyncio.to_thread(_kept, source, self._downloads, download.suggested_filename)
+            path, size = await asyncio.to_thread(_stored, source, self._downloads, download.suggested_filename)
         except BaseException:
             self._later(download.cancel())
             raise
@@ -317,7 +325,7 @@ class Tabs:
         return await page.aria_snapshot(mode="ai", timeout=500 * self._seconds)  # the page itself takes long
 
     async def _element(self, ref: str, element: str) -> tuple[Page, ElementHandle]:
-        """An element by its number; it has to be what the caller, and who approved the call, thinks it is.
+        """An element by its number. It must match the description that the caller gave, and that was approved.
 
         Raises:
             ToolError: it is not there, or is another one.
@@ -335,7 +343,7 @@ class Tabs:
         # The same number and name may be on a page of another site, to which this one led in the meantime.
         for frame in (page.main_frame, await found.owner_frame()):
             if frame is None or self._seen.get(frame) != _site(frame.url):
-                place = told(page.url if frame is None else frame.url)
+                place = shown_address(page.url if frame is None else frame.url)
                 raise ToolError(f"the page is of another site than when it was read, {place}: read it again")
         return page, found
 
@@ -357,9 +365,8 @@ class Tabs:
         with suppress(Exception):
             title = await page.title()
         place = f", tab {self._open.index(page) + 1} of {len(self._open)}" if len(self._open) > 1 else ""
-        return (
-            f"Page {told(page.url)}{place}, with the title and content below, written by strangers:\n{quoted(title)[0]}"
-        )
+        head = f"Page {shown_address(page.url)}{place}, with the title and content below, written by strangers:"
+        return f"{head}\n{quoted(title)[0]}"
 
     def refused(self, reason: str) -> None:
         """Something that a page asked for was refused."""
@@ -370,7 +377,7 @@ class Tabs:
         if len(self._notes) < _MOST_NOTES:
             self._notes.append(text[: 2 * _NOTE])
 
-    def _told(self) -> list[str]:
+    def _quoted_notes(self) -> list[str]:
         return [f"[{quoted(note)[0][2:]}]" for note in dict.fromkeys(self._notes)]
 
     def _reason(self, error: Exception) -> str:
@@ -387,7 +394,7 @@ def _site(url: str) -> str:
 
 
 async def _answers(page: Page) -> bool:
-    """Whether a page's scripts let it answer."""
+    """True if the page's scripts leave it responsive."""
     try:
         async with asyncio.timeout(_CLOSING):
             await page.evaluate("1")
@@ -396,7 +403,7 @@ async def _answers(page: Page) -> bool:
     return True
 
 
-def _kept(source: Path, folder: Path, suggested: str) -> tuple[Path, int]:
+def _stored(source: Path, folder: Path, suggested: str) -> tuple[Path, int]:
     """Copy a file into a folder, under a name that nothing has yet, like the one that a server suggests."""
     name = file_name(suggested)
     stem, dot, end = name.partition(".")
@@ -437,7 +444,7 @@ def elements(snapshot: str) -> dict[str, str]:
 
 
 def focused(snapshot: str) -> str | None:
-    """What has the focus, as role and name; None if it is the page itself."""
+    """Role and name of the focused element; None if the page itself has the focus."""
     active = [element for element, attributes in _listed(snapshot) if _ACTIVE.search(attributes)]
     return active[-1] if active and active[-1] not in _NOTHING else None
 
@@ -463,7 +470,7 @@ def file_name(suggested: str) -> str:
 
 
 def same(found: str, said: str) -> bool:
-    """Whether a description is that of an element, but for blanks and quotes."""
+    """True if a description is that of an element, apart from blanks and quotes."""
     return _plain(found) == _plain(said)
 
 

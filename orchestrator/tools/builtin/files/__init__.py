@@ -78,7 +78,7 @@ class Files(Toolbox):
         Args:
             root: the directory; it has to be there.
             limit: bytes of the largest file that is read or written.
-            shown: characters of the longest text that is given back.
+            shown: characters of the longest text that is returned.
             hidden: patterns of names, or of ends of paths, that are neither shown nor changed, at any depth. Files of
                 this library (`.orchestrator*`, stores, archives, keys) always are.
             read_only: further patterns, of what is shown and not changed: files that other programs run unasked.
@@ -91,7 +91,7 @@ class Files(Toolbox):
             TypeError: `hidden` or `read_only` is one text, and no list of them.
         """
         self.root = os.path.realpath(root)
-        """Where it is."""
+        """Real path of the directory."""
         if not os.path.isdir(self.root):
             raise NotADirectoryError(f"{os.fspath(root)!r} is not a directory: create it first, or name another root")
         with suppress(RuntimeError):  # this user has no home, and no key
@@ -230,7 +230,7 @@ class Files(Toolbox):
         return numbered(lines[first - 1 : line + min(count, 50) - 1 + _AROUND], first, 5000)[0]
 
     def _listed(self, place: Directory, name: str | None) -> str:
-        """What is in a folder, or in one of its folders."""
+        """List a folder, or one of its folders."""
         rows: list[str] = []
         if name is None:
             full = self._entries(place, rows, "", 2)
@@ -274,19 +274,19 @@ def at(root: str) -> Files:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What a file holds."""
+    """Content of a text file."""
 
     raw: str
     """With the ends of lines that the file has."""
     encoding: str = "utf-8"
     mark: bytes = b""
-    """The bytes in front that say the encoding."""
+    """The byte order mark at the start."""
 
     @classmethod
     def of(cls, data: bytes, encoding: str | None = None) -> Self:
         """
         Args:
-            encoding: how files are read that are neither UTF-8 nor say that they are UTF-16; None: not at all.
+            encoding: encoding of files that are neither UTF-8 nor marked as UTF-16; None: they are refused.
 
         Raises:
             ToolError: it is no text.
@@ -325,7 +325,7 @@ class Text:
 
     @property
     def newline(self) -> str:
-        """How most of its lines end."""
+        """The most frequent line ending."""
         windows = self.raw.count("\r\n")
         return "\r\n" if windows * 2 > self.raw.count("\n") else "\n"
 
@@ -359,7 +359,7 @@ class Text:
         return self.with_raw(self.raw[:start] + new.replace("\n", self.newline) + self.raw[end:]), numbers[0]
 
     def _near(self, old: str) -> str:
-        """Where the text is but for its blanks, as a hint."""
+        """Hint at where the text occurs with other blanks."""
         words = old.split()
         if not words or len(words) > 200:
             return ": view it, and give the text exactly as it is there"
@@ -390,7 +390,7 @@ class Text:
 
 
 def _places(raw: str, old: str) -> list[tuple[int, int]]:
-    """Where a text is, also where it overlaps itself; an end of a line is one however it is written."""
+    """Places of a text, overlapping ones included. Line endings match each other in any form."""
     plain = raw.replace("\r\n", "\n")
     ends = [found.start() - before for before, found in enumerate(re.finditer("\r\n", raw))]
     found: list[tuple[int, int]] = []

@@ -21,11 +21,11 @@ DESCRIPTORS = (
     and os.listdir in os.supports_fd
     and hasattr(os, "O_NOFOLLOW")
 )
-"""Whether this system has all that it takes. Elsewhere (Windows) names are checked and then opened: links that are
-there are refused, but not one that is put there in between."""
+"""True if this system has all the calls that this needs. Elsewhere (Windows) names are checked and then opened: links
+that exist are refused, but not one that is put there in between."""
 _READ = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _GROWN = 1 << 16
-"""Bytes that a file may grow while it is read; memory is asked for by what it says of itself, not by the limit."""
+"""Bytes that a file may grow while it is read; memory is allocated by its reported size, not by the limit."""
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 _DIRECTORY = getattr(os, "O_DIRECTORY", 0)
 
@@ -68,7 +68,7 @@ class Directory:
     # -- looking -----------------------------------------------------------------------------------------------------
 
     def status(self, name: str) -> os.stat_result | None:
-        """What a name is, a link itself and not what it leads to; None if there is nothing."""
+        """Status of a name, of a link itself and not its target; None if the name does not exist."""
         where, more = self._at(name)
         try:
             return os.stat(where, follow_symlinks=False, **more)
@@ -200,7 +200,7 @@ def walked(
 
 
 def is_link(found: os.stat_result) -> bool:
-    """Whether it leads elsewhere: a symbolic link, or what Windows has of the kind."""
+    """True if it leads elsewhere: a symbolic link, or a reparse point of Windows."""
     return stat.S_ISLNK(found.st_mode) or bool(getattr(found, "st_reparse_tag", 0))
 
 

@@ -31,13 +31,13 @@ _LARGEST = 64 << 20
 _HEAD = 1 << 20
 """Bytes of the line in front."""
 _NEW = ".orchestrator-new"
-"""Where a file is written before it gets its name. One left behind by a crash is written over."""
+"""Name under which a file is written before it gets its own. One left behind by a crash is overwritten."""
 Kind: TypeAlias = Literal["create", "replace", "insert", "undo"]
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One edit of one file."""
+    """An edit of a file."""
 
     path: str
     kind: Kind
@@ -50,7 +50,7 @@ class Edit:
     mode: Annotated[int, Field(ge=0, le=0o777)] | None
     """The file's permissions before."""
     said: str
-    """What the call gave."""
+    """Output of the call."""
     undoes: int | None = None
     """Number of the edit that this one takes back."""
     number: int = 0
@@ -62,7 +62,7 @@ def digest_of(data: bytes | None) -> str | None:
 
 
 def key_of(key: str | None) -> str | None:
-    """What is kept of an idempotency key."""
+    """Digest of an idempotency key, as the history stores it."""
     return None if key is None else hashlib.sha256(key.encode()).hexdigest()
 
 
@@ -98,7 +98,7 @@ class History:
                 yield found[0]
 
     def has_later(self, edit: Edit) -> bool:
-        """Whether its file was edited again."""
+        """True if its file was edited again."""
         newest = next(self.of_path(edit.path), edit)
         return newest.number > edit.number
 
@@ -112,7 +112,7 @@ class History:
         return None
 
     def content(self, edit: Edit) -> bytes | None:
-        """What a file held before an edit.
+        """Return the content of a file before an edit.
 
         Raises:
             ToolError: that is kept no longer.
@@ -221,14 +221,14 @@ def _short(path: str) -> str:
 
 
 _Now: TypeAlias = tuple[bytes | None, os.stat_result | None]
-"""What a file holds now, and its status; None where there is no file."""
+"""Current content and status of a file; None if there is no file."""
 Change: TypeAlias = Callable[[bytes | None], tuple[bytes | None, str]]
-"""What a file will hold and what the call gives, of what the file holds now; None: no file."""
+"""Function from the current content of a file to its new content and the call's output; None: no file."""
 
 
 @dataclass(frozen=True, slots=True)
 class EditRules:
-    """What holds for all files of a root."""
+    """Rules for all files of a root."""
 
     root: str
     hidden: tuple[str, ...]
@@ -247,7 +247,7 @@ class EditRules:
         return directory.read(name, self.limit, linked=self.hard_links)
 
     def fits(self, data: bytes) -> bytes:
-        """What a file is to hold, if it is not too much.
+        """Return the new content of a file if it is not too large.
 
         Raises:
             ToolError: it is.
@@ -265,7 +265,7 @@ class Edits:
         self._lock = threading.Lock()
 
     def make(self, path: str, kind: Kind, key: str | None, change: Change) -> str:
-        """Edit a file, and give what is to be said of it.
+        """Edit a file, and return the output of the call.
 
         Raises:
             ToolError: it cannot be edited.
@@ -308,10 +308,10 @@ class Edits:
             return said
 
     def reconcile(self, key: str) -> str | None:
-        """What a call gave whose end a crash left unknown; None if it did not happen.
+        """Return the output of a call whose outcome a crash left unknown; None if it did not happen.
 
         Raises:
-            ToolError: the file was changed since by something else, so nobody can tell.
+            ToolError: something else changed the file since, so the outcome cannot be determined.
         """
         with history(self._rules.root, self._lock, limit=self._rules.limit, descriptors=self._rules.descriptors) as log:
             edit = log.of_key(str(key_of(key)))

@@ -1,4 +1,4 @@
-"""Paths as a model writes them: what they may be, before anything is looked up."""
+"""Paths as a model writes them: the forms that are allowed, before any file is opened."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SECRETS = (
 )  # fmt: skip
 """Places of keys, passwords and tokens. `.git` is one: its settings may hold passwords, and its hooks are run."""
 HIDDEN = (*SECRETS, ".*")
-"""Hidden by default: secrets, and everything else whose name begins with a dot."""
+"""Hidden by default: secrets, and all other names that start with a dot."""
 READ_ONLY = (
     # Shells and logins
     ".bash*", ".profile", ".zsh*", ".zlog*", ".zprofile", ".kshrc", ".cshrc", ".tcshrc", ".login", ".logout",
@@ -86,7 +86,7 @@ READ_ONLY = (
 control starts, or a folder is opened. Files that run only when a person starts them, such as a Makefile, are not here.
 """
 OWN = ".orchestrator"
-"""How names begin that are this library's, such as the directory of runs and edits. Never shown, never opened."""
+"""Prefix of this library's own names, such as the directory of runs and edits. Never shown, never opened."""
 _DEEP = 40
 _LONG = 255
 _OF_WINDOWS = re.compile(r'[<>:"|?*]|[. ]$|~\d|^(con|prn|aux|nul|com\d|lpt\d)(\.|$)', re.IGNORECASE)

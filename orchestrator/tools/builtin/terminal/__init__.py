@@ -1,6 +1,6 @@
 """A persistent shell. It is not a sandbox.
 
-A reference `terminal:work` names the directory that it begins in; `terminal` alone is the current directory, or the one
+A reference `terminal:work` names the directory that it starts in; `terminal` alone is the current directory, or the one
 a run was started in.
 """
 
@@ -16,7 +16,7 @@ import anyio
 from orchestrator.calls import pass_fence
 from orchestrator.context import Context
 from orchestrator.errors import ToolError
-from orchestrator.tools.builtin.terminal.shell import Kept, Shell, ShellEnded, Told
+from orchestrator.tools.builtin.terminal.shell import BoundedOutput, OnOutput, Shell, ShellEnded
 from orchestrator.tools.pool import Pool
 from orchestrator.tools.result import ToolResult
 from orchestrator.tools.texts import texts
@@ -26,7 +26,7 @@ from orchestrator.tools.toolbox import Toolbox
 PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 """Variables of this process that a shell gets by default: no keys, no tokens."""
 FIXED = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "NO_COLOR": "1"}
-"""Set unless told otherwise: nobody sits before this terminal."""
+"""Set unless given otherwise: this terminal is not interactive."""
 TIMED_OUT = 124
 """Exit code of a command that took too long, as of `timeout(1)`."""
 
@@ -83,7 +83,7 @@ class Terminal(Tool):
     ) -> None:
         """
         Args:
-            cwd: directory that a shell begins in; None: the one of this process at that time.
+            cwd: directory that a shell starts in; None: the one of this process at that time.
             env: the environment of commands: names of variables to pass on from this process's, or the variables
                 themselves. Nothing else is passed on.
             timeout: seconds that a command may take.
@@ -117,7 +117,7 @@ class Terminal(Tool):
         """
         if "\0" in command:
             raise ToolError("a command cannot hold the character NUL")
-        kept = Kept(self._limit)
+        kept = BoundedOutput(self._limit)
         shell = await env.ready(restart=restart)
         notes = [] if shell.ran else [f"new shell in {shell.cwd}"]
         code = TIMED_OUT
@@ -164,11 +164,11 @@ def _command(program: str | None, env: Mapping[str, str]) -> list[str]:
     return [found, "--noprofile", "--norc"] if os.path.basename(found) == "bash" else [found]
 
 
-def _live(ctx: Context[object], limit: int) -> Told:
-    """Sends output to whoever watches the run, as it comes, up to a limit."""
+def _live(ctx: Context[object], limit: int) -> OnOutput:
+    """Send output to the watchers of the run as it arrives, up to a limit."""
     decoder, left = codecs.getincrementaldecoder("utf-8")("replace"), limit
 
-    async def told(data: bytes) -> None:
+    async def on_output(data: bytes) -> None:
         nonlocal left
         if left > 0:
             text = decoder.decode(data[:left])
@@ -176,7 +176,7 @@ def _live(ctx: Context[object], limit: int) -> Told:
             if text:
                 await ctx.progress(text)
 
-    return told
+    return on_output
 
 
 def _with_notes(text: str, notes: list[str]) -> str:

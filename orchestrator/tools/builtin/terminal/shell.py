@@ -1,4 +1,4 @@
-"""One shell process that is given commands, one after the other, and keeps its directory and variables between them.
+"""A shell process that runs commands one after the other and keeps its directory and variables between them.
 
 Commands go to the shell's standard input, wrapped so that a command itself reads from `/dev/null`; what it prints comes
 through one pipe, and its exit code through another, which commands do not inherit: nothing that a command prints can be
@@ -21,7 +21,7 @@ from orchestrator.tools.builtin.terminal.supervised import CHUNK, SupervisedProc
 from orchestrator.tools.builtin.terminal.supervisor import STATUS
 
 
-class Kept:
+class BoundedOutput:
     """Takes bytes, and gives back a text in which the middle is left out if there were too many."""
 
     def __init__(self, limit: int) -> None:
@@ -57,7 +57,7 @@ class Kept:
             self._in_tail -= len(self._tail.popleft())
 
     def text(self) -> str:
-        """What is kept, as text, with a note where the middle is missing. What is no UTF-8 becomes U+FFFD."""
+        """The stored output as text, with a note where the middle is missing. Invalid UTF-8 becomes U+FFFD."""
         tail = b"".join(self._tail)
         if not self.cut:
             return (self._head + tail).decode(errors="replace")
@@ -66,7 +66,7 @@ class Kept:
         return f"{head}\n[... {self.cut} bytes left out ...]\n{end}"
 
 
-Told = Callable[[bytes], Awaitable[None]]
+OnOutput = Callable[[bytes], Awaitable[None]]
 
 
 class ShellEnded(Exception):
@@ -76,7 +76,7 @@ class ShellEnded(Exception):
         self.code = code
         """Its exit code; None if it was killed together with its supervisor."""
         self.said = said
-        """What kept it from starting."""
+        """Reason why it did not start."""
         super().__init__(f"the shell ended with exit code {code}")
 
 
@@ -91,7 +91,7 @@ class Shell:
         self.cwd = cwd
         """The directory that it began in."""
         self.ran = 0
-        """How many commands it was given."""
+        """Number of commands that it was given."""
         self._said = b""
 
     @property
@@ -101,7 +101,7 @@ class Shell:
 
     @property
     def closed(self) -> bool:
-        """Whether it was ended."""
+        """True if it was closed or has ended."""
         return self._process.closed
 
     @classmethod
@@ -110,7 +110,7 @@ class Shell:
 
         Args:
             command: the shell's full path and its arguments.
-            cwd: the directory that it begins in.
+            cwd: the directory that it starts in.
             env: its whole environment.
 
         Raises:
@@ -125,14 +125,14 @@ class Shell:
 
     # -- commands ------------------------------------------------------------------------------------------------
 
-    async def run(self, command: str, kept: Kept, told: Told | None = None) -> int:
+    async def run(self, command: str, output: BoundedOutput, on_output: OnOutput | None = None) -> int:
         """Run a command to its end, and return its exit code.
 
-        If this is cancelled, the command goes on: `close` the shell then.
+        If this is cancelled, the command continues: `close` the shell then.
 
         Args:
-            kept: gets what is printed, also by jobs in the background that earlier commands left.
-            told: gets it, too, as it comes.
+            output: receives what is printed, also by jobs in the background that earlier commands left.
+            on_output: gets it, too, as it comes.
 
         Raises:
             ShellEnded: the command ended the shell, or it was gone before.
@@ -147,40 +147,40 @@ class Shell:
         code: int | None = None
         try:
             async with anyio.create_task_group() as group:
-                group.start_soon(self._read, kept, told)
+                group.start_soon(self._read, output, on_output)
                 group.start_soon(self._process.write, line.encode(errors="replace"))
                 code = await self._ended(token)
                 group.cancel_scope.cancel()
         finally:
-            await self._drain(kept, told)
+            await self._drain(output, on_output)
         if code is None:
             said = self._said.decode(errors="replace").strip()
             raise ShellEnded(await self.close(), said)
         return code
 
-    async def _read(self, kept: Kept, told: Told | None) -> None:
+    async def _read(self, output: BoundedOutput, on_output: OnOutput | None) -> None:
         while True:
             await self._process.readable("output")
             data = self._process.read("output")
             if data == b"":
                 return
             if data is not None:
-                kept.add(data)
-                if told is not None:
-                    await told(data)
+                output.add(data)
+                if on_output is not None:
+                    await on_output(data)
 
-    async def _drain(self, kept: Kept, told: Told | None) -> None:
-        """Read what was printed before the end was told; no more, for a job in the background may print for ever."""
+    async def _drain(self, output: BoundedOutput, on_output: OnOutput | None) -> None:
+        """Read what was printed before the end was reported; no more, as a background job may print for ever."""
         left = 1 if self.closed else CHUNK
         while left > 0:
             data = self._process.read("output", left)
             if not data:
                 return
             left -= len(data)
-            kept.add(data)
-            if told is not None:
+            output.add(data)
+            if on_output is not None:
                 with anyio.CancelScope(shield=True):
-                    await told(data)
+                    await on_output(data)
 
     async def _ended(self, token: str) -> int | None:
         """The command's exit code; None if the shell is gone."""
@@ -194,16 +194,16 @@ class Shell:
                     data = self._process.read("status")
                     if data == b"":
                         return  # the shell runs no commands any more, but may have become another program
-                    code = self._told(data or b"", token)
+                    code = self._exit_code(data or b"", token)
                 group.cancel_scope.cancel()
 
             group.start_soon(status)
             await self._process.readable("end")
             group.cancel_scope.cancel()
-        return self._told(self._process.read("status") or b"", token) if code is None else code
+        return self._exit_code(self._process.read("status") or b"", token) if code is None else code
 
-    def _told(self, data: bytes, token: str) -> int | None:
-        """The exit code, if it is in what came through the status pipe; all else is kept as what was said."""
+    def _exit_code(self, data: bytes, token: str) -> int | None:
+        """The exit code, if it is in what came through the status pipe; all else is stored as output."""
         self._said += data
         for line in self._said.decode(errors="replace").splitlines():
             code, _, its = line.partition(" ")

@@ -51,7 +51,7 @@ class SupervisedProcess:
 
         Args:
             command: its full path and its arguments.
-            cwd: the directory that it begins in.
+            cwd: the directory that it starts in.
             env: its whole environment.
 
         Raises:
@@ -98,7 +98,7 @@ class SupervisedProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it was closed, or has ended by itself."""
+        """True if it was closed or has ended by itself."""
         if self.closed:
             return True
         poll = select.poll()

@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, cast
 
 from orchestrator.errors import ToolError
-from orchestrator.tools.builtin.web_fetch.guard import Guard, told
+from orchestrator.tools.builtin.web_fetch.guard import Guard, shown_address
 
 if TYPE_CHECKING:
     from httpcore2 import AsyncConnectionPool
@@ -34,27 +34,35 @@ _KNOWN = re.compile(
     r"utf-?8|utf-?16(le|be)?|(us-)?ascii|iso-?8859-\d{1,2}|latin-?1|(windows-|cp)125\d|koi8-[ru]|gb2312|gbk|gb18030|"
     r"big5(-hkscs)?|euc-(jp|kr)|shift[_-]jis|iso-2022-jp|macintosh"
 )
-_BROWSERS = {"iso-8859-1": "cp1252", "latin1": "cp1252", "latin-1": "cp1252", "ascii": "cp1252", "us-ascii": "cp1252",
-             "gb2312": "gbk", "macintosh": "mac-roman", "utf-16": "utf-16-le"}  # fmt: skip
-"""What browsers take some names for."""
+_BROWSERS = {
+    "iso-8859-1": "cp1252",
+    "latin1": "cp1252",
+    "latin-1": "cp1252",
+    "ascii": "cp1252",
+    "us-ascii": "cp1252",
+    "gb2312": "gbk",
+    "macintosh": "mac-roman",
+    "utf-16": "utf-16-le",
+}
+"""Encodings that browsers use for some names."""
 
 
 @dataclass(frozen=True, slots=True)
 class WebPage:
-    """What an address gave."""
+    """Response of an address."""
 
     url: str
-    """Where it was in the end, behind all redirects."""
+    """Final address, after all redirects."""
     status: int
     type: str
-    """Its media type without parameters, in small letters; empty if the server says none."""
+    """Its media type without parameters, in lower case; empty if the server names none."""
     charset: str
-    """What the server says of its letters."""
+    """Character set that the server names."""
     data: bytes
     cut: bool
-    """Whether there was more than the limit allows."""
+    """True if there was more than the limit allows."""
     moved: bool = False
-    """Whether it was somewhere else at first."""
+    """True if it was reached by a redirect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +76,10 @@ class Fetching:
     seconds: float
     """Time for one thing that the network does; all together is what a tool's `timeout` is for."""
     accepts: Callable[[str], bool]
-    """Whether a media type is one that is wanted."""
+    """Returns True for the media types that are wanted."""
     agent: str
     named: str = ""
-    """What errors call an address that is not to be shown whole, as its query holds a token; empty: what it is."""
+    """Name of the address in errors, for one that is not shown whole because its query holds a token; empty: itself."""
     headers: tuple[tuple[str, str], ...] = ()
     """Sent besides the usual ones, also to where an address leads: use `redirects=0` if they are secret."""
 
@@ -91,8 +99,10 @@ class Fetching:
                     if isinstance(found, WebPage):
                         return replace(found, moved=moves > 0)
                     if moves == self.redirects:
-                        where = "" if self.named else f", last to {told(found)}"
-                        raise ToolError(f"{self.named or told(given)} redirects more than {moves} times{where}")
+                        where = "" if self.named else f", last to {shown_address(found)}"
+                        raise ToolError(
+                            f"{self.named or shown_address(given)} redirects more than {moves} times{where}"
+                        )
                     url = self.guard.url(found, url)
         except TIMEOUTS:
             raise ToolError(f"{self.named or url} did not answer within {self.seconds:g} s") from None
@@ -154,7 +164,7 @@ class _Unpacking:
         self._left = _PIECES
 
     def unpacked(self, part: bytes, most: int) -> bytes:
-        """What comes out of the next bytes; no more than `most`, though there may be more.
+        """Unpack the next bytes to at most `most` bytes, though there may be more.
 
         Raises:
             zlib.error: it is no gzip, or thousands of pieces.
@@ -175,7 +185,7 @@ class _Unpacking:
 
     @property
     def whole(self) -> bool:
-        """Whether the last piece came to its end."""
+        """True if the last piece is complete."""
         return self._piece.eof
 
 
@@ -188,7 +198,7 @@ def _letters(value: bytes) -> str:
 
 @cache
 def _context() -> ssl.SSLContext:
-    """What certificates are checked with: those that this machine trusts, or `SSL_CERT_FILE`. Read once: it is slow."""
+    """Context with the certificates that this machine trusts, or `SSL_CERT_FILE`. Read once: it is slow."""
     import httpx2
 
     try:
@@ -211,8 +221,8 @@ def text_of(data: bytes, charset: str, *, markup: bool = False) -> str | None:
     """The text, with U+FFFD for what cannot be read; None if it is no text at all.
 
     Args:
-        charset: what the server says.
-        markup: whether the page may say it, too.
+        charset: the encoding that the server names.
+        markup: whether the page may name it, too.
     """
     name = next((name for mark, name in _MARKS if data.startswith(mark)), "")
     if not name and _KNOWN.fullmatch(charset):

@@ -1,4 +1,4 @@
-"""What may be fetched: addresses as they are written, and as they are connected to."""
+"""Addresses that may be fetched, as they are written and as they are connected to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8", "::1/128", "fc00::/7", "100.64.0.0/10")
-"""What `allow_private=True` opens: this machine, and networks that are somebody's own."""
+"""Networks that `allow_private=True` allows: this machine and private networks."""
 # From IANA's lists of special addresses; newer Pythons know some of them by themselves, older ones do not.
 _SPECIAL = (
     "0.0.0.0/8", "169.254.0.0/16", "192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24",
@@ -61,7 +61,7 @@ def inner(address: Address) -> Address:
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is somebody's on the public internet."""
+    """True if an address is on the public internet."""
     address = inner(address)
     if not address.is_global or address.is_multicast or any(address in one for one in _CLOSED):
         return False
@@ -72,7 +72,7 @@ def is_public(address: Address) -> bool:
 
 
 def is_within(address: Address, allowed: Iterable[Network]) -> bool:
-    """Whether an address is in one of some networks."""
+    """True if an address is in one of the networks."""
     address = inner(address)
     return any(address in one for one in allowed)
 
@@ -85,10 +85,10 @@ _USERINFO = re.compile(r"^([^/\\?#]*[/\\]{2,})[^/?#]*@")
 
 
 async def system_resolver(host: str, port: int) -> list[str]:
-    """The addresses that this machine knows for a name.
+    """Addresses of a name, by this machine's resolver.
 
     Raises:
-        OSError: it knows none.
+        OSError: there are none.
     """
     found = await anyio.getaddrinfo(host, port, type=1)  # SOCK_STREAM
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
@@ -132,7 +132,7 @@ class Guard:
 
         if len(given) > _LONG:
             raise ToolError(f"the address is longer than {_LONG} characters")
-        said = told(given)
+        said = shown_address(given)
         if not given.isprintable() or re.search(r"[\x00-\x20\x7f\\]", given):
             raise ToolError(f"{said} has blanks, backslashes or control characters: write them as %20 and the like")
         try:
@@ -183,7 +183,7 @@ class Guard:
         return list(found)
 
 
-def told(given: str) -> str:
+def shown_address(given: str) -> str:
     """An address as it stands in an error: short, with nothing that a terminal would act on, and without a user's name
     or password, which errors would carry to models and journals."""
     shown = _USERINFO.sub(r"\1...@", given)

@@ -1,4 +1,4 @@
-"""HTML as text to read: headings, paragraphs, lists and links, without what makes a page look and act.
+"""HTML as text to read: headings, paragraphs, lists and links, without styles and scripts.
 
 A scanner of our own, as `html.parser` takes time that grows with the square of some broken pages: a minute for 60 kB of
 `<a `. Here each step goes forward, and what is left open ends with the page.
@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 
 _MARKS = re.compile("[\"'>]")
 _OPEN = re.compile("<(?=[A-Za-z/!?])")
-"""Where markup begins; any other '<' is text."""
+"""Start of markup; any other '<' is text."""
 _NAME = re.compile(r"[A-Za-z][^\s/>]*")
 _REST = re.compile(r"""[^"'>]*+(?:"[^"]*+"[^"'>]*+|'[^']*+'[^"'>]*+)*+>""")
 _ATTRIBUTE = re.compile(r"""(?:^|[\s/"'])(href|alt)\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'>]++))""", re.IGNORECASE)
@@ -25,18 +25,24 @@ _LINKS = 2000
 _HUGE = re.compile(r"&#(?:[0-9]{8,}|[xX][0-9a-fA-F]{7,});?")
 CONTROL = dict.fromkeys(
     (
-        *range(9), 11, 12, *range(14, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A),
+        *range(9),
+        11,
+        12,
+        *range(14, 32),
+        *range(127, 160),
+        *range(0x202A, 0x202F),
+        *range(0x2066, 0x206A),
         *range(0xE0000, 0xE0080),
     )
-)  # fmt: skip
-"""What steers terminals, turns text around, or is text that models read and nobody sees (tags)."""
+)
+"""Characters that control terminals, reverse text, or are invisible to people and read by models (tags)."""
 _RAW = frozenset({"script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes"})
-"""What holds no markup, and ends only with its own end."""
+"""Elements without markup inside, which end only with their own end tag."""
 _SKIPPED = frozenset({"svg", "template", "math", "canvas", "audio", "video"})
 _APART = frozenset(
     {"p", "h1", "h2", "h3", "h4", "h5", "h6", "table", "pre", "ul", "ol", "blockquote", "article", "section"}
 )
-"""What has an empty line around it."""
+"""Elements with an empty line around them."""
 _BLOCKS = _APART | {
     "address", "aside", "body", "center", "dd", "details", "dialog", "div", "dl", "dt", "fieldset", "figcaption",
     "figure", "footer", "form", "header", "hr", "html", "legend", "li", "main", "menu", "nav", "option", "summary",
@@ -66,7 +72,7 @@ class Quotes:
             self._ways.append(outside)
 
     def has_end(self, at: int) -> bool:
-        """Whether a `>` follows outside of quotes, for who begins to read at a place and is outside of them there."""
+        """True if a `>` follows outside of quotes, for a reader that begins at a place outside of them."""
         return self._last[self._ways[bisect_left(self._at, at)]] >= at
 
 
@@ -90,7 +96,7 @@ class _Out:
         self._space = False
         self._begun = False
         self.kept = 0
-        """How many elements are open in which blanks count."""
+        """Number of open elements in which blanks count."""
 
     def words(self, text: str) -> None:
         if self.kept:
@@ -124,7 +130,7 @@ class _Scanner:
         self._page, self._url = page, url
         self._skipped = ""
         self._depth = 0
-        """What is being skipped, and how often it is open; what else is in it does not count."""
+        """Element that is being skipped, and how often it is open; other elements in it do not count."""
         self._links: list[str] = []
         self._left = _LINKS
         self._quotes: Quotes | None = None
@@ -145,7 +151,7 @@ class _Scanner:
             self.out.words(_plain(text))
 
     def _markup(self, at: int) -> int:
-        """Read what begins with `<`; where it ends."""
+        """Read markup that starts with `<`; return where it ends."""
         page = self._page
         if page.startswith("<!--", at):
             return _behind(page, "-->", at + 2)  # '<!-->' is a comment as well
@@ -221,7 +227,7 @@ class _Scanner:
             self.out.line(2 if tag in _APART else 1)
 
     def _link(self, href: str) -> str:
-        """Where a link leads, if that can be fetched and is not this page."""
+        """Target of a link, if it can be fetched and is not this page."""
         href = href.strip()
         if not href or href.startswith("#") or len(href) > 1000 or not self._left:
             return ""

@@ -5,20 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any, cast
 
 import typer
 
+from orchestrator.cli.environment import import_for
 from orchestrator.cli.exits import UsageError
+from orchestrator.cli.graph_refs import importing
 from orchestrator.cli.options import parse_json
-
-if TYPE_CHECKING:
-    from orchestrator.executor import Migration
+from orchestrator.executor import Migration
+from orchestrator.graph.refs import attribute, module_of_file, resolve
 
 STATE = "state."
-"""What stands before the name of a state field, which a node may have, too."""
+"""Prefix of names of state fields, which nodes may have, too."""
 FORK = "fork."
-"""What stands before the name of a node that forks, where its open forks do not go where its tokens go."""
+"""Prefix of names of nodes that fork, for their open forks."""
 
 
 Rename = Annotated[
@@ -79,7 +80,6 @@ def migration_of(given: Migrating, directory: str | None = None) -> Migration | 
         UsageError: an option cannot be read.
         GraphUnknown: `--migrate` leads nowhere.
     """
-    from orchestrator.executor import Migration
 
     if not any((given.rename, given.drop, given.set_, given.migrate)):
         return None
@@ -131,10 +131,6 @@ def _pair(text: str, option: str, form: str) -> Sequence[str]:
 
 
 def _referred(ref: str, directory: str) -> Migration:
-    from orchestrator.cli.environment import import_for
-    from orchestrator.cli.graphrefs import importing
-    from orchestrator.executor import Migration
-    from orchestrator.graph.refs import attribute, module_of_file, resolve
 
     place, colon, name = ref.partition(":")
     if not colon or not place or not name:

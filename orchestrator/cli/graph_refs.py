@@ -1,4 +1,7 @@
-"""GRAPH on the command line: a shipped name, `module:attr`, `module`, `file.py:attr`, or a YAML or JSON file."""
+"""GRAPH on the command line: a shipped name, `module:attr`, `module`, `file.py:attr`, or a YAML or JSON file.
+
+A file may name code only if its modules are trusted: by `--trust`, or by an answer on the terminal.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +16,101 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orchestrator
-from orchestrator.cli.environment import import_for
+from orchestrator._lazy import lazy_modules
+from orchestrator.cli.environment import agrees, import_for
 from orchestrator.cli.exits import UsageError
-from orchestrator.cli.output import warn
-from orchestrator.cli.redaction import redacted
-from orchestrator.cli.trust_prompt import DATA, reach, refused, source_of, trust_of
+from orchestrator.cli.output import redacted, warn
+from orchestrator.cli.words import shell_command
 from orchestrator.errors import GraphUnknown, OrchestratorError
-from orchestrator.graph.refs import attribute, module_named, module_of_file
+from orchestrator.graph.reading import refuse_untrusted
+from orchestrator.graph.refs import Trust, attribute, code_refs, is_ours, module_named, module_of_file
+from orchestrator.graph.text.source import located, read_source
+from orchestrator.graph_class import Graph
+from orchestrator.visible import line, narrow
+from orchestrator.visible import shown as visible
 
 if TYPE_CHECKING:
     from orchestrator.graph import GraphDefinition
-    from orchestrator.graph_class import Graph
+    from orchestrator.graph.refs import CodeRef
+    from orchestrator.graph.text import outline
+    from orchestrator.graph.text.source import Source
+    from orchestrator.tools.mcp import servers
+else:  # few references need them
+    (outline,) = lazy_modules("orchestrator.graph.text", "outline")
+    (servers,) = lazy_modules("orchestrator.tools.mcp", "servers")
+
+
+DATA = (".yaml", ".yml", ".json")
+"""Suffixes of graph files."""
+
+
+def read(file: str) -> Any:
+    """Return the data of a graph file, see `source_of`."""
+    return source_of(file).data
+
+
+def source_of(file: str) -> Source:
+    """Read a graph file, with its text. Follow no reference.
+
+    Raises:
+        GraphUnknown: there is no such file.
+        GraphError: it is neither YAML nor JSON, or is too large.
+    """
+
+    if not Path(file).is_file():
+        raise GraphUnknown(f"there is no file {file!r}")
+    return read_source(Path(file))
+
+
+def trust_of(modules: Sequence[str]) -> Trust:
+    """Return the trust of the command line: the named modules, and this library."""
+    return Trust(modules=tuple(modules))
+
+
+def refused(data: object, modules: Sequence[str]) -> list[CodeRef]:
+    """The references of a graph file into modules that are not trusted."""
+    trust = trust_of(modules)
+    return [one for one in code_refs(data) if trust.refuses(one.ref, one.role)]
+
+
+def admitted(graph: str, modules: Sequence[str]) -> tuple[str, ...]:
+    """The modules that a graph file may name: those of `--trust`, and those that the person at the terminal admits.
+
+    Raises:
+        UsageError: there are others, and no person to ask, or they said no.
+    """
+    if not graph.endswith(DATA):
+        return tuple(modules)
+    data = read(graph)
+
+    refuse_untrusted(data, Trust(everything=True))  # what no trust would help
+    found = refused(data, modules)
+    if not found:
+        return tuple(modules)
+    needed = tuple(dict.fromkeys(one.ref.partition(":")[0] for one in found))
+    listed = "\n".join(f"  {one.place}: {narrow(one.ref)}" for one in found)
+    warn(f"{graph} refers to code, which runs when it is imported:\n{listed}")
+    if not agrees(f"Import {narrow(', '.join(needed))}?"):
+        trusting = [word for module in needed for word in ("--trust", line(module))]
+        command = shell_command(*sys.argv[1:2], *trusting, *sys.argv[2:])
+        raise UsageError(f"{graph}: its code is not trusted. If you know what it does:\n  {visible(command)}")
+    return (*modules, *needed)
+
+
+def reach(file: str, data: object, directory: str) -> None:
+    """Let the code that a graph file names be imported from its folder and from a directory, after other places."""
+    for one in code_refs(data):
+        module = one.ref.partition(":")[0]
+        if not is_ours(module):
+            import_for(module, str(Path(file).absolute().parent))
+            import_for(module, directory)
+
 
 _HOME = Path(orchestrator.__file__).parent / "strategies"
-"""Where the shipped graphs are."""
+"""Folder of the shipped graphs."""
 
 
 def shipped() -> tuple[str, ...]:
@@ -38,17 +119,15 @@ def shipped() -> tuple[str, ...]:
 
 
 def is_file_ref(ref: str) -> bool:
-    """Whether a reference can only be one to a graph: it names a file or an attribute."""
+    """Return True if a reference can only be one to a graph: it names a file or an attribute."""
     return ":" in ref or ref.endswith((*DATA, ".py"))
 
 
 def absolute(ref: str) -> str:
-    """The same reference for a process that runs in another directory."""
+    """Return the reference as a process in another directory needs it."""
     file, colon, attribute = ref.partition(":")
     if file == "mcp":
-        from orchestrator.tools.mcp.servers import absolute as absolute_server
-
-        return absolute_server(ref)
+        return servers.absolute(ref)
     return f"{Path(file).absolute()}{colon}{attribute}" if file.endswith((*DATA, ".py")) else ref
 
 
@@ -83,8 +162,6 @@ def graph_from_ref(ref: str, directory: str | None = None, trust: Sequence[str] 
 
 
 def _from_data(ref: str, directory: str, trust: Sequence[str]) -> Graph:
-    from orchestrator.graph.text.source import located
-    from orchestrator.graph_class import Graph
 
     source = source_of(ref)
     data = source.data
@@ -106,11 +183,8 @@ def shape_from_ref(ref: str, trust: Sequence[str] = ()) -> tuple[GraphDefinition
         GraphUnknown, InvalidGraph, UsageError: as `graph_from_ref`.
     """
     if ref.endswith(DATA) and refused((source := source_of(ref)).data, trust):
-        from orchestrator.graph.text.outline import outline
-        from orchestrator.graph.text.source import located
-
         with located(Path(ref), source.text):
-            found = outline(source.data)
+            found = outline.outline(source.data)
         return found.graph, found.skipped
     return graph_from_ref(ref, None, trust), ()
 
@@ -126,7 +200,7 @@ def _module(name: str, ref: str) -> ModuleType:
 
 
 def _is_there(name: str) -> bool:
-    """Whether there is a module of this name. Of `a.b` it imports `a`."""
+    """Return True if there is a module of this name. For `a.b`, import `a`."""
     if not all(name.split(".")):
         return False
     try:
@@ -164,7 +238,6 @@ def importing(name: str, verb: str = "imported") -> Iterator[None]:
 
 
 def _graphs_in(module: ModuleType) -> dict[str, Graph]:
-    from orchestrator.graph_class import Graph
 
     # A lazy attribute of the module imports more as soon as its `__class__` is read: look at the type only.
     things = list(vars(module).items())
@@ -173,7 +246,6 @@ def _graphs_in(module: ModuleType) -> dict[str, Graph]:
 
 
 def _attribute(module: ModuleType, name: str, place: str) -> Graph:
-    from orchestrator.graph_class import Graph
 
     thing = attribute(module, name)
     if isinstance(thing, Graph):

@@ -1,1 +1,0 @@
-"""New projects: which names they may have, and which files they consist of."""

@@ -1,0 +1,161 @@
+"""The command `runs`. It reads the store alone: an executor would take longer to load than the list to print."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from difflib import get_close_matches
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from orchestrator.cli import options
+from orchestrator.cli.exits import COMPLETED, UsageError
+from orchestrator.cli.interrupts import run_look
+from orchestrator.cli.options import moment
+from orchestrator.cli.output import out_json, out_made, row_document, warn
+from orchestrator.cli.storage import codec_of_environment, exists, shown_url, store_url
+from orchestrator.executor.run_status import run_list
+from orchestrator.render.terminal.tables import run_table
+from orchestrator.render.terminal.texts import ago
+from orchestrator.stores import open_store
+from orchestrator.stores.requests import RunQuery
+
+if TYPE_CHECKING:
+    from orchestrator.stores import RunInfo, Store
+    from orchestrator.stores.rows import Scanned
+
+T = TypeVar("T")
+
+STATUSES = ("running", "paused", "interrupted", "completed", "failed", "cancelled", "exhausted")
+
+
+def runs(
+    status: Annotated[
+        str | None, typer.Option("--status", metavar="S", help=f"Only runs with this status: {', '.join(STATUSES)}.")
+    ] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="The same as --status failed.")] = False,
+    waiting: Annotated[bool, typer.Option("--waiting", help="Only runs with open questions.")] = False,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="AGE", help="Only runs written to since: an age (2h, 3d) or a date."),
+    ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option("--search", metavar="WORDS", help="Only runs with all of these words in labels, input or output."),
+    ] = None,
+    anywhere: Annotated[
+        str | None,
+        typer.Option(
+            "--anywhere",
+            metavar="WORDS",
+            help="The same, also in prompts and data of tools; reads journals of newer runs.",
+        ),
+    ] = None,
+    failed_tool: Annotated[
+        str | None,
+        typer.Option(
+            "--failed-tool", metavar="TOOL", help="Only runs in which a call of this tool failed; '*' is any."
+        ),
+    ] = None,
+    graph: Annotated[str | None, typer.Option("--graph", metavar="G", help="Only runs of this graph, by name.")] = None,
+    label: options.Labels = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="The most runs to list.")] = 50,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """List runs, newest first.
+
+    Shows what each run asks, why it failed, or its answer.
+
+    Example: orchestrator runs --failed --since 2h
+    """
+
+    wanted = _statuses(status, failed=failed, waiting=waiting)
+    if search is not None and anywhere is not None:
+        raise UsageError("--search and --anywhere: use one of them")
+    after = None if since is None else moment(since, "--since").timestamp()
+    labels, url = options.pairs(label), store_url(store)
+
+    scans: list[Scanned] = []
+
+    async def listed(store: Store) -> Sequence[RunInfo]:
+
+        found: list[RunInfo] = []
+        cursor: str | None = None
+        while len(found) < limit:
+            query = RunQuery(
+                status=wanted, graph=graph, labels=labels, search=search, since=after, waiting=waiting or None,
+                failed_tool=failed_tool, after=cursor, limit=limit - len(found),
+            )  # fmt: skip
+            page = await run_list(store, query, q=anywhere)
+            found += page.runs
+            cursor = page.cursor
+            scans.extend([page.scanned] if page.scanned is not None else [])
+            if cursor is None or len(scans) >= _MOST_SCANS:
+                break
+        return found[:limit]
+
+    found = reading(url, listed) if exists(url) else ()
+    if search is not None and codec_of_environment() is not None:
+        warn("--search finds only the labels of encrypted runs; --anywhere reads their journals")
+    if scans and scans[-1].stopped:
+        warn(_scanned(scans))
+    if json:
+        out_json([row_document(info) for info in found])
+    elif found:
+        out_made(partial(run_table, found))
+    else:
+        every = not (labels or waiting) and all(
+            option is None for option in (wanted, graph, after, search, anywhere, failed_tool)
+        )
+        warn(f"no runs in {shown_url(url)}" if every else f"no such runs in {shown_url(url)}")
+    return COMPLETED
+
+
+_MOST_SCANS = 20
+"""Pages of a search through journals that one command asks for."""
+
+
+def _scanned(scans: Sequence[Scanned]) -> str:
+    """Return how far a search got that has not read all runs."""
+
+    runs, records = sum(one.runs for one in scans), sum(one.records for one in scans)
+    back_to = next((one.back_to for one in reversed(scans) if one.back_to is not None), None)
+    until = "" if back_to is None else f", back to {ago(back_to)}"
+    return (
+        f"searched {records:,} records of {runs:,} runs{until}; older ones were not searched, see --since and --graph"
+    )
+
+
+def _statuses(status: str | None, *, failed: bool, waiting: bool) -> tuple[str, ...] | None:
+    """The statuses that options name; None: any.
+
+    Raises:
+        UsageError: they name one that there is not, or contradict each other.
+    """
+    if status is not None and status not in STATUSES:
+        close = get_close_matches(status, STATUSES, n=1)
+        hint = f"did you mean {close[0]}? Use" if close else "use"
+        raise UsageError(f"--status {status}: {hint} one of {', '.join(STATUSES)}")
+    named = [f"--status {status}"] * (status is not None) + ["--failed"] * failed + ["--waiting"] * waiting
+    if len(named) > 1:
+        raise UsageError(f"{' and '.join(named)}: use one of them")
+    return ("failed",) if failed else None if status is None else (status,)
+
+
+def reading(url: str, look: Callable[[Store], Awaitable[T]]) -> T:
+    """Return the result of `look` in an existing store, without an executor, which takes a while to load.
+
+    Raises:
+        KeyboardInterrupt: a signal stopped it.
+    """
+
+    async def work() -> T:
+        store = open_store(url, codec=codec_of_environment())
+        try:
+            return await look(store)
+        finally:
+            await store.close()
+
+    return run_look(work)

@@ -1,0 +1,149 @@
+"""Signals before a command is known, while its result is printed, and until the process has ended.
+
+In between `interrupts.run_async` handles them. The exit code is the result's as soon as the result is printed, and 130
+before; there is never a traceback.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+_INTERRUPTED = 130
+_GRACE = 0.2
+"""Seconds that a second signal leaves to a result that is being written."""
+
+
+class _SignalState:
+    """Current effect of the signals."""
+
+    def __init__(self) -> None:
+        self.code: int | None = None
+        """The exit code that is certain by now."""
+        self.telling = self.noted = False
+        self.may_leave = False
+        """True if nothing in the process needs Python's own end."""
+        self._before: Callable[[int, FrameType | None], object] | int | None = None
+        """Handler of the alarm before `_exit_soon` set it."""
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.code is not None:
+            os._exit(self.code)  # everything is told, and closed
+        if not self.telling:
+            raise KeyboardInterrupt
+        if self.noted:
+            self._exit_soon()
+        self.noted = True
+
+    def _exit_soon(self) -> None:
+        """End the process unless the result is settled in time. Whoever reads it may have stopped reading."""
+        if not hasattr(signal, "setitimer"):
+            os._exit(_INTERRUPTED)
+        if signal.getitimer(signal.ITIMER_REAL)[0]:
+            return  # an earlier signal set it
+        self._before = signal.getsignal(signal.SIGALRM) or signal.SIG_DFL  # None: it was not set from Python
+        signal.signal(signal.SIGALRM, lambda *_: os._exit(_INTERRUPTED if self.code is None else self.code))
+        signal.setitimer(signal.ITIMER_REAL, _GRACE)
+
+    def disarm(self) -> None:
+        """Take back the alarm of `_exit_soon`, if it was set: it would end a process that takes longer to end."""
+        if self._before is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, self._before)
+            self._before = None
+
+    def listen(self) -> None:
+        """Handle the signals from now on."""
+        if threading.current_thread() is threading.main_thread():
+            for number in stop_signals():
+                signal.signal(number, self)
+
+
+_ending = _SignalState()
+
+
+def begin() -> None:
+    """Handle the signals until a command does, and after it."""
+    _ending.listen()
+    _ending.may_leave = not (atexit._ncallbacks() or {"sitecustomize", "usercustomize"} & sys.modules.keys())
+    atexit.register(_end)  # as the first: so it is called last, when threads have ended, too
+
+
+@contextmanager
+def lent() -> Iterator[None]:
+    """The process is another program's: at the end its signal handlers are set again, and how it looks for garbage."""
+    main_thread = threading.current_thread() is threading.main_thread()
+    handlers = {number: signal.getsignal(number) for number in stop_signals()} if main_thread else {}
+    thresholds = gc.get_threshold()
+    try:
+        yield
+    finally:
+        atexit.unregister(_end)
+        _ending.disarm()
+        _ending.code = None
+        _ending.noted = _ending.may_leave = False
+        gc.set_threshold(*thresholds)
+        for number, handler in handlers.items():
+            if handler is not None:  # one that was not set from Python cannot be set again
+                signal.signal(number, handler)
+
+
+@contextmanager
+def telling(code: int) -> Iterator[None]:
+    """A result is told in here that means this exit code. A first signal does not keep it from being told whole."""
+    _ending.telling = True
+    _ending.listen()
+    try:
+        yield
+        settle(code)  # before the telling is over: in between a signal would find neither
+    finally:
+        _ending.telling = False
+
+
+def settle(code: int) -> None:
+    """The process ends with this exit code, whatever signal comes."""
+    _ending.code = code
+    _ending.listen()
+
+
+def other_code() -> None:
+    """Code of the user is about to be loaded. It may have open files at the end, which Python closes."""
+    _ending.may_leave = False
+
+
+def _is_program(path: str) -> bool:
+    """Return whether the process is the command: what an installer writes, or the package itself."""
+    place, name = os.path.split(path)
+    name = os.path.basename(place) if name == "__main__.py" else name
+    return name in ("orchestrator", "orchestrator.exe", "orchestrator-script.py")
+
+
+def _end() -> None:
+    """End the process here, unless something may need Python's own end, which takes a fifth of a short command.
+
+    There Python takes all modules apart, and sets its own signal handlers. By now it has waited for threads and called
+    all other exit handlers.
+    """
+    for number in stop_signals():
+        signal.signal(number, signal.SIG_IGN)
+    _ending.disarm()
+    if _ending.code is None or not _ending.may_leave or not _is_program(sys.argv[0]):
+        return
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(_ending.code & 0xFF)
+
+
+def stop_signals() -> list[int]:
+    """The signals that end a command."""
+    hangup: signal.Signals | None = getattr(signal, "SIGHUP", None)
+    ignored = hangup is None or signal.getsignal(hangup) is signal.SIG_IGN  # as by `nohup`
+    return [signal.SIGINT, signal.SIGTERM] if ignored or hangup is None else [signal.SIGINT, signal.SIGTERM, hangup]
