@@ -39,7 +39,7 @@ RISKS = ("none", "read", "write", "dangerous")
 
 
 def is_answerable(question: Question) -> bool:
-    """Whether a person can answer it: neither an event from outside nor time alone does."""
+    """True if a person can answer it: neither an event from outside nor time alone does."""
     return question.kind != "timer" and not (question.kind == "event" and question.event)
 
 
@@ -141,7 +141,7 @@ def policy_answers(
 
 
 class OutcomeAnswer(NamedTuple):
-    """What became of an effect, by the answer of a person."""
+    """The outcome of an effect, by the answer of a person."""
 
     choice: str
     result: object
@@ -201,7 +201,7 @@ def _outcome(machine: RunState, question: Question, answer: Answer) -> Answer:
 
 
 def _is_tool_result(machine: RunState, question: Question, value: object) -> bool:
-    """Whether a result is that of a tool in the form in which the journal keeps it: with its error, or its output."""
+    """True if a result is that of a tool in the form in which the journal keeps it: with its error, or its output."""
     entry = machine.ledger.entry(str(question.payload.get("key")))
     if entry is not None and entry.intended.kind != "tool":  # None: a call of a run that the asking step began
         return False
@@ -264,7 +264,7 @@ MAX_EVENT_BYTES = 1024 * 1024
 """UTF-8 bytes of the JSON of one event's data."""
 
 MAX_KEPT = 10_000
-"""How many events a run keeps that no step has taken."""
+"""Most events that a run keeps before a step takes them."""
 
 MAX_KEPT_BYTES = 64 * MAX_EVENT_BYTES
 """UTF-8 bytes of the JSON of all their data."""

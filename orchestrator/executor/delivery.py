@@ -37,7 +37,7 @@ log = logging.getLogger("orchestrator")
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """Where a command was journaled."""
+    """The place in which a command was journaled."""
 
     live: Drive | None = None
     """The run is driven here."""

@@ -1,4 +1,4 @@
-"""One run while this process drives it: one loop for new runs, resumed ones, nested graphs and watched ones.
+"""A run while this process drives it: one loop for new runs, resumed ones, nested graphs and watched ones.
 
 `StepTasks` run its steps, and `Timers` bring about what time does: limits in seconds, time-outs of subgraphs, timers,
 and deadlines of questions. (A node's own `timeout` is a cancel scope around its attempt: see `run_step`.) Their
@@ -127,9 +127,9 @@ class Timers:
         self._tasks: TaskGroup | None = None
         self._changed = Signal()
         self.waits = False
-        """Whether the task exists."""
+        """True while the task exists."""
         self._due = 0.0
-        """What it waits for, Unix seconds."""
+        """The time that it waits for, Unix seconds."""
 
     def open(self, tasks: TaskGroup) -> None:
         """Begin, as a task of a group."""
@@ -196,10 +196,10 @@ def _timed_out(log: RunLog, activation: Activation) -> TimerFired:
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """What the next record `resumed` of a run says, beside who drives it."""
+    """Content of the next record `resumed` of a run, except who drives it."""
 
     changes: tuple[str, ...] | None = None
-    """How the graph's content or the tools changed since the run was last driven; None: not at all."""
+    """Changes of the graph's content or the tools since the run was last driven; None: there are none."""
     tools: dict[str, str] | None = None
     """The current tools, if they changed."""
     stops: tuple[tuple[str, ...] | None, tuple[str, ...] | None] | None = None
@@ -207,7 +207,7 @@ class Resumption:
     refs: JsonObject | None = None
     """The references to the code that it continues with, if they change."""
     by: str = ""
-    """Who asked for it."""
+    """The person or program that asked for it."""
 
     @property
     def changes_run(self) -> bool:
@@ -254,7 +254,7 @@ class Drive:
         self.seen: set[int] = set()
         """Ids of handled inbox messages; they stay in the inbox until their records are stored."""
         self.resumption = resumption or NO_RESUMPTION
-        """What the next record `resumed` says."""
+        """Content of the next record `resumed`."""
         self.fault: BaseException | None = None
         """The error that stopped the drive."""
         self.done = Signal()
@@ -270,14 +270,14 @@ class Drive:
 
     @property
     def begun(self) -> bool:
-        """Whether its steps were begun."""
+        """True once its steps were begun."""
         return self._tasks is not None
 
     # -- what the log asks of it ---------------------------------------------------------------------------------
 
     @property
     def works(self) -> bool:
-        """Whether steps run."""
+        """True while steps run."""
         return self._workers.active > 0
 
     def add(self, activation: Activation) -> None:

@@ -124,7 +124,7 @@ class NotOpen(RuntimeError):
 
 
 def fault_of(error: BaseException | None) -> str | None:
-    """What a store notes about a drive that stopped because of an error; None: the run itself is not the cause.
+    """The note in a store about a drive that stopped because of an error; None: the run itself is not the cause.
 
     Whatever stops a drive counts, or the run would be claimed again at once, and make the same step again. Exceptions
     are a cancellation, which whoever drives asked for, an executor that is closed, another one that has the run, and a
@@ -139,7 +139,7 @@ def fault_of(error: BaseException | None) -> str | None:
 
 
 REFUSALS = ("ContextMissing: ", "GraphChanged: ", "GraphUnknown: ", "StoreTooNew: ", "ToolsChanged: ")
-"""How `fault_of` begins where a run did not fit the code of a worker: no step was made, and other code may fit."""
+"""Beginning of `fault_of` for a run that did not fit a worker's code: no step was made, and other code may fit."""
 
 
 def failure_of(error: BaseException, activation: Activation) -> Failure:
@@ -201,7 +201,7 @@ def _before(error: BaseException) -> tuple[BaseException | None, str]:
 
 
 def _text_of(error: BaseException, depth: int = 0) -> str:
-    """One error: its frames and its message, and those of the errors that it holds."""
+    """An error: its frames and its message, and those of the errors that it holds."""
     kind = type(error)
     name = (
         kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
@@ -272,7 +272,7 @@ _HERE = str(Path(__file__).parents[1])
 
 @cache
 def _installed() -> tuple[str, ...]:
-    """Where Python's own modules and installed packages are."""
+    """Folders of Python's own modules and of installed packages."""
     import sysconfig
 
     paths = sysconfig.get_paths()
@@ -280,7 +280,7 @@ def _installed() -> tuple[str, ...]:
 
 
 def _is_library(file: str) -> bool:
-    """Whether code is none of the user's: this library's, Python's own, or installed."""
+    """True if code is not the user's: this library's, Python's own, or installed."""
     if file.startswith((_HERE, "<frozen ")) or "site-packages" in file or "dist-packages" in file:
         return True
     return file.startswith(_installed())
@@ -322,7 +322,7 @@ def enter_step_task() -> None:
 
 
 def in_step_task() -> bool:
-    """Whether this is the task that the step runs in, and none that its node started."""
+    """True in the task that the step runs in; False in a task that its node started."""
     return _home.get() == anyio.get_current_task().id
 
 

@@ -81,12 +81,12 @@ class _Ready:
     """The version of its graph that it goes on in."""
     reopening: Reopening | None
     lines: tuple[str, ...]
-    """What changed in its tools."""
+    """Changes of its tools."""
     stops: tuple[tuple[str, ...] | None, tuple[str, ...] | None] | None
     refs: JsonObject | None
     context: object
     checked: Audit | None
-    """Which of its records are believed; None: all."""
+    """The records that are believed; None: all."""
 
 
 class Host:
@@ -135,7 +135,7 @@ class Host:
         self.fatal: SystemExit | None = None
         """The exit that a background run requested; it is raised when the executor closes."""
         self.stopping = False
-        """Whether the process is about to end."""
+        """True if the process is about to end."""
         self.standstill = Standstill(resources.clock)
         self.presence = leases.Presence(store, self.owner, lease_ttl)
         self.heartbeat = Heartbeat(store, self.live, self.presence)
@@ -488,7 +488,7 @@ class Host:
 
     @property
     def drives_here(self) -> bool:
-        """Whether this task is part of a run that the executor drives, or of what it does in the background."""
+        """True if this task is part of a run that the executor drives, or of what it does in the background."""
         return self in _driving.get()
 
     def mark_task(self) -> None:

@@ -479,7 +479,7 @@ _UNENDED = ("running", "paused")
 
 @dataclass(frozen=True, slots=True)
 class VersionCheck:
-    """What a new version of its graph would do to one run."""
+    """The effect of a new version of its graph on one run."""
 
     run_id: str
     status: str
@@ -492,7 +492,7 @@ class VersionCheck:
     options: Sequence[str] | None = None
     """Options of `orchestrator resume RUN` with which it continues; None: it needs none, or none are known."""
     guesses: Sequence[str] = ()
-    """What these options take for granted, line by line: check it before you use them."""
+    """Assumptions of these options, line by line: check it before you use them."""
     undecided: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """State fields that are gone, with the new fields that each may have become, where there are several."""
     fault: str = ""
@@ -504,7 +504,7 @@ class VersionCheck:
 
     @property
     def refused(self) -> bool:
-        """Whether an executor with the new version alone would refuse the run."""
+        """True if an executor with the new version alone would refuse the run."""
         return self.grade != "compatible"
 
 

@@ -342,7 +342,7 @@ STATUSES = ("failed", "exhausted", "cancelled", "interrupted", "paused")
 
 @dataclass(frozen=True, slots=True)
 class ResumedRun:
-    """What became of one run of many."""
+    """The outcome of one run of many."""
 
     run_id: str
     graph: str
@@ -358,7 +358,7 @@ class ResumedRun:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """What became of many runs."""
+    """The outcomes of many runs."""
 
     runs: tuple[ResumedRun, ...] = ()
     """In the order in which they came to an end or paused."""
@@ -431,7 +431,7 @@ async def find(
 
 
 async def _is_called(store: Store, info: RunInfo) -> bool:
-    """Whether another run goes on with it: it was begun by a call of its graph, or is a replay."""
+    """True if another run continues it: it was begun by a call of its graph, or is a replay."""
     if info.parent is not None:
         return info.parent.relation in ("call", "replay")
     parent = info.labels.get("parent")

@@ -1,4 +1,4 @@
-"""How a run is taken up: with which options and context, what refuses it, and what is journaled of it.
+"""Resuming a run: its options and context, what refuses it, and what is journaled of it.
 
 A run that has ended is reopened; one that goes on may get other limits, nodes to pause at, and code. The context of a
 run, what its nodes get as `ctx.context`, is given or made, and never stored. References to the code of a run are text:
@@ -222,7 +222,7 @@ class Reopening:
 
 
 def _still_spent(name: str, most: float, used: float, node: str) -> tuple[str, str]:
-    """Which limit is to be raised: by an argument, and by an option."""
+    """The limit that is to be raised, in words: by an argument, and by an option."""
     more = max(2 * most, used + 1)
     given = f"visits={{{node!r}: {more:g}}}" if name == "visits" else f"{name}={more:g}"
     of = f" of node {node!r}" if node else ""
@@ -233,7 +233,7 @@ def _still_spent(name: str, most: float, used: float, node: str) -> tuple[str, s
 
 
 def reopening_of(clock: Clock, info: RunInfo, options: ResumeOptions) -> Reopening | None:
-    """How a run is reopened that has ended; None if it has not ended.
+    """The reopening of a run that has ended; None if it has not ended.
 
     Raises:
         RunEnded: it is completed, or not to be reopened.
@@ -265,7 +265,7 @@ log = logging.getLogger("orchestrator")
 
 
 async def audited(store: Store, seal: Seal | None, machine: RunState, *, trust_answers: bool = True) -> Audit | None:
-    """Which records of a run are believed; None: all of them."""
+    """Find the records of a run that are believed; None: all of them."""
     if seal is None and trust_answers:
         return None
     if seal is not None:

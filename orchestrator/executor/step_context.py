@@ -1,4 +1,4 @@
-"""What the node of one attempt is handed."""
+"""The context object that a node receives in one attempt."""
 
 from __future__ import annotations
 

@@ -257,7 +257,7 @@ def _report(log: RunLog, activation: Activation, failure: Failure, level: int, w
 
 
 def _is_handled(log: RunLog, activation: Activation, error: BaseException) -> bool:
-    """Whether the graph itself deals with this failure: an edge for it, or a retry, here or around the graph."""
+    """True if the graph itself deals with this failure: an edge for it, or a retry, here or around the graph."""
     at: Activation | None = activation
     irreversible = False
     while at is not None:
@@ -300,7 +300,7 @@ def _faulted(log: RunLog, activation: Activation, fault: Failure) -> StepFailed:
 
 
 class Steps(Protocol):
-    """Where the records of steps land: the drive."""
+    """The drive, which journals the records of steps."""
 
     def land(self, record: Record) -> list[Activation]:
         """Journal how a step ended; gives what it started."""
@@ -315,7 +315,7 @@ class StepTasks:
 
     def __init__(self, log: RunLog, resources: Resources, pace: YieldBudget) -> None:
         self.active = 0
-        """How many there are, with those that are on their way."""
+        """Number of workers, with those that are about to begin."""
         self._log, self._resources, self._pace = log, resources, pace
         self._tasks: TaskGroup | None = None
         self._steps: Steps | None = None
@@ -324,7 +324,7 @@ class StepTasks:
         self._scopes: dict[str, anyio.CancelScope] = {}
         """Activation that is run -> the scope of its worker."""
         self._coming = 0
-        """How many are on their way."""
+        """Number of workers that are about to begin."""
         self._context = Context()
         self._quiet: anyio.Event | None = None
 
@@ -438,7 +438,7 @@ class StepTasks:
 
 
 def _same(context: Context) -> bool:
-    """Whether the context variables of this task are as they were."""
+    """True if the context variables of this task are unchanged."""
     try:
         return copy_context() == context
     except Exception:  # of two values that cannot be compared

@@ -72,11 +72,11 @@ class Places:
 
     @property
     def full(self) -> bool:
-        """Whether no place is free."""
+        """True if no place is free."""
         return self.free <= 0
 
     def open(self, graphs: Collection[str]) -> list[str]:
-        """Those graphs of which a further run can be driven."""
+        """Graphs of which a further run can be driven."""
         return [name for name in graphs if self._left(name) > 0]
 
     def most(self) -> dict[str, int]:
@@ -153,7 +153,7 @@ async def _end_with(closed: Signal, tasks: TaskGroup) -> None:
 
 
 class _Outage:
-    """How long a worker takes no runs because the store fails in their drives.
+    """Seconds for which a worker takes no runs because the store fails in their drives.
 
     That is no fault of the runs and not noted for them. A store that takes claims nevertheless, such as on a disk that
     is full, would have the same steps made again at once.
@@ -382,7 +382,7 @@ class _Worker:
 
 @dataclass(frozen=True, slots=True)
 class Driven:
-    """What a run came to when `ExecutorWorkers.drive` had driven it.
+    """The state of a run after `ExecutorWorkers.drive` drove it.
 
     Attributes:
         status: the run's status.

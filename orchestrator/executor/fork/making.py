@@ -154,7 +154,7 @@ async def version_of(
 async def fitting(
     host: Host, options: ForkOptions, info: RunInfo, graph: GraphDefinition, machine: RunState, *, moves: bool = True
 ) -> Fit:
-    """How the fork continues in a version.
+    """Return how the fork continues in a version.
 
     Args:
         moves: whether the version was asked for, so that changes ahead of the run are accepted.
@@ -213,7 +213,7 @@ class Draft:
     graph: GraphDefinition
     """The version of its graph that it continues in, maybe without code."""
     changes: tuple[str, ...] = ()
-    """What that version changes."""
+    """Changes of that version."""
 
 
 @dataclass(slots=True)
@@ -407,7 +407,7 @@ def _forked(
 
 
 def _goes_on_by_itself(options: ForkOptions, fit: Fit, machine: RunState, forked: Forked) -> bool:
-    """Whether a worker would drive the fork as it is: it does not wait for answers alone.
+    """True if a worker would drive the fork as it is: it does not wait for answers alone.
 
     Args:
         machine: the parent at the record that is forked; it is folded on.
@@ -480,11 +480,11 @@ class Changes:
     answer: Answer | None = None
     withdrawn: tuple[str, ...] = ()
     told: list[EffectSettled] = field(default_factory=list)
-    """How calls ended whose outcome was unknown; their numbers are not those that they get."""
+    """Endings of calls whose outcome was unknown; their numbers are not final."""
     open_digests: dict[str, str] = field(default_factory=dict)
     """Open question -> its digest in the parent."""
     over: bool = False
-    """Whether the result of the parent is kept."""
+    """True if the result of the parent is kept."""
 
     def fields(self) -> dict[str, Any]:
         """The fields of the record `forked`."""
@@ -582,7 +582,7 @@ def _update(machine: RunState, update: Mapping[str, object], branch: str | None)
 
 
 def _misfits(schema: StateSchema, update: JsonObject) -> list[str]:
-    """What does not fit the fields of a state whose class is not loaded, by the JSON Schemas that are stored."""
+    """Faults of values for the fields of a state whose class is not loaded, by the JSON Schemas that are stored."""
     data: Any = schema.data()
     found: list[str] = []
     for name, value in update.items():
@@ -654,7 +654,7 @@ def _superseded(before: RunState, records: Sequence[Record], given: object) -> t
 
 
 def _told(machine: RunState, question: Question, answer: Answer) -> Iterator[EffectSettled]:
-    """How a call ended, by the answer to the question what became of it.
+    """The ending of a call, by the answer to the question what became of it.
 
     Nothing follows from `retry`: the fork makes the call itself, and asks before it does.
     """

@@ -1,4 +1,4 @@
-"""Whether, and how, a run goes on in a new version of its graph: the record of its migration, or the refusal.
+"""Moving a run to a new version of its graph: the record of its migration, or the refusal.
 
 `planned` decides; nothing is journaled here. The record is applied to a copy of the run first, so that a migration that
 would leave a state which does not fit is refused whole. The migrations that a graph declares for runs of its earlier
@@ -40,7 +40,7 @@ from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, Phase
 
 STATE = "state."
-"""What `--rename`, `--set` and `--drop` put before the name of a state field."""
+"""Prefix of a state field's name in `--rename`, `--set` and `--drop`."""
 _SAMPLES: tuple[object, ...] = ("", 0, 0.0, False, [], {}, None)
 """Values that a field without a default may begin with."""
 
@@ -57,9 +57,9 @@ class Remedy:
     joins: Mapping[str, str | None] = field(default_factory=dict)
     drop: tuple[str, ...] = ()
     accept: bool = False
-    """Whether there are changes to accept, too."""
+    """True if there are changes to accept, too."""
     guesses: tuple[str, ...] = ()
-    """What it takes for granted, and no user has said, line by line."""
+    """Assumptions that no user has confirmed, line by line."""
 
     @property
     def migration(self) -> Migration:
@@ -117,7 +117,7 @@ def _constant(value: object) -> Callable[[dict[str, Any]], Any]:
 
 
 def remedies(comparison: Comparison) -> Iterator[Remedy]:
-    """What the user may mean, the likeliest first."""
+    """Possible meanings of the user, the likeliest first."""
     said = comparison.migration
     if callable(said.state) or any(callable(source) for source in (said.state or {}).values()):
         return  # no command says what a function does
@@ -189,7 +189,7 @@ def _alike(comparison: Comparison, change: Change) -> tuple[str, ...]:
 
 
 def _nodes(comparison: Comparison, path: str) -> Iterator[str]:
-    """What a node that is gone may be called now: new nodes that are like it, then those that came after it."""
+    """Possible new names of a node that is gone: new nodes that are like it, then those that came after it."""
     place, _, name = path.rpartition("/")
     old, new = graph_at(comparison.old, place), graph_at(comparison.new, comparison.names.place(place))
     if old is None or new is None or name not in old.nodes:
@@ -206,7 +206,7 @@ def _nodes(comparison: Comparison, path: str) -> Iterator[str]:
 
 
 def _likeness(old: GraphDefinition, node: Node, name: str, new: GraphDefinition, other: str) -> tuple[bool, int, int]:
-    """How much a node of the new version is like one of the old version."""
+    """Similarity of a node of the new version to one of the old version."""
     now = new.nodes[other]
     return (
         now.outcomes == node.outcomes,
@@ -216,13 +216,13 @@ def _likeness(old: GraphDefinition, node: Node, name: str, new: GraphDefinition,
 
 
 def _around(graph: GraphDefinition, name: str) -> set[tuple[str, str | None]]:
-    """What a node's edges lead to, and where those to it come from."""
+    """The targets of a node's edges, and the sources of the edges to it."""
     after = {(edge.target, edge.outcome) for edge in graph.edges if edge.source == name}
     return after | {(edge.source, edge.outcome) for edge in graph.edges if edge.target == name}
 
 
 def _join(comparison: Comparison, one: GradedChange) -> dict[str, str | None]:
-    """Which join of the new version may take the place of one of an open fork."""
+    """The join of the new version that may take the place of one of an open fork."""
     assert one.change is not None
     place, name = one.change.place, one.change.name
     new = graph_at(comparison.new, comparison.names.place(place))
@@ -277,7 +277,7 @@ def _shape(graph: GraphDefinition, name: str) -> object:
 
 
 def _fits(comparison: Comparison, place: str, name: str, new: GraphDefinition) -> bool:
-    """Whether the values of a field fit its new type."""
+    """True if the values of a field fit its new type."""
     for frame in comparison.frames.get(place, ()):
         for token in frame.live.values():
             value = frame.plan.schema.dump({name: token.values[name]})[name] if name in token.values else None
@@ -349,7 +349,7 @@ def _choices(old: GraphDefinition, new: GraphDefinition, old_place: str, new_pla
 
 
 def _applies(migration: Migration, old: GraphDefinition, new: GraphDefinition, place: str) -> bool:
-    """Whether both versions have the nodes that it names. A function of the whole state is about the whole graph."""
+    """True if both versions have the nodes that it names. A function of the whole state is about the whole graph."""
     if callable(migration.state) and place:
         return False
     names = Renames(dict(migration.nodes))
@@ -386,7 +386,7 @@ def _merged(parts: Sequence[_Part]) -> Declared | None:
 
 
 def _state_of(part: _Part) -> StateMapping:
-    """What a migration says of fields, with their paths in the whole graph."""
+    """Entries of a migration about fields, with their paths in the whole graph."""
     state = part.migration.state
     if not isinstance(state, Mapping) or not part.old:
         return state if isinstance(state, Mapping) else {}
@@ -488,7 +488,7 @@ class _Declared:
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """What the migration of a run to a new version of its graph needs."""
+    """Needs of the migration of a run to a new version of its graph."""
 
     grade: Grade
     changes: Sequence[GradedChange]
@@ -531,7 +531,7 @@ def _refused(comparison: Comparison, *, accept: bool, strict: bool) -> bool:
 
 
 def _is_same(comparison: Comparison) -> bool:
-    """Whether only the digests are others: versions of the library before left the order of joins out of them."""
+    """True if only the digests differ: versions of the library before left the order of joins out of them."""
     old, new = comparison.old, comparison.new
     return (old.structure, old.content) == (new.structure, new.content)
 
@@ -590,7 +590,7 @@ def _record(comparison: Comparison) -> Migrated:
 
 
 def _asks_again(comparison: Comparison, token: Activation) -> bool:
-    """Whether a step asks again: its node changed, and it waits for an answer, or has an approval that is not used."""
+    """True if a step asks again: its node changed, and it waits for an answer, or has an approval that is not used."""
     asking = token.phase is Phase.ASKING
     approved = [answer.seq for answer in token.answers.values() if isinstance(answer.answer, Approve)]
     if not asking and not approved:
