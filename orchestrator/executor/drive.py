@@ -259,7 +259,7 @@ class Drive:
         """The error that stopped the drive."""
         self.done = Signal()
         """Set when the lease is released."""
-        self._workers = StepTasks(log, resources, shared.turns)
+        self._workers = StepTasks(log, resources, shared.yield_budget)
         self._timers = Timers(log)
         self._tasks: TaskGroup | None = None
 

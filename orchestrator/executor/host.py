@@ -39,7 +39,7 @@ from orchestrator.executor.resuming import (
     reopening_of,
     stops_of,
 )
-from orchestrator.executor.run_log import Children, DriveClock, IdleFollower, Shared, Standstill
+from orchestrator.executor.run_log import Children, DriveClock, IdleFollower, LastSeen, Shared
 from orchestrator.executor.run_status import due_of_given_back
 from orchestrator.executor.run_tools import compare_offered, offered
 from orchestrator.executor.snapshots import NONE_KEPT, Kept, Snapshots
@@ -136,7 +136,7 @@ class Host:
         """The exit that a background run requested; it is raised when the executor closes."""
         self.stopping = False
         """True if the process is about to end."""
-        self.standstill = Standstill(resources.clock)
+        self.last_seen = LastSeen(resources.clock)
         self.presence = leases.Presence(store, self.owner, lease_ttl)
         self.heartbeat = Heartbeat(store, self.live, self.presence)
         self.observation = Observation(store, self.owner, self.loader.load, observers, on_pause)
@@ -298,7 +298,7 @@ class Host:
         """A drive of a loaded run, with what is journaled before its steps go on."""
         machine, fit, checked = ready.found.checkpoint.machine, ready.found.fit, ready.checked
         run_id = machine.run_id
-        known = max(self.standstill.seconds(run_id, machine.head), self.watched.seconds(run_id, machine.head))
+        known = max(self.last_seen.seconds(run_id, machine.head), self.watched.seconds(run_id, machine.head))
         chain, kept = None if checked is None else checked.chain, ready.found.checkpoint.kept
         changes = (*(fit.changes or ()), *ready.lines) if ready.lines else fit.changes
         tools = offered(ready.graph, self.resources.tools) if ready.lines else None

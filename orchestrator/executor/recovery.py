@@ -162,7 +162,7 @@ async def take_up_free(host: Host, run_id: str, options: ResumeOptions) -> Drive
         machine = (await host.loader.load(run_id)).machine
         if moved_by_others(machine):
             return None
-        if not host.standstill.overdue(info) and not host.watched.waits_on(machine):
+        if not host.last_seen.overdue(info) and not host.watched.waits_on(machine):
             if info.due is not None:
                 host.watched.watch(run_id)
             return None
@@ -224,7 +224,7 @@ class Waiting:
     async def look(self) -> Run | None:
         """Return the run if it ended, was interrupted, or waits for a person or an event; None: look again."""
         host, info = self._host, await self._host.store.info(self._run_id)
-        self._sleeps, overdue = False, info.due is not None and host.standstill.overdue(info)
+        self._sleeps, overdue = False, info.due is not None and host.last_seen.overdue(info)
         if info.status != "running":
             if self._paused is None or self._paused.seq != info.head:
                 self._paused = await host.loader.load(self._run_id)
@@ -329,7 +329,7 @@ async def lost(host: Host, graphs: Collection[str] | None) -> list[str]:
     found: list[str] = []
     for info in known:
         lost_by_its_holder = info.status == "running" and info.due is None
-        recoverable = lost_by_its_holder or host.standstill.overdue(info) or info.run_id in addressed
+        recoverable = lost_by_its_holder or host.last_seen.overdue(info) or info.run_id in addressed
         backs_off = info.retry_at is not None and info.retry_at > time.time()
         if recoverable and not backs_off and not is_parked(info) and not is_held(info.lease):
             found.append(info.run_id)

@@ -102,7 +102,7 @@ class DriveClock:
         )
 
 
-class Standstill:
+class LastSeen:
     """Since when this process has seen runs with a deadline unchanged, for executors whose clocks disagree."""
 
     _MOST = 10_000
@@ -284,7 +284,7 @@ class Shared:
     children: Children
     flusher: Flusher
     holdings: PoolLeases
-    turns: YieldBudget
+    yield_budget: YieldBudget
 
 
 class RunLog:

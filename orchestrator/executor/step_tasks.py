@@ -313,10 +313,10 @@ class Steps(Protocol):
 class StepTasks:
     """The workers of one run that this process drives."""
 
-    def __init__(self, log: RunLog, resources: Resources, pace: YieldBudget) -> None:
+    def __init__(self, log: RunLog, resources: Resources, budget: YieldBudget) -> None:
         self.active = 0
         """Number of workers, with those that are about to begin."""
-        self._log, self._resources, self._pace = log, resources, pace
+        self._log, self._resources, self._budget = log, resources, budget
         self._tasks: TaskGroup | None = None
         self._steps: Steps | None = None
         self._queue: deque[Activation] = deque()
@@ -394,7 +394,7 @@ class StepTasks:
                 self._quiet.set()
 
     async def _run(self, scope: anyio.CancelScope, steps: Steps) -> None:
-        log, queue, scopes, pace = self._log, self._queue, self._scopes, self._pace
+        log, queue, scopes, budget = self._log, self._queue, self._scopes, self._budget
         running, journal = log.machine.running, log.journal
         task = None if log.task is None else native_task()
         context = copy_context()
@@ -433,8 +433,8 @@ class StepTasks:
                 self.add(other)
             if len(journal.buffer) >= MOST:
                 await log.durable()
-            if pace.due and (activation is not None or (queue and not last)):
-                await pace.give_way()
+            if budget.due and (activation is not None or (queue and not last)):
+                await budget.give_way()
 
 
 def _same(context: Context) -> bool:

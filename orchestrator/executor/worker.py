@@ -404,7 +404,7 @@ async def drive(host: Host, run_id: str, wait: float, health: WorkerHealth | Non
                 raise live.fault
             return await _driven(host, run_id)
         info = await host.store.info(run_id)
-        later = waits_to_be_taken_up(info) and not host.standstill.overdue(info)
+        later = waits_to_be_taken_up(info) and not host.last_seen.overdue(info)
         if info.status in FINAL or later:
             return Driven(info.status, info.due)
         try:

@@ -149,13 +149,13 @@ class JournaledToolbox(Toolbox):
         """
         attempt, tries = self._effects.attempt, 1
         returned = (ResultRefused,) if tool.effect == "irreversible" else ()
-        passing: tuple[type[Exception], ...] = (GraphUnknown, *returned, *tool.propagates)
+        let_through: tuple[type[Exception], ...] = (GraphUnknown, *returned, *tool.propagates)
         while True:
             try:
                 with contained():
                     done = await tool.perform(args, key=key, ctx=self._ctx)
                 return await self._landed(tool, done, key), False
-            except passing:
+            except let_through:
                 raise
             except Exception as error:
                 fence = current_fence.get()
