@@ -22,7 +22,7 @@ from orchestrator.cli.terminal_questions import outcome_of, value_of
 from orchestrator.cli.trust import note, was_shown
 from orchestrator.cli.words import quoted
 from orchestrator.errors import Ambiguous, QuestionUnknown, StaleAnswer
-from orchestrator.executor.answers import is_answerable, stale_or_unknown
+from orchestrator.executor.commands import is_answerable, stale_or_unknown
 from orchestrator.kernel.question import Approve, Deny, parts_of
 from orchestrator.kernel.records import Asked
 from orchestrator.render.terminal.questions import question_text
@@ -181,7 +181,6 @@ def _asked(run: Run, name: str | None, url: str) -> Question:
         StaleAnswer: it, or whatever the run asked, is closed.
         UsageError: several are open and none was named.
     """
-
     if name is not None:
         found = [question for question in run.waiting if question.id == name]
         if not found:
@@ -213,7 +212,6 @@ async def _nothing_open(executor: Executor, run: Run) -> QuestionUnknown | Stale
 
 
 async def _why_not(executor: Executor, run: Run, name: str) -> QuestionUnknown | StaleAnswer:
-
     return stale_or_unknown(run.run_id, name, await executor.store.read(run.run_id))
 
 

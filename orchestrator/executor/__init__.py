@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         ExecutorReplays,
         ExecutorSchedules,
         ExecutorWorkers,
+        VersionCheck,
     )
     from orchestrator.executor.observers import RunObserver
     from orchestrator.executor.reader import RunQuestion, RunQuestions
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from orchestrator.executor.retention import Pruned
     from orchestrator.executor.streaming import Stream
     from orchestrator.executor.transfer import Imported
-    from orchestrator.executor.versions.check import VersionCheck
     from orchestrator.executor.worker import Driven
     from orchestrator.executor.worker_health import WorkerHealth
     from orchestrator.graph.versions import Migration
@@ -49,14 +49,13 @@ _HOMES = {
     "orchestrator.executor.checking": ("Checked",),
     "orchestrator.executor.namespaces": (
         "ExecutorCache", "ExecutorForks", "ExecutorGraphs", "ExecutorMemory", "ExecutorReplays", "ExecutorSchedules",
-        "ExecutorWorkers",
+        "ExecutorWorkers", "VersionCheck",
     ),
     "orchestrator.executor.observers": ("RunObserver",),
     "orchestrator.executor.reader": ("RunQuestion", "RunQuestions"),
     "orchestrator.executor.retention": ("Pruned",),
     "orchestrator.executor.streaming": ("Stream",),
     "orchestrator.executor.transfer": ("Imported",),
-    "orchestrator.executor.versions.check": ("VersionCheck",),
     "orchestrator.executor.worker": ("Driven",),
     "orchestrator.executor.worker_health": ("WorkerHealth",),
     "orchestrator.graph.versions": ("Migration",),

@@ -94,12 +94,12 @@ class CallGuard:
             self._by_person[call] += not policy
 
     def showed(self, question: Question) -> bool:
-        """Whether the person who answered a question saw what the step asks, and no other words under its id."""
+        """True if the person who answered a question saw what the step asks, and no other words under its id."""
         shown = self._doubted.get(question.id)
         return shown is None or _words(shown) == _words(question)
 
     def asks_about(self, tool: Tool, args: Mapping[str, object], key: str) -> bool:
-        """Whether a call has to be asked about: the graph would, and no believed answer approved it.
+        """Return True if a call has to be asked about: the graph would, and no believed answer approved it.
 
         Args:
             key: of the call, if the journal has it as intended.
@@ -116,12 +116,12 @@ class CallGuard:
         return risk_at_most(self._ask_from, tool.risk) or (tool.effect == "irreversible" and tool.risk != "none")
 
     def approved_by_person(self, name: str, args: object) -> bool:
-        """Whether a person approved just this call, which was not made since."""
+        """True if a person approved just this call, which was not made since."""
         return self._by_person[_call(name, args)] > 0
 
 
 def asks_about(graph: GraphDefinition | None, risk: Risk) -> bool:
-    """Whether a confirm of a graph asks about calls of tools of a risk."""
+    """True if a confirm of a graph asks about calls of tools of a risk."""
     return graph is not None and any(confirm.asks_about(risk) for confirm in _confirms(graph))
 
 

@@ -31,7 +31,7 @@ _AT_ONCE = 200
 
 @dataclass(slots=True)
 class Checked:
-    """What a check of a store found."""
+    """The result of a check of a store."""
 
     runs: int = 0
     """Runs that were checked."""
@@ -42,7 +42,7 @@ class Checked:
 
     @property
     def ok(self) -> bool:
-        """Whether everything was read, and nothing is wrong any more."""
+        """True if everything was read, and nothing is wrong any more."""
         return not self.unread and all(one.note or one.repaired for one in self.findings)
 
     def skip(self, why: str, names: list[str], what: str) -> None:
@@ -137,7 +137,7 @@ async def _check_run(host: Host, run_id: str, found: Checked, *, repair: bool) -
 
 
 def _differences(info: RunInfo, machine: RunState) -> list[tuple[str, bool]]:
-    """What a row says otherwise than its journal, and whether that is only for information."""
+    """Differences between a row and its journal, and whether they are only for information."""
     right = row_of(machine, structure=info.structure, content=info.content)
     told = [
         (f"its row says {name} {getattr(info, name)!r}, its journal {getattr(right, name)!r}", False)
@@ -175,7 +175,7 @@ async def _rewrite(host: Host, info: RunInfo, machine: RunState) -> str:
 
 
 async def _around(host: Host, info: RunInfo, *, held: bool) -> list[Finding]:
-    """What is to be known of a run's lease, its caller and its drives."""
+    """Findings about a run's lease, its caller and its drives."""
     found: list[Finding] = []
     run_id, lease, parent = info.run_id, info.lease, info.parent
     if lease is not None and not held and info.status == "running":

@@ -27,8 +27,7 @@ from orchestrator.errors import (
     StoreCorrupt,
 )
 from orchestrator.executor import recovery
-from orchestrator.executor.answers import as_answer, is_answerable
-from orchestrator.executor.commands import PassTime, SendEvent, Stop
+from orchestrator.executor.commands import PassTime, SendEvent, Stop, as_answer, is_answerable
 from orchestrator.executor.effects.limits import child_id
 from orchestrator.executor.effects.questions import was_passed_on
 from orchestrator.executor.host import Host

@@ -1,4 +1,4 @@
-"""How many steps run at the same time, and when steps that never wait give the event loop to other tasks.
+"""Limits of steps at the same time, and the budget after which steps that never wait yield to other tasks.
 
 `Executor(concurrency=, pools=)` makes limiters in `executor.resources`, and each step takes a `Place` in them in
 `executor.node_call`. `Limits(concurrency=)` and `Graph(pools=)` are the kernel's (`kernel.admission`).
@@ -27,7 +27,7 @@ class Signal:
         self._set = False
 
     def is_set(self) -> bool:
-        """Whether `set` was called."""
+        """True if `set` was called."""
         return self._set
 
     def set(self) -> None:
@@ -54,11 +54,11 @@ class YieldBudget:
     def __init__(self) -> None:
         self._yielded = time.monotonic()
         self._yielding = 0
-        """How many workers have given it up, and wait for it to come round."""
+        """Number of workers that have yielded and wait to continue."""
 
     @property
     def due(self) -> bool:
-        """Whether it is time to give it that. Workers that all go on share the time for which they may keep it."""
+        """True if it is time to yield. Workers that are all ready share the time for which they may keep the loop."""
         return not 0 <= time.monotonic() - self._yielded < YIELD_AFTER / (1 + self._yielding)
 
     async def give_way(self) -> None:

@@ -14,8 +14,7 @@ from uuid import uuid4
 import anyio
 
 from orchestrator.errors import Ambiguous, QuestionUnknown, RunConflict, RunEnded, StaleAnswer
-from orchestrator.executor.answers import as_answer, stale_or_unknown
-from orchestrator.executor.commands import AnswerQuestion, SendEvent, Stop
+from orchestrator.executor.commands import AnswerQuestion, SendEvent, Stop, as_answer, stale_or_unknown
 from orchestrator.executor.heartbeat import take_messages
 from orchestrator.executor.host import Host
 from orchestrator.executor.lease import is_held
@@ -38,7 +37,7 @@ log = logging.getLogger("orchestrator")
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """Where a command was journaled."""
+    """The place in which a command was journaled."""
 
     live: Drive | None = None
     """The run is driven here."""
@@ -133,7 +132,7 @@ async def answer(
     command = AnswerQuestion(question, given, check_text(by, "by"), digest)
     sent = await answer_all(host, run_id, [command], resume=resume)
     if sent.held is not None and resume is not None:
-        host.resumed(sent.held, unpause=False)
+        sent.held.journal_resumed(unpause=False)
         return await (go_on(host, run_id, sent.held) if background else drive_on(host, sent.held))
     if sent.held is not None:
         host.watched.forget(run_id)
@@ -278,7 +277,7 @@ async def send(
                 return run  # it was delivered before the run ended, and is delivered again
             raise
         if sent.held is not None and resume is not None:
-            host.resumed(sent.held, unpause=False)
+            sent.held.journal_resumed(unpause=False)
             if not background:
                 return await drive_on(host, sent.held)
             run = await go_on(host, run_id, sent.held)
@@ -310,7 +309,7 @@ async def say(host: Host, run_id: str, command: Command) -> Run:
     sent = await deliver(host, run_id, command, resume=ResumeOptions())
     if sent.held is None:
         return await wait_for(host, run_id, None)
-    host.resumed(sent.held, unpause=False)
+    sent.held.journal_resumed(unpause=False)
     return await host.drive(sent.held)
 
 

@@ -1,4 +1,4 @@
-"""One run while this process drives it: one loop for new runs, resumed ones, nested graphs and watched ones.
+"""A run while this process drives it: one loop for new runs, resumed ones, nested graphs and watched ones.
 
 `StepTasks` run its steps, and `Timers` bring about what time does: limits in seconds, time-outs of subgraphs, timers,
 and deadlines of questions. (A node's own `timeout` is a cancel scope around its attempt: see `run_step`.) Their
@@ -23,8 +23,7 @@ from anyio.abc import TaskGroup
 from orchestrator._lazy import lazy_modules
 from orchestrator.calls import as_error, contained
 from orchestrator.errors import InvalidUpdate
-from orchestrator.executor.answers import about, by_policy, policy_answers
-from orchestrator.executor.commands import answered_by_rule
+from orchestrator.executor.commands import about, answered_by_rule, by_policy, policy_answers
 from orchestrator.executor.concurrency import Signal
 from orchestrator.executor.effects.limits import child_id, total_up
 from orchestrator.executor.failures import fault_of, find_exception, unwrap_single
@@ -46,6 +45,7 @@ from orchestrator.kernel.records import (
     Failure,
     LimitSpent,
     Record,
+    Resumed,
     TimerFired,
     TimerSet,
 )
@@ -127,9 +127,9 @@ class Timers:
         self._tasks: TaskGroup | None = None
         self._changed = Signal()
         self.waits = False
-        """Whether the task exists."""
+        """True while the task exists."""
         self._due = 0.0
-        """What it waits for, Unix seconds."""
+        """The time that it waits for, Unix seconds."""
 
     def open(self, tasks: TaskGroup) -> None:
         """Begin, as a task of a group."""
@@ -196,10 +196,10 @@ def _timed_out(log: RunLog, activation: Activation) -> TimerFired:
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """What the next record `resumed` of a run says, beside who drives it."""
+    """Content of the next record `resumed` of a run, except who drives it."""
 
     changes: tuple[str, ...] | None = None
-    """How the graph's content or the tools changed since the run was last driven; None: not at all."""
+    """Changes of the graph's content or the tools since the run was last driven; None: there are none."""
     tools: dict[str, str] | None = None
     """The current tools, if they changed."""
     stops: tuple[tuple[str, ...] | None, tuple[str, ...] | None] | None = None
@@ -207,7 +207,7 @@ class Resumption:
     refs: JsonObject | None = None
     """The references to the code that it continues with, if they change."""
     by: str = ""
-    """Who asked for it."""
+    """The person or program that asked for it."""
 
     @property
     def changes_run(self) -> bool:
@@ -254,12 +254,12 @@ class Drive:
         self.seen: set[int] = set()
         """Ids of handled inbox messages; they stay in the inbox until their records are stored."""
         self.resumption = resumption or NO_RESUMPTION
-        """What the next record `resumed` says."""
+        """Content of the next record `resumed`."""
         self.fault: BaseException | None = None
         """The error that stopped the drive."""
         self.done = Signal()
         """Set when the lease is released."""
-        self._workers = StepTasks(log, resources, shared.turns)
+        self._workers = StepTasks(log, resources, shared.yield_budget)
         self._timers = Timers(log)
         self._tasks: TaskGroup | None = None
 
@@ -270,14 +270,14 @@ class Drive:
 
     @property
     def begun(self) -> bool:
-        """Whether its steps were begun."""
+        """True once its steps were begun."""
         return self._tasks is not None
 
     # -- what the log asks of it ---------------------------------------------------------------------------------
 
     @property
     def works(self) -> bool:
-        """Whether steps run."""
+        """True while steps run."""
         return self._workers.active > 0
 
     def add(self, activation: Activation) -> None:
@@ -412,9 +412,38 @@ class Drive:
             self._timers.look()
         return started
 
-    def resumed(self) -> None:
-        """Its resumption was journaled."""
-        self.resumption = NO_RESUMPTION
+    def journal_resumed(self, approve: str | None = None, *, unpause: bool = True) -> None:
+        """Journal that the run is resumed, if there is anything left to do in it.
+
+        Args:
+            approve: a new policy for calls of tools; None: the one that it has.
+            unpause: lift a pause.
+        """
+        machine, said = self.machine, self.resumption
+        if machine.ended is not None:
+            return
+        unpause = unpause and machine.paused
+        changed = approve is not None and approve != machine.approve
+        works = (bool(machine.running) or machine.result is not None) and not machine.is_held
+        if works or unpause or changed or said.changes_run:
+            graph = machine.plan.graph
+            before, after = said.stops or (None, None)
+            self.log.push(
+                Resumed(
+                    **self.log.now(),
+                    holder=str(self.log.lease.presence.owner),
+                    content=graph.content if said.changes is not None and graph is not None else None,
+                    changes=said.changes or (),
+                    tools=said.tools,
+                    approve=approve if changed else None,
+                    unpause=unpause,
+                    pause_before=before,
+                    pause_after=after,
+                    refs=None if said.refs is None else dict(said.refs),
+                    by=said.by,
+                )
+            )
+            self.resumption = NO_RESUMPTION
 
     def change(self, stops: tuple[tuple[str, ...] | None, tuple[str, ...] | None] | None, by: str) -> None:
         """Change where it pauses; the next record `resumed` says so."""

@@ -1,6 +1,7 @@
-"""Errors: taken out of groups, and as data: what a run keeps of one, and where it was raised.
+"""Failures of attempts: errors as data, whether another try follows, and the signals that end an attempt.
 
-The traceback is text, short, without values, the user's own code first:
+Errors are taken out of groups first. What a run keeps of one has a traceback: text, short, without values, the user's
+own code first:
 
     Traceback (most recent call last):
       File "/home/ann/agent.py", line 12, in look_up
@@ -12,32 +13,53 @@ The traceback is text, short, without values, the user's own code first:
 
 Frames hold file, line, function and the line of source, never the values of variables. What looks like a secret in it
 is blanked, since no fold depends on it.
+
+`decide` decides about another try by the `Retry` that was declared, for all of them alike:
+
+    a node            `Node.retry`, before another attempt of the step
+    a model call      `Model.retry`, before another try of the same call
+    a tool call       `Tool.retry`, inside of the same call
+    a subgraph        the `retry` of its node, before the whole graph runs anew
+
+What may have happened and cannot be undone is never done again by a retry.
+
+The signals end an attempt from deep inside its node, without an outcome. They are no `Exception`, since nothing failed:
+a node that catches `Exception` does not catch them.
 """
 
 from __future__ import annotations
 
+import builtins
 import linecache
 import math
+import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 import anyio
 
-from orchestrator.calls import as_error
+from orchestrator import errors
+from orchestrator.calls import Interrupt, as_error
 from orchestrator.errors import (
+    AgentError,
     EffectFailed,
     RunConflict,
     RunEnded,
     RunUnknown,
+    StepTimeout,
     StoreUnavailable,
     ToolError,
     ToolFailed,
     message_of,
 )
+from orchestrator.graph.limits import Retry
+from orchestrator.kernel.question import Question
 from orchestrator.kernel.records import Failure
 from orchestrator.kernel.state import Activation
 from orchestrator.redaction import redact, without_known
@@ -102,7 +124,7 @@ class NotOpen(RuntimeError):
 
 
 def fault_of(error: BaseException | None) -> str | None:
-    """What a store notes about a drive that stopped because of an error; None: the run itself is not the cause.
+    """The note in a store about a drive that stopped because of an error; None: the run itself is not the cause.
 
     Whatever stops a drive counts, or the run would be claimed again at once, and make the same step again. Exceptions
     are a cancellation, which whoever drives asked for, an executor that is closed, another one that has the run, and a
@@ -117,7 +139,7 @@ def fault_of(error: BaseException | None) -> str | None:
 
 
 REFUSALS = ("ContextMissing: ", "GraphChanged: ", "GraphUnknown: ", "StoreTooNew: ", "ToolsChanged: ")
-"""How `fault_of` begins where a run did not fit the code of a worker: no step was made, and other code may fit."""
+"""Beginning of `fault_of` for a run that did not fit a worker's code: no step was made, and other code may fit."""
 
 
 def failure_of(error: BaseException, activation: Activation) -> Failure:
@@ -179,7 +201,7 @@ def _before(error: BaseException) -> tuple[BaseException | None, str]:
 
 
 def _text_of(error: BaseException, depth: int = 0) -> str:
-    """One error: its frames and its message, and those of the errors that it holds."""
+    """An error: its frames and its message, and those of the errors that it holds."""
     kind = type(error)
     name = (
         kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
@@ -250,7 +272,7 @@ _HERE = str(Path(__file__).parents[1])
 
 @cache
 def _installed() -> tuple[str, ...]:
-    """Where Python's own modules and installed packages are."""
+    """Folders of Python's own modules and of installed packages."""
     import sysconfig
 
     paths = sysconfig.get_paths()
@@ -258,7 +280,170 @@ def _installed() -> tuple[str, ...]:
 
 
 def _is_library(file: str) -> bool:
-    """Whether code is none of the user's: this library's, Python's own, or installed."""
+    """True if code is not the user's: this library's, Python's own, or installed."""
     if file.startswith((_HERE, "<frozen ")) or "site-packages" in file or "dist-packages" in file:
         return True
     return file.startswith(_installed())
+
+
+class Suspend(Interrupt):
+    """Raised out of a node that asked something: the step begins anew when the answer is there."""
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        super().__init__(question.prompt)
+
+
+class Refused(Interrupt):
+    """Raised out of a node whose next call a spent limit forbids. It is journaled already."""
+
+
+class Lost(Interrupt):
+    """Raised out of a node when the run's journal cannot be written any more; `error` is the reason."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        super().__init__(str(error))
+
+
+class TimedOut(Interrupt):
+    """Raised out of a node that goes on after its time has run out, and wants to touch something outside."""
+
+
+Signal: TypeAlias = Suspend | Refused | Lost | TimedOut
+
+_home: ContextVar[int] = ContextVar("home", default=0)
+"""Id of the task that steps run in. The tasks that a node starts inherit it, and have ids of their own."""
+
+
+def enter_step_task() -> None:
+    """Steps run in this task from now on."""
+    _home.set(anyio.get_current_task().id)
+
+
+def in_step_task() -> bool:
+    """True in the task that the step runs in; False in a task that its node started."""
+    return _home.get() == anyio.get_current_task().id
+
+
+PATIENCE = 300.0
+"""Seconds. A server that asks to be left alone for longer gets no other try."""
+_BROKEN = (
+    OSError,
+    TimeoutError,
+    EOFError,
+    anyio.BrokenResourceError,
+    anyio.ClosedResourceError,
+    anyio.EndOfStream,
+)
+"""Errors of connections and of time."""
+_OF_CLIENTS = {
+    "http": {"HTTPException"},
+    "httpx": {"TransportError"},
+    "httpx2": {"TransportError"},
+    "httpcore": {"NetworkError", "ProtocolError"},
+    "httpcore2": {"NetworkError", "ProtocolError"},
+    "aiohttp": {"ClientConnectionError", "ClientPayloadError"},
+    "urllib3": {"HTTPError"},
+}
+"""Errors of HTTP clients that have no such base: package -> classes. None of them is loaded for this."""
+
+
+@dataclass(frozen=True, slots=True)
+class TryAgain:
+    """Another try is made."""
+
+    wait: float
+    """Seconds until then."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """No other try is made."""
+
+    why: Literal["attempts", "error", "patience", "irreversible"]
+    """All attempts are made; the error is not one to retry; the server asks for too long a wait; what was done, or may
+    have been, cannot be undone, and else another try would be made."""
+
+
+Decision: TypeAlias = TryAgain | GiveUp
+
+
+def decide(
+    retry: Retry, failure: BaseException | Failure, tries: int, random: float, *, irreversible: bool = False
+) -> Decision:
+    """Decide whether an attempt or call that failed is tried again.
+
+    Args:
+        failure: the error, or what is known of it.
+        tries: how many tries were made, the failed one included.
+        random: in [0, 1), varies the wait.
+        irreversible: whether another try might do again what cannot be undone.
+    """
+    if tries >= retry.attempts:
+        return GiveUp("attempts")
+    if not is_retried(retry, failure):
+        return GiveUp("error")
+    asked = getattr(failure, "retry_after", None)
+    least = float(asked) if isinstance(asked, int | float) and not math.isnan(asked) else 0.0
+    if least > PATIENCE:
+        return GiveUp("patience")
+    return GiveUp("irreversible") if irreversible else TryAgain(max(retry.delay(tries, random), least))
+
+
+def wait_before(own: Retry | None, retry: Retry | None, error: Exception, tries: int) -> float | None:
+    """The seconds until the next try of a call; None without one, or if the node's own policy decides.
+
+    Args:
+        own: the policy of the node.
+        retry: the policy of the call.
+        error: what the last try raised.
+        tries: how many tries were made.
+    """
+    if retry is None or (own is not None and own.matches(error)):
+        return None
+    decision = decide(retry, error, tries, random.random())
+    return decision.wait if isinstance(decision, TryAgain) else None
+
+
+def is_retried(retry: Retry, failure: BaseException | Failure) -> bool:
+    """True if the policy retries this error. Of one that a replay raises only the name of its class is known."""
+    if isinstance(failure, Failure | EffectFailed):
+        return _names(retry, failure.type)
+    return retry.matches(failure) or (not retry.on and isinstance(failure, StepTimeout))
+
+
+def _names(retry: Retry, kind: str) -> bool:
+    """True if the policy retries the errors of a class."""
+    if kind in retry.on:
+        return True
+    known = getattr(errors, kind, None) or getattr(builtins, kind, None)
+    if not isinstance(known, type) or not issubclass(known, Exception):
+        return False
+    if retry.on:
+        return not {base.__name__ for base in known.__mro__}.isdisjoint(retry.on)
+    return bool(getattr(known, "retryable", False)) or issubclass(known, OSError | TimeoutError | StepTimeout)
+
+
+def outcome_is_open(error: BaseException) -> bool:
+    """True if an error does not say what the other side did: a connection broke or time ran out, or this caused it.
+
+    What is no `Exception`, such as a `CancelledError` of the call's own, leaves it open as well: it does not say that
+    the call failed. An error that a tool raises on purpose (`ToolError`, `AgentError`) is certain, whatever its cause.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ToolError | AgentError):
+            return False
+        if isinstance(cause, _BROKEN) or _is_of_client(cause):
+            return True
+        if isinstance(cause, BaseExceptionGroup):
+            return any(outcome_is_open(inner) for inner in cause.exceptions)
+        if not isinstance(cause, Exception):
+            return True
+        cause = cause.__cause__
+    return False
+
+
+def _is_of_client(error: BaseException) -> bool:
+    return any(kind.__name__ in _OF_CLIENTS.get(kind.__module__.partition(".")[0], ()) for kind in type(error).__mro__)

@@ -80,7 +80,7 @@ _LAST_WORD = 2.0
 
 @dataclass(slots=True)
 class WorkerFacts:
-    """What one call of `Executor.work` says."""
+    """Facts about one call of `Executor.work`, for the store."""
 
     graphs: Sequence[str]
     slots: int

@@ -36,11 +36,10 @@ from orchestrator.executor.resuming import (
     audited,
     begin,
     guard_run,
-    journal_resumed,
     reopening_of,
     stops_of,
 )
-from orchestrator.executor.run_log import Children, DriveClock, IdleFollower, Shared, Standstill
+from orchestrator.executor.run_log import Children, DriveClock, IdleFollower, LastSeen, Shared
 from orchestrator.executor.run_status import due_of_given_back
 from orchestrator.executor.run_tools import compare_offered, offered
 from orchestrator.executor.snapshots import NONE_KEPT, Kept, Snapshots
@@ -82,12 +81,12 @@ class _Ready:
     """The version of its graph that it goes on in."""
     reopening: Reopening | None
     lines: tuple[str, ...]
-    """What changed in its tools."""
+    """Changes of its tools."""
     stops: tuple[tuple[str, ...] | None, tuple[str, ...] | None] | None
     refs: JsonObject | None
     context: object
     checked: Audit | None
-    """Which of its records are believed; None: all."""
+    """The records that are believed; None: all."""
 
 
 class Host:
@@ -136,8 +135,8 @@ class Host:
         self.fatal: SystemExit | None = None
         """The exit that a background run requested; it is raised when the executor closes."""
         self.stopping = False
-        """Whether the process is about to end."""
-        self.standstill = Standstill(resources.clock)
+        """True if the process is about to end."""
+        self.last_seen = LastSeen(resources.clock)
         self.presence = leases.Presence(store, self.owner, lease_ttl)
         self.heartbeat = Heartbeat(store, self.live, self.presence)
         self.observation = Observation(store, self.owner, self.loader.load, observers, on_pause)
@@ -299,7 +298,7 @@ class Host:
         """A drive of a loaded run, with what is journaled before its steps go on."""
         machine, fit, checked = ready.found.checkpoint.machine, ready.found.fit, ready.checked
         run_id = machine.run_id
-        known = max(self.standstill.seconds(run_id, machine.head), self.watched.seconds(run_id, machine.head))
+        known = max(self.last_seen.seconds(run_id, machine.head), self.watched.seconds(run_id, machine.head))
         chain, kept = None if checked is None else checked.chain, ready.found.checkpoint.kept
         changes = (*(fit.changes or ()), *ready.lines) if ready.lines else fit.changes
         tools = offered(ready.graph, self.resources.tools) if ready.lines else None
@@ -439,10 +438,6 @@ class Host:
         with anyio.CancelScope(shield=True):
             await leases.give_back(self.store, run_id, token, fault)
 
-    def resumed(self, live: Drive, approve: str | None = None, *, unpause: bool = True) -> None:
-        """Journal that a run is resumed, if there is anything left to do in it."""
-        journal_resumed(live, str(self.owner), approve, unpause=unpause)
-
     async def drive(self, live: Drive) -> Run:
         """Drive a run in the calling task until it ends or pauses.
 
@@ -493,7 +488,7 @@ class Host:
 
     @property
     def drives_here(self) -> bool:
-        """Whether this task is part of a run that the executor drives, or of what it does in the background."""
+        """True if this task is part of a run that the executor drives, or of what it does in the background."""
         return self in _driving.get()
 
     def mark_task(self) -> None:
@@ -541,7 +536,7 @@ class Host:
             self.watched.forget(run_id)
             self.given_up(run_id, error)
         else:
-            self.resumed(live, unpause=False)
+            live.journal_resumed(unpause=False)
             await self.drive_alone(live)
 
     def given_up(self, run_id: str, error: Exception, *, again: bool = False) -> None:

@@ -33,7 +33,7 @@ _LONGEST_WORD = 300
 
 
 def summary_of(machine: RunState) -> RunSummary:
-    """What lists show of a run."""
+    """Return the part of a run that lists show."""
     ended = machine.ended
     question = first_question(machine) if machine.questions else None
     return RunSummary(
@@ -65,7 +65,7 @@ def row_of(machine: RunState, *, structure: str, content: str, calling: RunState
 
 
 def totals_of(machine: RunState, used: Usage | None = None) -> RunTotals:
-    """What a run has spent, by node and by what its nodes called. `used`: its own usage, if that is at hand."""
+    """The usage of a run, by node and by what its nodes called. `used`: its own usage, if that is at hand."""
     found = sorted(machine.totals.tallies.items())
     seconds = (used or machine.own_usage).seconds
     return RunTotals(tuple([Total(*place, *_counts(tally)) for place, tally in found]), seconds)
@@ -177,13 +177,13 @@ def parent_of(machine: RunState, calling: RunState | None) -> Parent | None:
 
 
 SUMMARY_SECONDS = 1.0
-"""What a run used is written into its row with every change of status, and else at most so often."""
+"""Seconds between updates of a run's usage in its row; a change of status updates it, too."""
 
 LAST_FLUSH = 10.0
 """Seconds that an interrupted run gets to write what landed."""
 
 MOST = 256
-"""How many records may wait in the buffer: then it is written before anything else is put into it."""
+"""Most records in the buffer: then it is written before anything else is put into it."""
 
 
 class Journal:
@@ -224,7 +224,7 @@ class Journal:
         self.fault: Exception | None = None
         """Why nothing can be written any more."""
         self.released = False
-        """Whether the run has ended, and its lease was given back with its last record."""
+        """True if the run has ended, and its lease was given back with its last record."""
         self.chain, self.due_of, self.snapshot_of = chain, due_of, snapshot_of
         self.on_stored: Callable[[Sequence[Record]], None] | None = on_stored
         self._consumed: list[int] = []
@@ -350,7 +350,7 @@ class Flusher:
         self._late[log] = None
 
     def forget(self, log: Buffered) -> None:
-        """What a run had in its buffer is written. A run that is over is not kept until others are flushed."""
+        """The buffer of a run is written. A run that is over is not kept until others are flushed."""
         self._late.pop(log, None)
 
     async def run(self) -> None:

@@ -1,4 +1,4 @@
-"""Who drives a run: leases, and telling a living holder from a dead one.
+"""Leases of runs, and the difference between a living holder and a dead one.
 
 A lease names its holder's machine, boot, process and start time. When the holder is a process of this machine and that
 process no longer exists, its runs are taken over at once. About any other holder, only the lease's expiry tells. All
@@ -68,7 +68,7 @@ def keeps(owner: Owner) -> bool:
 
 
 class Presence:
-    """What keeps all leases of one executor: one row of the store, renewed by beats.
+    """The row of the store, renewed by beats, that keeps all leases of one executor.
 
     A lease is certain to be held until the row may have expired. If it expired, each lease has to be taken again, since
     others may have taken it over meanwhile: those that were verified in an older `epoch` are in doubt.
@@ -83,7 +83,7 @@ class Presence:
 
     @property
     def fresh(self) -> bool:
-        """Whether both clocks agree that the leases have not expired."""
+        """True if both clocks agree that the leases have not expired."""
         return steady() < self._until_steady and SYSTEM_CLOCK.now() < self._until
 
     def taken(self, at: tuple[float, float]) -> None:
@@ -131,7 +131,7 @@ class LeaseHandle:
 
     @property
     def fresh(self) -> bool:
-        """Whether the lease is certain to be held still."""
+        """True if the lease is certain to be held still."""
         return self._epoch == self.presence.epoch and self.presence.fresh
 
     async def renew(self) -> bool:

@@ -40,7 +40,7 @@ else:
     (diff,) = lazy_modules("orchestrator.graph", "diff")
 
 _MOST_READ = 32
-"""How many stored graphs are kept in memory, by the process and by each loader."""
+"""Number of stored graphs that are kept in memory, by the process and by each loader."""
 
 
 class RunLoader:
@@ -205,7 +205,7 @@ class RunLoader:
         accept: bool = False,
         migrate: Migration | None = None,
     ) -> Fit:
-        """How a run goes on in a version of its graph, which is stored then.
+        """Return how a run continues in a version of its graph, which is stored then.
 
         Args:
             info: the run.
@@ -248,7 +248,7 @@ def _rebuilt(text: str) -> GraphDefinition:
 
 
 def _is_sorted(data: JsonObject) -> bool:
-    """Whether a stored graph has lost the order of its nodes: earlier versions of the library sorted all keys."""
+    """True if a stored graph has lost the order of its nodes: earlier versions of the library sorted all keys."""
     return [*data] == sorted(data)
 
 
@@ -273,12 +273,12 @@ def _in_order(data: JsonObject, like: JsonObject) -> JsonObject:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How a run goes on in a version of its graph."""
+    """The way in which a run continues in a version of its graph."""
 
     changes: tuple[str, ...] | None = None
-    """What changed in the graph's content, if only that; None: nothing."""
+    """Changes of the graph's content, if only that changed; None: nothing did."""
     migrated: PlannedMigration | None = None
-    """How it moves to a version of another structure, before anything else is journaled."""
+    """The migration to a version of another structure, journaled before anything else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +288,7 @@ class Loaded:
     checkpoint: Checkpoint
     """Its state."""
     fit: Fit = Fit()
-    """How it goes on."""
+    """The way in which it continues."""
 
     @property
     def moved(self) -> RunState:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from anyio.abc import TaskStatus
 
 from orchestrator._lazy import lazy_modules
-from orchestrator.errors import InvalidValue
+from orchestrator.errors import InvalidValue, OrchestratorError
 from orchestrator.executor import reader, recovery
 from orchestrator.executor.host import Host
 from orchestrator.executor.options import ForkOptions, ReplayOptions
@@ -20,6 +20,7 @@ from orchestrator.graph.versions import Migration
 from orchestrator.memory import Access, Memory, MemoryOptions, names_of
 from orchestrator.stores.base import RunInfo, Schedule
 from orchestrator.stores.items import ItemUsage, namespace_text
+from orchestrator.stores.requests import RunQuery
 from orchestrator.values import check_position
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from orchestrator.executor.replay import start as replays
     from orchestrator.executor.replay.running import Live
     from orchestrator.executor.replay.start import ReplayBatch
-    from orchestrator.executor.versions import check
-    from orchestrator.executor.versions.check import VersionCheck
+    from orchestrator.executor.versions import migrations
+    from orchestrator.executor.versions.comparison import Grade
     from orchestrator.executor.worker import Driven
     from orchestrator.executor.worker_health import WorkerHealth
     from orchestrator.views.replay_result import Replay
@@ -41,7 +42,7 @@ else:
     (memory,) = lazy_modules("orchestrator.executor.effects", "memory")
     making, preview = lazy_modules("orchestrator.executor.fork", "making preview")
     (replays,) = lazy_modules("orchestrator.executor.replay", "start")
-    (check,) = lazy_modules("orchestrator.executor.versions", "check")
+    (migrations,) = lazy_modules("orchestrator.executor.versions", "migrations")
 
 
 class ExecutorSchedules:
@@ -347,7 +348,7 @@ class ExecutorGraphs(Mapping[str, GraphDefinition]):
             For each of these runs, the newest first, whether it would be refused, and what it would need. A run that
             cannot be read is there with a `fault`.
         """
-        return await check.check_against(self._host, graph)
+        return await check_against(self._host, graph)
 
 
 class ExecutorMemory(Memory):
@@ -470,3 +471,70 @@ def _prefix(graph: str | None, node: str | None) -> tuple[str, ...]:
     if graph is None and node is not None:
         raise ValueError(f"node={node!r}: name its graph, too")
     return tuple(name for name in (graph, node) if name is not None)
+
+
+_PAGE = 200
+_UNENDED = ("running", "paused")
+
+
+@dataclass(frozen=True, slots=True)
+class VersionCheck:
+    """The effect of a new version of its graph on one run."""
+
+    run_id: str
+    status: str
+    grade: Grade
+    """What the run needs to continue in the new version; `compatible` also if only content changed, or nothing."""
+    at: Sequence[str] = ()
+    """The nodes that it is at."""
+    changes: Sequence[str] = ()
+    """Every difference of structure, each with its grade."""
+    options: Sequence[str] | None = None
+    """Options of `orchestrator resume RUN` with which it continues; None: it needs none, or none are known."""
+    guesses: Sequence[str] = ()
+    """Assumptions of these options, line by line: check it before you use them."""
+    undecided: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """State fields that are gone, with the new fields that each may have become, where there are several."""
+    fault: str = ""
+    """Why the run could not be compared, if it could not."""
+    refs: Mapping[str, object] = field(default_factory=dict)
+    """The references to its code, as text."""
+    root_id: str = ""
+    """The id that its first record names: of a fork that of the run at the root of all forks."""
+
+    @property
+    def refused(self) -> bool:
+        """True if an executor with the new version alone would refuse the run."""
+        return self.grade != "compatible"
+
+
+async def check_against(host: Host, graph: GraphDefinition) -> list[VersionCheck]:
+    """See `ExecutorGraphs.check_runs`."""
+    found: list[VersionCheck] = []
+    cursor: str | None = None
+    while True:
+        page = await host.store.runs(RunQuery(status=_UNENDED, graph=graph.name, after=cursor, limit=_PAGE))
+        for info in page.runs:
+            try:
+                found.append(await _checked(host, info, graph))
+            except OrchestratorError as error:
+                found.append(VersionCheck(info.run_id, info.status, "compatible", fault=str(error)))
+        cursor = page.cursor
+        if cursor is None:
+            return found
+
+
+async def _checked(host: Host, info: RunInfo, graph: GraphDefinition) -> VersionCheck:
+    machine = await host.loader.machine_of(info, await host.loader.stored_graph(info))
+    at = sorted({token.node for token in machine.root.live.values()}) if machine.root is not None else []
+    refs = machine.refs
+    old = machine.plan.graph
+    if old is None or machine.structure == graph.structure:
+        return VersionCheck(info.run_id, machine.status, "compatible", at, refs=refs, root_id=machine.root_id)
+    found = migrations.assess(machine, old, graph)
+    remedy = found.remedy
+    return VersionCheck(
+        info.run_id, machine.status, found.grade, at, tuple(map(str, found.changes)),
+        None if remedy is None else remedy.options, () if remedy is None else remedy.guesses, found.undecided,
+        refs=refs, root_id=machine.root_id,
+    )  # fmt: skip

@@ -35,8 +35,7 @@ from orchestrator.errors import (
 )
 from orchestrator.executor.concurrency import Place
 from orchestrator.executor.effects.effect import Attempt, Effect
-from orchestrator.executor.effects.retry import TryAgain, decide
-from orchestrator.executor.interrupts import Lost
+from orchestrator.executor.failures import Lost, TryAgain, decide
 from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.step_context import StepContext
 from orchestrator.graph.codec import as_json, shown
@@ -97,7 +96,7 @@ async def cached(attempt: Attempt, context: StepContext, run: Callable[[], Await
 
 
 def namespace_of(attempt: Attempt) -> tuple[str, str]:
-    """Where the results of a node lie: the name of its graph, and its own."""
+    """The namespace of a node's results: the name of its graph, and its own."""
     graph = attempt.activation.frame.plan.graph
     name = "" if graph is None else graph.name
     printable = name if name and name.isprintable() else ascii(name)
@@ -201,7 +200,7 @@ async def _put(attempt: Attempt, namespace: tuple[str, str], key: str, kept: Map
 
 
 def _is_asked(attempt: Attempt, context: StepContext, effect: Effect[Any]) -> bool:
-    """Whether an access is made. A replay makes only those that the replayed run made."""
+    """True if an access is made. A replay makes only those that the replayed run made."""
     replay, activation = attempt.log.replay, attempt.activation
     if replay is None:
         return True
@@ -213,7 +212,7 @@ def _is_asked(attempt: Attempt, context: StepContext, effect: Effect[Any]) -> bo
 
 
 def call_node(attempt: Attempt, context: StepContext, state: object) -> Awaitable[object]:
-    """What a node returns; of an irreversible one maybe what the journal has of an earlier call.
+    """Run a node. The result of an irreversible one may be that of an earlier call in the journal.
 
     No coroutine itself: each one around a node's own would cost every step that waits.
     """
@@ -306,7 +305,7 @@ async def _inline(context: StepContext, function: Callable[[Any, Any], object], 
 
 
 class Maps(Protocol):
-    """What a node with a graph inside gives beside the graph."""
+    """The part of a node with a graph inside that maps its input and its update."""
 
     def inner_input(self, state: object, item: object) -> Mapping[str, object]:
         """The inner graph's input, from the state and the item of the map that the node runs in."""
@@ -396,7 +395,7 @@ def _landed(log: RunLog, activation: Activation, node: Node, child: FrameResult)
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What a node returned, by the journal, or by the cache."""
+    """The result of a node, from the journal or from the cache."""
 
     outcome: str
     update: JsonObject
@@ -404,7 +403,7 @@ class Recorded:
 
 
 def recorded(found: object) -> Recorded:
-    """What the journal, or a person, says that an irreversible node returned."""
+    """The result of an irreversible node, from the journal or from a person."""
     if not isinstance(found, Mapping) or "outcome" not in found:
         # A person answered that it happened, and gave an update at most.
         return Recorded("done", found if isinstance(found, Mapping) else {}, {})
@@ -423,7 +422,7 @@ def result_schema(attempt: Attempt) -> JsonObject:
 
 
 def given_result(schema: StateSchema, found: object) -> dict[str, Any]:
-    """What a person says that an irreversible node returned, as the journal keeps it.
+    """Encode the result of an irreversible node that a person gave, as the journal keeps it.
 
     Raises:
         InvalidUpdate: a value does not fit the state.
@@ -434,7 +433,7 @@ def given_result(schema: StateSchema, found: object) -> dict[str, Any]:
 
 
 def landed(attempt: Attempt, result: object) -> tuple[str, JsonObject, dict[str, str]]:
-    """What a node returned, checked: outcome, update as JSON, and how its fields are merged.
+    """Check the result of a node: its outcome, its update as JSON, and how its fields are merged.
 
     Raises:
         InvalidOutcome: the outcome leads nowhere, or its reducers do not take the update.
@@ -478,7 +477,7 @@ def _check_declared(attempt: Attempt, update: Mapping[str, object]) -> None:
 
 
 def decided(attempt: Attempt, failing: Failing[Any]) -> Outcome[Any]:
-    """What becomes of an outcome that stands for a failure: an edge names it, or another one is taken.
+    """Resolve an outcome that stands for a failure: an edge names it, or another one is taken.
 
     Raises:
         Exception: its error, where the node is tried again, or nothing takes it.

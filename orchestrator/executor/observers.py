@@ -60,7 +60,7 @@ class Notices:
 
     def __init__(self, store: Store, owner: Owner) -> None:
         self.others = False
-        """Whether a run had ended or paused about which another process was still to call its observers, when
+        """True if another process was still to call its observers about a run that had ended or paused, when
         `take_over` looked last."""
         self._store, self._owner = store, owner
         self._mine: set[int] = set()
@@ -152,7 +152,7 @@ class Notices:
         return isinstance(owner, dict) and owner.get("executor") == self._owner.executor
 
     def _is_gone(self, message: Message) -> bool:
-        """Whether the executor that posted a notice calls no observers any more, as far as this process can tell."""
+        """True if the executor that posted a notice calls no observers any more, as far as this process can tell."""
         owner = message.body.get("owner")
         if not isinstance(owner, dict):
             return True  # of an earlier version
@@ -194,12 +194,12 @@ class Observed:
     graph: GraphDefinition
     run_id: str
     over: bool = False
-    """Whether it was given back."""
+    """True once it was given back."""
     driven: bool = False
     stale: bool = False
-    """Whether it has to be read from the store."""
+    """True if it has to be read from the store."""
     given_up: bool = False
-    """Whether its drive stopped because of an error."""
+    """True if its drive stopped because of an error."""
     notices: Sequence[int] = ()
     called: dict[_Calls, int] = field(default_factory=dict)
     """The last record about which each function was called."""
@@ -422,6 +422,6 @@ class Observation:
 
 
 def _waits(machine: RunState) -> bool:
-    """Whether a run waits for a person or an event, and its own caller does not ask for it."""
+    """True if a run waits for a person or an event, and its own caller does not ask for it."""
     inner = machine.started is not None and machine.started.caller is not None
     return not inner and any(str(question.kind) != "timer" for question in machine.questions.values())

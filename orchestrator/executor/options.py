@@ -39,7 +39,7 @@ class RunOptions:
         check_text(self.by, "by")
 
     def for_existing(self) -> ResumeOptions:
-        """Those that also count where a run has the id already, and is continued."""
+        """The options that also count where a run has the id already, and is continued."""
         return ResumeOptions(
             pause_before=self.pause_before, pause_after=self.pause_after, context=self.context, by=self.by
         )
@@ -61,7 +61,7 @@ class ResumeOptions:
     context: object = None
     by: str = ""
     resources: Resources | None = None
-    """What the run is driven with in place of what the executor was given: a replay may have other models."""
+    """Resources that the run is driven with in place of the executor's: a replay may have other models."""
 
     def __post_init__(self) -> None:
         check_kind(self.limits, Limits, "limits")

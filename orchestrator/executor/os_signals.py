@@ -74,7 +74,7 @@ class _Guarded:
             self._end()
 
     def leave(self, event: anyio.Event) -> None:
-        """One executor is closed, or has stopped."""
+        """Forget an executor that is closed, or has stopped."""
         self.callbacks.pop(event, None)
         if not self.callbacks:
             self._give_back()

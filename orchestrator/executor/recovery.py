@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import anyio
 
 from orchestrator.errors import OrchestratorError, RunConflict, RunEnded
-from orchestrator.executor.answers import RISKS
+from orchestrator.executor.commands import RISKS
 from orchestrator.executor.host import Host
 from orchestrator.executor.lease import is_held
 from orchestrator.executor.options import ResumeOptions
@@ -74,7 +74,7 @@ async def take_up(host: Host, run_id: str, options: ResumeOptions, *, unpause: b
             if run_id not in host.live:
                 raise
             continue  # another task of this executor was quicker
-        host.resumed(live, options.approve, unpause=unpause)
+        live.journal_resumed(options.approve, unpause=unpause)
         return live
 
 
@@ -87,7 +87,7 @@ def _change(host: Host, live: Drive, options: ResumeOptions, *, unpause: bool) -
     live.change(stops, options.by)
     # Else it is not taken up by this, it just goes on.
     if live.machine.paused or options.approve is not None or stops is not None:
-        host.resumed(live, options.approve, unpause=unpause)
+        live.journal_resumed(options.approve, unpause=unpause)
         live.answer_by_policy()
     change_limits(live.log, options.limits)
 
@@ -130,7 +130,7 @@ async def drive_on(host: Host, live: Drive, began: Callable[[Drive], None] | Non
             return await wait_for(host, run.run_id, None)
         if began is not None:
             began(live)
-        host.resumed(live, unpause=False)
+        live.journal_resumed(unpause=False)
 
 
 async def go_on(host: Host, run_id: str, live: Drive | None) -> Run:
@@ -162,7 +162,7 @@ async def take_up_free(host: Host, run_id: str, options: ResumeOptions) -> Drive
         machine = (await host.loader.load(run_id)).machine
         if moved_by_others(machine):
             return None
-        if not host.standstill.overdue(info) and not host.watched.waits_on(machine):
+        if not host.last_seen.overdue(info) and not host.watched.waits_on(machine):
             if info.due is not None:
                 host.watched.watch(run_id)
             return None
@@ -224,7 +224,7 @@ class Waiting:
     async def look(self) -> Run | None:
         """Return the run if it ended, was interrupted, or waits for a person or an event; None: look again."""
         host, info = self._host, await self._host.store.info(self._run_id)
-        self._sleeps, overdue = False, info.due is not None and host.standstill.overdue(info)
+        self._sleeps, overdue = False, info.due is not None and host.last_seen.overdue(info)
         if info.status != "running":
             if self._paused is None or self._paused.seq != info.head:
                 self._paused = await host.loader.load(self._run_id)
@@ -279,7 +279,7 @@ async def recover(host: Host, only: Collection[str] | None) -> list[Run]:
         live: Drive | None = None
         try:
             live = await host.open(run_id)
-            host.resumed(live, unpause=False)
+            live.journal_resumed(unpause=False)
             found[run_id] = await host.drive(live)
         except (RunConflict, RunEnded):
             return  # somebody else was quicker
@@ -329,7 +329,7 @@ async def lost(host: Host, graphs: Collection[str] | None) -> list[str]:
     found: list[str] = []
     for info in known:
         lost_by_its_holder = info.status == "running" and info.due is None
-        recoverable = lost_by_its_holder or host.standstill.overdue(info) or info.run_id in addressed
+        recoverable = lost_by_its_holder or host.last_seen.overdue(info) or info.run_id in addressed
         backs_off = info.retry_at is not None and info.retry_at > time.time()
         if recoverable and not backs_off and not is_parked(info) and not is_held(info.lease):
             found.append(info.run_id)
@@ -342,7 +342,7 @@ STATUSES = ("failed", "exhausted", "cancelled", "interrupted", "paused")
 
 @dataclass(frozen=True, slots=True)
 class ResumedRun:
-    """What became of one run of many."""
+    """The outcome of one run of many."""
 
     run_id: str
     graph: str
@@ -358,7 +358,7 @@ class ResumedRun:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """What became of many runs."""
+    """The outcomes of many runs."""
 
     runs: tuple[ResumedRun, ...] = ()
     """In the order in which they came to an end or paused."""
@@ -431,7 +431,7 @@ async def find(
 
 
 async def _is_called(store: Store, info: RunInfo) -> bool:
-    """Whether another run goes on with it: it was begun by a call of its graph, or is a replay."""
+    """True if another run continues it: it was begun by a call of its graph, or is a replay."""
     if info.parent is not None:
         return info.parent.relation in ("call", "replay")
     parent = info.labels.get("parent")

@@ -1,4 +1,4 @@
-"""What an executor was given, and whether it is enough for a graph. Nothing else resolves any name.
+"""The resources of an executor, and the check that they are enough for a graph. Nothing else resolves any name.
 
 Wrong arguments are refused before anything is opened. A graph that passed its checks passes them again with the same
 tools.
@@ -29,14 +29,14 @@ from orchestrator.tools.toolbox import Toolbox
 
 
 class PassedChecks:
-    """What one executor checked before it began runs."""
+    """Checks that passed before an executor began runs."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], tuple[GraphDefinition, Mapping[str, Tool]]] = {}
         """Name of the check, and content of the graph -> the graph, and the tools that there were."""
 
     def holds(self, check: str, graph: GraphDefinition, tools: Toolbox) -> bool:
-        """Whether a check of a graph passed with the tools that there are now.
+        """True if a check of a graph passed with the tools that there are now.
 
         Args:
             check: a name for it.
@@ -100,7 +100,7 @@ def check_code(*, graphs: object, model: object, models: object, pools: object) 
 
 
 def _graph_meant(given: object) -> str:
-    """What to give instead of something that is no graph but has one or makes one."""
+    """Suggest what to pass in place of something that is no graph but has one or makes one."""
     if isinstance(given, ModuleType):
         name = given.__name__.rpartition(".")[2]
         found = [one for one, value in vars(given).items() if isinstance(value, GraphDefinition)]
@@ -141,13 +141,13 @@ class Resources:
     threads: anyio.CapacityLimiter
     """For nodes that are sync functions."""
     gate: anyio.CapacityLimiter | None
-    """How many steps of all runs may run at the same time."""
+    """Most steps of all runs at the same time."""
     pools: Mapping[str, anyio.CapacityLimiter] = field(default_factory=dict)
     """The same of steps whose nodes name a pool."""
     versions: dict[str, tuple[GraphDefinition, ...]] = field(default_factory=dict)
     """All versions of each graph that was given, by name, the newest first."""
     always_streams: bool = False
-    """Whether models are asked for streams although no one reads."""
+    """True if models are asked for streams although no one reads."""
     memory: MemoryOptions = field(default_factory=MemoryOptions)
     begun: dict[str, GraphDefinition] = field(default_factory=dict)
     """Graphs that runs were begun with here, by their content."""
@@ -170,7 +170,7 @@ class Resources:
         streams: Literal["watched", "always"] = "watched",
         memory: MemoryOptions | None = None,
     ) -> Resources:
-        """What `Executor(...)` was given, with the graphs inside its tools.
+        """Make the resources of `Executor(...)`, with the graphs inside its tools.
 
         Raises:
             ValueError: `concurrency` is below 1, or `streams` is neither of the two.
@@ -239,7 +239,7 @@ class Resources:
         self.pools = {name: anyio.CapacityLimiter(one.total_tokens) for name, one in self.pools.items()}
 
     def gates_of(self, pool: str | None) -> tuple[anyio.CapacityLimiter, ...]:
-        """What a step has to pass before it runs: the pool that its node names, then the limit of all steps."""
+        """The limiters that a step passes before it runs: the pool that its node names, then the limit of all steps."""
         own = None if pool is None else self.pools.get(pool)
         if own is None:
             return () if self.gate is None else (self.gate,)
@@ -355,7 +355,7 @@ class Resources:
 
 
 def limits_cost(graph: GraphDefinition, limits: Limits | None) -> bool:
-    """Whether the cost of a run of a graph is limited, or that of a graph inside."""
+    """True if the cost of a run of a graph is limited, or that of a graph inside."""
     if (limits or graph.limits).cost is not None:
         return True
     inner = (node.subgraph for node in graph.nodes.values())

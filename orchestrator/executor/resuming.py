@@ -1,4 +1,4 @@
-"""How a run is taken up: with which options and context, what refuses it, and what is journaled of it.
+"""Resuming a run: its options and context, what refuses it, and what is journaled of it.
 
 A run that has ended is reopened; one that goes on may get other limits, nodes to pause at, and code. The context of a
 run, what its nodes get as `ctx.context`, is given or made, and never stored. References to the code of a run are text:
@@ -26,7 +26,7 @@ from orchestrator.graph.names import plain_name
 from orchestrator.json import JsonObject
 from orchestrator.kernel.fold import apply_stored
 from orchestrator.kernel.queries import spent_limit
-from orchestrator.kernel.records import LimitsChanged, Record, Reopened, Resumed, RunStarted
+from orchestrator.kernel.records import LimitsChanged, Record, Reopened, RunStarted
 from orchestrator.kernel.reopening import can_reopen
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.seals import Audit, Seal, audit
@@ -126,37 +126,6 @@ class References:
         return has if found is None else dict(as_json(dict(found), "refs", inside=1))
 
 
-def journal_resumed(live: Drive, holder: str, approve: str | None, *, unpause: bool) -> None:
-    """Journal that a run is resumed, if there is anything left to do in it."""
-    machine = live.machine
-    if machine.ended is not None:
-        return
-    unpause = unpause and machine.paused
-    changed = approve is not None and approve != machine.approve
-    said = live.resumption
-    new = changed or said.changes_run
-    works = (bool(machine.running) or machine.result is not None) and not machine.is_held
-    if works or unpause or new:
-        graph = machine.plan.graph
-        before, after = said.stops or (None, None)
-        live.log.push(
-            Resumed(
-                **live.log.now(),
-                holder=holder,
-                content=graph.content if said.changes is not None and graph is not None else None,
-                changes=said.changes or (),
-                tools=said.tools,
-                approve=approve if changed else None,
-                unpause=unpause,
-                pause_before=before,
-                pause_after=after,
-                refs=None if said.refs is None else dict(said.refs),
-                by=said.by,
-            )
-        )
-        live.resumed()
-
-
 def stops_of(
     options: ResumeOptions, graph: GraphDefinition
 ) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None] | None:
@@ -253,7 +222,7 @@ class Reopening:
 
 
 def _still_spent(name: str, most: float, used: float, node: str) -> tuple[str, str]:
-    """Which limit is to be raised: by an argument, and by an option."""
+    """The limit that is to be raised, in words: by an argument, and by an option."""
     more = max(2 * most, used + 1)
     given = f"visits={{{node!r}: {more:g}}}" if name == "visits" else f"{name}={more:g}"
     of = f" of node {node!r}" if node else ""
@@ -264,7 +233,7 @@ def _still_spent(name: str, most: float, used: float, node: str) -> tuple[str, s
 
 
 def reopening_of(clock: Clock, info: RunInfo, options: ResumeOptions) -> Reopening | None:
-    """How a run is reopened that has ended; None if it has not ended.
+    """The reopening of a run that has ended; None if it has not ended.
 
     Raises:
         RunEnded: it is completed, or not to be reopened.
@@ -296,7 +265,7 @@ log = logging.getLogger("orchestrator")
 
 
 async def audited(store: Store, seal: Seal | None, machine: RunState, *, trust_answers: bool = True) -> Audit | None:
-    """Which records of a run are believed; None: all of them."""
+    """Find the records of a run that are believed; None: all of them."""
     if seal is None and trust_answers:
         return None
     if seal is not None:

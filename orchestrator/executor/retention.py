@@ -95,7 +95,7 @@ async def children_of(host: Host, run_id: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What a pruning did."""
+    """The result of pruning."""
 
     runs: tuple[str, ...] = ()
     """Ids of the deleted runs; with `dry_run`, of those that would be deleted. Without the runs they started."""
@@ -185,7 +185,7 @@ async def _found(
 
 
 async def _is_called(host: Host, info: RunInfo) -> bool:
-    """Whether a graph tool of a run that is still in the store started this one: it is deleted with its caller."""
+    """True if a graph tool of a run that is still in the store started this one: it is deleted with its caller."""
     caller = info.labels.get("parent")
     if caller is None:
         return False
@@ -227,7 +227,7 @@ _AT_ONCE = 16
 
 @dataclass(slots=True)
 class ArchivedRuns:
-    """What an archiving did."""
+    """The result of archiving."""
 
     runs: list[str] = field(default_factory=list)
     """Ids of the archived runs, about the oldest first; with `dry_run`, of those that would be."""

@@ -1,4 +1,4 @@
-"""One run as this process holds it: its machine, its journal, its lease, its clock, and who follows it.
+"""A run as this process holds it: its machine, its journal, its lease, its clock, and its followers.
 
 A record is folded first, then buffered, then stored. `RunLog.at` and `RunLog.now` are the only places that stamp a
 record's `seq`, `ts`, `activation`, `path` and `node`:
@@ -102,11 +102,11 @@ class DriveClock:
         )
 
 
-class Standstill:
+class LastSeen:
     """Since when this process has seen runs with a deadline unchanged, for executors whose clocks disagree."""
 
     _MOST = 10_000
-    """How many runs are remembered; then all are forgotten, and are watched anew."""
+    """Most runs that are remembered; then all are forgotten, and are watched anew."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -115,7 +115,7 @@ class Standstill:
         since when its head is that, by the steady clock."""
 
     def overdue(self, info: RunInfo) -> bool:
-        """Whether a deadline of a run has passed, by the clock or by how long the run was seen to stand still.
+        """True if a deadline of a run has passed, by the clock or by how long the run was seen unchanged.
 
         Where clocks disagree the deadline may lie far off: no more seconds are waited for than were left of it when the
         run's last record was written.
@@ -167,11 +167,11 @@ _JUMP = 1.0
 
 
 class Scheduler(Protocol):
-    """What runs the steps of a run: a drive."""
+    """The part of a drive that runs the steps of a run."""
 
     @property
     def works(self) -> bool:
-        """Whether steps run."""
+        """True while steps run."""
         ...
 
     def add(self, activation: Activation) -> None:
@@ -278,17 +278,17 @@ class Children(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all runs that an executor holds have in common."""
+    """Objects that all runs of an executor share."""
 
     store: Store
     children: Children
     flusher: Flusher
     holdings: PoolLeases
-    turns: YieldBudget
+    yield_budget: YieldBudget
 
 
 class RunLog:
-    """One run that this process holds the lease of."""
+    """A run whose lease this process holds."""
 
     def __init__(
         self,
@@ -331,7 +331,7 @@ class RunLog:
             chain=chain,
         )
         self.is_new = machine.head <= 1
-        """Whether the run begins with this process: nothing was done in it before."""
+        """True if the run begins with this process: nothing was done in it before."""
         self.watchers: set[Follower] = set()
         self.replies: dict[str, ReplySoFar] = {}
         """Keys of model calls under way whose replies come in pieces."""
@@ -344,9 +344,9 @@ class RunLog:
         self.task: asyncio.Task[Any] | None = None
         """The task that drives the run, in an event loop of asyncio."""
         self.cancels = 0
-        """How often that task had been cancelled before."""
+        """Number of times that this task had been cancelled before."""
         self.closing = False
-        """Whether it is too late to hand anything to this process."""
+        """True if it is too late to hand anything to this process."""
         self._on_durable = on_durable
         self._flusher = shared.flusher
         self._moved: anyio.Event | None = None
@@ -466,7 +466,7 @@ class RunLog:
 
     @property
     def held(self) -> bool:
-        """Whether the run is held here, and can be journaled, as far as this process knows. Any thread may ask."""
+        """True if the run is held here, and can be journaled, as far as this process knows. Any thread may ask."""
         return self.journal.fault is None and self.lease.fresh
 
     async def ensure_held(self) -> None:

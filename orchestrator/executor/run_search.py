@@ -2,6 +2,8 @@
 
 A page of such a search lists the runs that the index finds first. Then it looks through journals, from the newest run
 on, until it has read so much; its cursor says where the next page goes on, also in the middle of a journal.
+
+It is imported only for such a search: it needs records, and lists of runs do not.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ async def searched(listing: Listing, store: Store, text: str, after: str | None,
 
 @dataclass(frozen=True, slots=True)
 class _Spot:
-    """Where a search goes on."""
+    """The position at which a search continues."""
 
     kind: str
     listed: str | None = None
@@ -79,7 +81,7 @@ class _Spot:
     found: int = 0
     """The words that were found in it so far: bit n stands for the n-th."""
     run_id: str = ""
-    """Which run that is: it may be gone when the search goes on."""
+    """Id of that run. It may have been deleted before the search continues."""
 
     @property
     def cursor(self) -> str:
@@ -99,7 +101,7 @@ class _Spot:
 
 
 class _Scan:
-    """One page of a search through journals."""
+    """A page of a search through journals."""
 
     def __init__(self, listing: Listing, store: Store, wanted: list[str], found: list[RunInfo], limit: int) -> None:
         self._listing, self._store, self._limit = listing, store, limit

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 
 def waits_to_be_taken_up(info: RunInfo) -> bool:
-    """Whether a run is to go on as soon as an executor takes it up, and none has done so since that was decided."""
+    """True if a run is to continue as soon as an executor takes it up, and none has done so since that was decided."""
     return info.status == "running" and info.due is not None and not is_parked(info)
 
 
 def is_parked(info: RunInfo) -> bool:
-    """Whether no worker takes a run up, because its drives failed or died too often."""
+    """True if no worker takes a run up, because its drives failed or died too often."""
     return info.deaths >= MAX_DEATHS and info.status not in FINAL
 
 
@@ -53,12 +53,12 @@ def due_of_given_back(clock: DriveClock, before: RunInfo, machine: RunState) -> 
 
 
 def is_interrupted(info: RunInfo) -> bool:
-    """Whether a run was running, and no living process holds its lease: the one that was read with the row."""
+    """True if a run was running, and no living process holds its lease: the one that was read with the row."""
     return info.status == "running" and not waits_to_be_taken_up(info) and not is_held(info.lease)
 
 
 def standby_of(info: RunInfo) -> Standby | None:
-    """What a row says about a run that no process drives; None: nothing."""
+    """The part of a row about a run that no process drives; None: it has none."""
     if info.status in FINAL or is_held(info.lease):
         return None
     due = info.due if waits_to_be_taken_up(info) else None

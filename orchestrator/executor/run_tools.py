@@ -26,9 +26,9 @@ class Reach:
     """The tools that nodes may call."""
 
     all: bool = False
-    """Whether one of them may call whatever the executor was given."""
+    """True if one of them may call whatever the executor was given."""
     names: set[str] = field(default_factory=set)
-    """Those of the executor's tools that they name."""
+    """The executor's tools that they name."""
     own: dict[str, Tool] = field(default_factory=dict)
     """`node/name` -> a tool of their own."""
 
@@ -55,7 +55,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a node, and the subgraph nodes around it, say of tools."""
+    """Declarations about tools by a node and by the subgraph nodes around it."""
 
     names: frozenset[str] | None = None
     own: frozenset[str] = frozenset()
@@ -71,7 +71,7 @@ def offered(graph: GraphDefinition, tools: Toolbox) -> dict[str, str]:
 
 
 def _reach(graph: GraphDefinition) -> Reach:
-    """What all nodes of a graph may call, found once per graph object."""
+    """The tools that all nodes of a graph may call, found once per graph object."""
     known = vars(graph).get("_reach")
     if isinstance(known, Reach):
         return known
@@ -89,7 +89,7 @@ def _digests(found: Reach, tools: Mapping[str, Tool]) -> dict[str, str]:
 def compare_offered(
     machine: RunState, graph: GraphDefinition, tools: Toolbox, *, strict: bool, accept: bool
 ) -> tuple[str, ...]:
-    """What changed in the tools that a run may still call, line by line.
+    """Changes of the tools that a run may still call, line by line.
 
     Args:
         machine: the run.

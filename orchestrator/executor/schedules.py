@@ -172,7 +172,7 @@ async def _named(host: Host, name: str) -> Schedule | None:
 
 
 def waits_for(host: Host, schedule: Schedule) -> bool:
-    """Whether workers of this executor begin the runs of a schedule."""
+    """True if workers of this executor begin the runs of a schedule."""
     return not schedule.paused and schedule.graph in host.resources.graphs
 
 

@@ -43,7 +43,7 @@ _PART = 1 << 18
 MOST = 1 << 28
 """Bytes of text that no snapshot has more of. What has more than its place allows is damaged or forged."""
 RECENT = 32
-"""How many machines of runs that wait are kept in memory."""
+"""Most machines of waiting runs that are kept in memory."""
 
 
 class Versions(Protocol):
@@ -108,7 +108,7 @@ class Snapshots:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is known of the last snapshot of a run."""
+    """Facts about the last snapshot of a run."""
 
     seq: int = 0
     """Its position; 0: there is none."""
@@ -130,7 +130,7 @@ class Checkpoint:
     """The last snapshot."""
 
     def fits(self, info: RunInfo) -> bool:
-        """Whether it is of this run, and not of one before it that had the same id."""
+        """True if it is of this run, and not of one before it that had the same id."""
         return self.machine.started is not None and self.machine.created == info.created
 
 
@@ -150,12 +150,12 @@ class SnapshotPolicy:
         self.kept = kept
         """The last snapshot."""
         self.busy = False
-        """Whether one is on its way to the store."""
+        """True while one is on its way to the store."""
         self._crowded_until = 0
         """Record up to which it has so many branches that, while it goes on, not even their number is looked at."""
 
     def due(self, head: int) -> bool:
-        """Whether it is time to make one while the run goes on."""
+        """True if it is time to make one while the run goes on."""
         return not self.busy and head >= max(self.kept.seq + EVERY, self.kept.look, self._crowded_until)
 
     def at_rest(self, machine: RunState) -> bytes | None:
@@ -191,7 +191,7 @@ class SnapshotPolicy:
 
 
 def _branches(machine: RunState) -> int:
-    """How many branches of a run are live, or ended without a join."""
+    """Number of branches of a run that are live, or ended without a join."""
     return sum(len(frame.live) + len(frame.ended_versions) for frame in machine.frames())
 
 

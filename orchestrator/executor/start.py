@@ -156,7 +156,7 @@ class RunDraft:
             raise RunExists(run_id, f"it is a run of {name!r} with another input") from None
 
     def _has_input_of(self, first: RunStarted) -> bool:
-        """Whether a run began with the same input. If it began in another version of the graph, fields that only one of
+        """True if a run began with the same input. If it began in another version of the graph, fields that only one of
         them has do not count, as long as this input does not set them."""
         ours, theirs = self.started.values, first.values
         if first.structure == self.graph.structure:

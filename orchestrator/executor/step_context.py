@@ -1,4 +1,4 @@
-"""What the node of one attempt is handed."""
+"""The context object that a node receives in one attempt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orchestrator.executor.effects.limits import remaining_limits
 from orchestrator.executor.effects.perform import AttemptEffects
 from orchestrator.executor.effects.questions import answer_to, as_before, make_question
 from orchestrator.executor.effects.under_way import innermost
-from orchestrator.executor.interrupts import in_step_task
+from orchestrator.executor.failures import in_step_task
 from orchestrator.graph.codec import as_json, shown
 from orchestrator.graph.isolation import isolated
 from orchestrator.graph.limits import LimitsLeft

@@ -27,9 +27,20 @@ from orchestrator.calls import as_error, flatten, is_cancelled, native_task, out
 from orchestrator.errors import GraphUnknown, ModelError, ReplayMismatch, StepError, StepTimeout
 from orchestrator.executor.concurrency import YieldBudget
 from orchestrator.executor.effects.effect import Attempt
-from orchestrator.executor.effects.retry import GiveUp, TryAgain, decide
-from orchestrator.executor.failures import failure_of, find_exception, traceback_of, unwrap_single
-from orchestrator.executor.interrupts import Lost, Refused, Suspend, TimedOut, enter_step_task
+from orchestrator.executor.failures import (
+    GiveUp,
+    Lost,
+    Refused,
+    Suspend,
+    TimedOut,
+    TryAgain,
+    decide,
+    enter_step_task,
+    failure_of,
+    find_exception,
+    traceback_of,
+    unwrap_single,
+)
 from orchestrator.executor.journal import MOST
 from orchestrator.executor.node_call import call_node, landed, subgraph_step
 from orchestrator.executor.resources import Resources
@@ -246,7 +257,7 @@ def _report(log: RunLog, activation: Activation, failure: Failure, level: int, w
 
 
 def _is_handled(log: RunLog, activation: Activation, error: BaseException) -> bool:
-    """Whether the graph itself deals with this failure: an edge for it, or a retry, here or around the graph."""
+    """True if the graph itself deals with this failure: an edge for it, or a retry, here or around the graph."""
     at: Activation | None = activation
     irreversible = False
     while at is not None:
@@ -289,7 +300,7 @@ def _faulted(log: RunLog, activation: Activation, fault: Failure) -> StepFailed:
 
 
 class Steps(Protocol):
-    """Where the records of steps land: the drive."""
+    """The drive, which journals the records of steps."""
 
     def land(self, record: Record) -> list[Activation]:
         """Journal how a step ended; gives what it started."""
@@ -302,10 +313,10 @@ class Steps(Protocol):
 class StepTasks:
     """The workers of one run that this process drives."""
 
-    def __init__(self, log: RunLog, resources: Resources, pace: YieldBudget) -> None:
+    def __init__(self, log: RunLog, resources: Resources, budget: YieldBudget) -> None:
         self.active = 0
-        """How many there are, with those that are on their way."""
-        self._log, self._resources, self._pace = log, resources, pace
+        """Number of workers, with those that are about to begin."""
+        self._log, self._resources, self._budget = log, resources, budget
         self._tasks: TaskGroup | None = None
         self._steps: Steps | None = None
         self._queue: deque[Activation] = deque()
@@ -313,7 +324,7 @@ class StepTasks:
         self._scopes: dict[str, anyio.CancelScope] = {}
         """Activation that is run -> the scope of its worker."""
         self._coming = 0
-        """How many are on their way."""
+        """Number of workers that are about to begin."""
         self._context = Context()
         self._quiet: anyio.Event | None = None
 
@@ -383,7 +394,7 @@ class StepTasks:
                 self._quiet.set()
 
     async def _run(self, scope: anyio.CancelScope, steps: Steps) -> None:
-        log, queue, scopes, pace = self._log, self._queue, self._scopes, self._pace
+        log, queue, scopes, budget = self._log, self._queue, self._scopes, self._budget
         running, journal = log.machine.running, log.journal
         task = None if log.task is None else native_task()
         context = copy_context()
@@ -422,12 +433,12 @@ class StepTasks:
                 self.add(other)
             if len(journal.buffer) >= MOST:
                 await log.durable()
-            if pace.due and (activation is not None or (queue and not last)):
-                await pace.give_way()
+            if budget.due and (activation is not None or (queue and not last)):
+                await budget.give_way()
 
 
 def _same(context: Context) -> bool:
-    """Whether the context variables of this task are as they were."""
+    """True if the context variables of this task are unchanged."""
     try:
         return copy_context() == context
     except Exception:  # of two values that cannot be compared

@@ -18,8 +18,7 @@ from anyio.abc import TaskStatus
 from orchestrator._lazy import above, lazy_modules
 from orchestrator.clock import Clock
 from orchestrator.errors import RunConflict, RunEnded, RunExists, StoreCorrupt
-from orchestrator.executor.answers import as_answer
-from orchestrator.executor.commands import AnswerQuestion
+from orchestrator.executor.commands import AnswerQuestion, as_answer
 from orchestrator.executor.host import Host
 from orchestrator.executor.options import ResumeOptions, RunOptions
 from orchestrator.executor.recovery import Waiting, check_risk, drive_on, take_up
@@ -149,7 +148,7 @@ def watch(host: Host, run_id: str, after: int) -> Watcher:
 
 
 Until: TypeAlias = 'Literal["end", "pause"]'
-"""How far a run is followed: to its end, or until it ends or pauses."""
+"""The point up to which a run is followed: its end, or its end or next pause."""
 
 FOLLOW = 0.2
 """Seconds between two looks at a run that another process drives."""
@@ -203,14 +202,14 @@ class RecordFollower:
         self._watched = live, watcher
 
     def _is_over(self, live: Drive) -> bool:
-        """Whether a drive that has ended was followed as far as is wanted."""
+        """True if a drive that has ended was followed as far as is wanted."""
         machine = live.machine
         pauses = self._until == "pause" or (self._joined is not None and not self._host.watched.waits_on(machine))
         stands = machine.status == "paused" and live.log.journal.stored == machine.head
         return machine.ended is not None or (pauses and stands)
 
     def watches(self, live: Drive | None) -> bool:
-        """Whether it watches this drive."""
+        """True if it watches this drive."""
         return (None if self._watched is None else self._watched[0]) is live
 
     def leave(self) -> None:
@@ -240,7 +239,7 @@ class RecordFollower:
             await anyio.lowlevel.checkpoint()  # it is being given back here
 
     async def _stands_still(self) -> bool:
-        """Whether all records were read, and no more are wanted."""
+        """True if all records were read, and no more are wanted."""
         info = await self._host.store.info(self._run_id)
         if info.head > self._after:
             return False
@@ -323,7 +322,7 @@ class Stream(Generic[StateT]):
         self._host, self._run_id, self._source, self._live = host, run_id, source, live
         self._run: Run[StateT] | None = None
         self.scope, self.over = anyio.CancelScope(), anyio.Event()
-        """Of the task that drives the run."""
+        """Cancel scope of the task that drives the run."""
 
     @property
     def run_id(self) -> str:
@@ -514,11 +513,11 @@ async def existing(
             await delivery.journal(host, held)
             held = None
         elif held is not None:
-            host.resumed(held, options.approve, unpause=False)
+            held.journal_resumed(options.approve, unpause=False)
         elif options.approve is not None and sent.live is None:
             raise RunConflict(run_id, "its answers were taken, and another executor drives it: `approve` is not set")
         elif options.approve is not None and sent.live is not None:
-            host.resumed(sent.live, options.approve, unpause=False)
+            sent.live.journal_resumed(options.approve, unpause=False)
             sent.live.answer_by_policy()
     elif resume and options.changes_nothing and host.watched.goes_on(run_id):
         pass  # it sleeps, and goes on without this call: leaving the stream must not interrupt it

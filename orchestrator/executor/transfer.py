@@ -57,7 +57,7 @@ _LARGEST = (1 << 63) - 1
 
 @dataclass(slots=True)
 class ExportedRun:
-    """One run of an exported file."""
+    """A run of an exported file."""
 
     run_id: str
     records: list[Record] = field(default_factory=list)
@@ -139,7 +139,7 @@ def _record(line: bytes, number: int, seq: int) -> Record:
 
 
 def _too_large(record: BaseModel, place: str = "") -> str:
-    """Which number that a record has by its type, and not in a value, no store takes; empty for none."""
+    """Name the number of a record, by its type and not in a value, that no store takes; empty if there is none."""
     for name, info in type(record).model_fields.items():
         value = getattr(record, name)
         if isinstance(value, BaseModel):
@@ -151,7 +151,7 @@ def _too_large(record: BaseModel, place: str = "") -> str:
 
 
 def _odd_number(fields: JsonObject) -> str:
-    """What is wrong with the times and the usage of a record, which no run writes like this; empty for nothing."""
+    """Name the fault in the times and the usage of a record, which no run writes like this; empty if there is none."""
     for name in _TIMES:
         value = fields.get(name)
         if value is not None and not (_is_number(value) and value >= 0):  # type: ignore[operator]
@@ -195,7 +195,7 @@ def _fault_of(line: bytes, error: Exception) -> str:
 
 
 def _field_fault(fault: ErrorDetails) -> str:
-    """What is wrong with a field of a record."""
+    """Name the fault of a field of a record."""
     name = ".".join(str(part) for part in fault["loc"][1:])  # behind the record's type
     match fault["type"]:
         case "missing":
@@ -302,7 +302,7 @@ async def _graph(host: Host, digest: str) -> JsonObject | None:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import did."""
+    """The result of an import."""
 
     runs: tuple[str, ...] = ()
     """Ids of the runs that were added."""
@@ -374,7 +374,7 @@ async def _row(host: Host, run: ExportedRun, graphs: Mapping[str, JsonObject]) -
 
 
 async def _is_there(host: Host, run: ExportedRun) -> bool:
-    """Whether the store has this run already, at the same position or further.
+    """True if the store has this run already, at the same position or further.
 
     Raises:
         RunExists: it has another run of this id, or this one before its last records.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Watched:
-    """One run that waits."""
+    """A run that waits."""
 
     head: int
     """The last record that this executor has seen."""
@@ -43,11 +43,11 @@ class Watched:
     due: float | None = None
     """When it is to be taken up, by the steady clock; None: when another process moves it."""
     driven: bool = False
-    """Whether another executor drives it, or may do so: looked at with each poll."""
+    """True if another executor drives it, or may do so: checked with each poll."""
     moved: anyio.Event = field(default_factory=anyio.Event)
     """Set when the run is no longer watched in this way."""
     awaited: bool = False
-    """Whether a caller waits to drive it."""
+    """True if a caller waits to drive it."""
     context: object = None
     """The value of `ctx.context` in its nodes, where this executor drove it."""
     observed: int = 0
@@ -57,7 +57,7 @@ class Watched:
 
 
 def moved_by_others(machine: RunState) -> bool:
-    """Whether the run is gone on with by what began it: a call of a graph as a tool, or a replay."""
+    """True if what began the run also continues it: a call of a graph as a tool, or a replay."""
     return machine.caller is not None or (machine.fork is not None and machine.fork.relation == "replay")
 
 
@@ -68,7 +68,7 @@ _LONGEST = 60.0
 
 
 class Backoff:
-    """What the executor remembers of runs that it took up without progress."""
+    """Memory of runs that the executor took up without progress."""
 
     def __init__(self) -> None:
         self._stuck: dict[str, tuple[int, float]] = {}
@@ -109,7 +109,7 @@ def seconds_to_retry(info: RunInfo) -> float:
 
 
 _AT_ONCE = 32
-"""How many due runs are taken up at the same time."""
+"""Most due runs that are taken up at the same time."""
 _NOT_OURS = (RunConflict, RunEnded, RunUnknown)
 """Why the drive of a run stops that this executor no longer holds."""
 
@@ -230,12 +230,12 @@ class WatchedRuns:
         return self._clock.steady() - one.since if one is not None and one.head == head else 0.0
 
     def goes_on(self, run_id: str) -> bool:
-        """Whether the run is taken up here when it is due: in the background, or by a caller that waits for it."""
+        """True if the run is taken up here when it is due: in the background, or by a caller that waits for it."""
         one = self._runs.get(run_id)
         return one is not None and one.due is not None
 
     def retries(self, run_id: str) -> bool:
-        """Whether the drive of the run stopped here because of an error, and is tried again."""
+        """True if the drive of the run stopped here because of an error, and is tried again."""
         one = self._runs.get(run_id)
         return one is not None and one.retries is not None
 
@@ -245,7 +245,7 @@ class WatchedRuns:
         return None if one is None else one.context
 
     def waits_on(self, machine: RunState) -> bool:
-        """Whether `start`, `wait` and `stream` wait on: the run waits for nothing but time, and moves by itself."""
+        """True if `start`, `wait` and `stream` keep waiting: the run waits only for time, and moves by itself."""
         return self._open and not moved_by_others(machine) and waits_only_for_timers(machine)
 
     async def turn(self, run_id: str) -> None:

@@ -72,11 +72,11 @@ class Places:
 
     @property
     def full(self) -> bool:
-        """Whether no place is free."""
+        """True if no place is free."""
         return self.free <= 0
 
     def open(self, graphs: Collection[str]) -> list[str]:
-        """Those graphs of which a further run can be driven."""
+        """Graphs of which a further run can be driven."""
         return [name for name in graphs if self._left(name) > 0]
 
     def most(self) -> dict[str, int]:
@@ -153,7 +153,7 @@ async def _end_with(closed: Signal, tasks: TaskGroup) -> None:
 
 
 class _Outage:
-    """How long a worker takes no runs because the store fails in their drives.
+    """Seconds for which a worker takes no runs because the store fails in their drives.
 
     That is no fault of the runs and not noted for them. A store that takes claims nevertheless, such as on a disk that
     is full, would have the same steps made again at once.
@@ -285,7 +285,7 @@ class _Worker:
             host.watched.leave_to_workers(run_id)
             if self._stops:
                 live.wind_down()
-            host.resumed(live, unpause=False)
+            live.journal_resumed(unpause=False)
             run = await host.drive(live)
             status = run.status
             self._outage.end()
@@ -382,7 +382,7 @@ class _Worker:
 
 @dataclass(frozen=True, slots=True)
 class Driven:
-    """What a run came to when `ExecutorWorkers.drive` had driven it.
+    """The state of a run after `ExecutorWorkers.drive` drove it.
 
     Attributes:
         status: the run's status.
@@ -404,7 +404,7 @@ async def drive(host: Host, run_id: str, wait: float, health: WorkerHealth | Non
                 raise live.fault
             return await _driven(host, run_id)
         info = await host.store.info(run_id)
-        later = waits_to_be_taken_up(info) and not host.standstill.overdue(info)
+        later = waits_to_be_taken_up(info) and not host.last_seen.overdue(info)
         if info.status in FINAL or later:
             return Driven(info.status, info.due)
         try:
@@ -416,7 +416,7 @@ async def drive(host: Host, run_id: str, wait: float, health: WorkerHealth | Non
                 raise
             continue  # another task of this executor was quicker
         with (health or WorkerHealth()).counting(info.graph) as ended:
-            host.resumed(live, unpause=False)
+            live.journal_resumed(unpause=False)
             ended((await host.drive(live)).status)
         return await _driven(host, run_id)
 

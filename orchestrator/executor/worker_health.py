@@ -1,4 +1,4 @@
-"""Whether a worker is well, and what it did: for probes and metrics, which threads may ask for at any time."""
+"""The health of a worker and its counters, for probes and metrics. Threads may read them at any time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLAIM_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 @dataclass(slots=True)
 class WorkerCounts:
-    """What a worker did since it began, by the names of its graphs."""
+    """Counters of a worker since it began, by the names of its graphs."""
 
     taken: Counter[str] = field(default_factory=Counter)
     """Runs that were taken up."""
@@ -71,7 +71,7 @@ class WorkerHealth:
         self.delivery_slots = 0
         """Further slots, for runs that an engine delivers."""
         self.asked = False
-        """Whether probes are served, so that the worker asks the store also while it rests."""
+        """True if probes are served, so that the worker also asks the store while it is idle."""
         self._ttl = 30.0
         self._turned: float | None = None
         """When the event loop had its turn last, by the steady clock; None: the worker does not work."""
@@ -236,7 +236,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         self._free = threading.BoundedSemaphore(_MOST)
         self._lock = threading.Lock()
         self._clients: dict[socket, None] = {}
-        """Those that are being answered, the longest connected first."""
+        """Connections that are being answered, the longest connected first."""
         super().__init__(*args, **options)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -322,7 +322,7 @@ def _metrics(health: WorkerHealth) -> tuple[str, str, str]:
 
 
 class _Collector:
-    """What the worker counted, as metrics of Prometheus. Labels have the names of its graphs and statuses alone."""
+    """Counters of the worker, as metrics of Prometheus. Labels have the names of its graphs and statuses alone."""
 
     def __init__(self, health: WorkerHealth) -> None:
         self._health = health

@@ -27,8 +27,8 @@ from orchestrator.executor.effects.decide import (
     left_behind,
 )
 from orchestrator.executor.effects.effect import Effect
-from orchestrator.executor.effects.retry import PATIENCE, GiveUp, TryAgain
-from orchestrator.executor.effects.retry import decide as retried
+from orchestrator.executor.failures import PATIENCE, GiveUp, TryAgain
+from orchestrator.executor.failures import decide as retried
 from orchestrator.graph.limits import Retry
 from orchestrator.kernel.ledger import IRREVERSIBLE, EffectEntry
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Failure

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from orchestrator.clock import Clock
-from orchestrator.executor.run_log import Standstill
+from orchestrator.executor.run_log import LastSeen
 from orchestrator.stores.rows import RunInfo
 from orchestrator.web.endpoint import Service
 from tests.web.api import Api, api, letter
@@ -77,9 +77,9 @@ class Steady(Clock):
 
 def test_a_run_with_the_id_of_a_deleted_one_has_its_own_deadline() -> None:
     clock = Steady()
-    standstill = Standstill(clock)
+    last_seen = LastSeen(clock)
     old = RunInfo("same", "letter", "paused", created=1.0, updated=900.0, head=4, due=5000.0)
-    assert not standstill.overdue(old)
+    assert not last_seen.overdue(old)
     clock.time = 5000.0
-    assert standstill.overdue(old)
-    assert not standstill.overdue(RunInfo("same", "letter", "paused", created=2.0, updated=900.0, head=4, due=5000.0))
+    assert last_seen.overdue(old)
+    assert not last_seen.overdue(RunInfo("same", "letter", "paused", created=2.0, updated=900.0, head=4, due=5000.0))

@@ -7,7 +7,6 @@ The law: what touches the outside is journaled before it is made and after, and 
     perform         does what was decided
     under_way       effects in progress, journaled before and after
     limits          admits a call by the limits of the run and of the runs around it
-    retry           which failures are followed by another try, and when
     questions       what a step asks, also of effects whose outcome is unknown
     earlier_calls   what is asked before a call that another run or attempt may have made
     models          models as a node has them

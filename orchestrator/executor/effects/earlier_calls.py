@@ -26,7 +26,7 @@ from orchestrator.executor.effects.effect import Attempt, Call, Effect
 from orchestrator.executor.effects.limits import child_id
 from orchestrator.executor.effects.questions import answer_to, asking_again, identified, unused_id
 from orchestrator.executor.effects.under_way import UnderWay, patience
-from orchestrator.executor.interrupts import Lost
+from orchestrator.executor.failures import Lost
 from orchestrator.json import canonical
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.question import FAMILY, Approve, Deny, Question, Value, in_family

@@ -14,8 +14,7 @@ import anyio.lowlevel
 from orchestrator import errors
 from orchestrator.errors import EffectFailed, ModelError, ModelUnavailable
 from orchestrator.executor.concurrency import Place
-from orchestrator.executor.failures import failure_of
-from orchestrator.executor.interrupts import Lost, Signal, TimedOut
+from orchestrator.executor.failures import Lost, Signal, TimedOut, failure_of
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import RunLog
 from orchestrator.graph.limits import Reserve, Retry, Usage

@@ -21,7 +21,7 @@ from orchestrator.executor.effects.limits import child_id, depth_of, total_up
 from orchestrator.executor.effects.perform import AttemptEffects
 from orchestrator.executor.effects.questions import answer_to, passed_on
 from orchestrator.executor.effects.under_way import UnderWay
-from orchestrator.executor.interrupts import Lost
+from orchestrator.executor.failures import Lost
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.state import fields_form

@@ -26,7 +26,7 @@ import anyio
 from orchestrator.errors import RunConflict, RunEnded, RunUnknown, StoreError
 from orchestrator.executor.commands import Stop
 from orchestrator.executor.effects.effect import Attempt, Call
-from orchestrator.executor.interrupts import Lost, Refused
+from orchestrator.executor.failures import Lost, Refused
 from orchestrator.executor.run_log import Children, RunLog, ToolsFor
 from orchestrator.graph.limits import LimitsLeft, Reserve, Usage
 from orchestrator.kernel.ledger import EffectEntry

@@ -18,7 +18,7 @@ from orchestrator.calls import call_in_thread, pass_fence, waits_at_fence
 from orchestrator.errors import EncryptionKeyMissing, InvalidValue, MemoryFull, StoreUnavailable
 from orchestrator.executor.effects.effect import Effect
 from orchestrator.executor.effects.perform import AttemptEffects
-from orchestrator.executor.interrupts import Lost
+from orchestrator.executor.failures import Lost
 from orchestrator.graph.codec import shown
 from orchestrator.graph.isolation import isolated
 from orchestrator.graph.signatures import is_async

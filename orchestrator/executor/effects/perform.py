@@ -18,7 +18,7 @@ import anyio.lowlevel
 from orchestrator._lazy import lazy_modules
 from orchestrator.calls import contained, current_fence
 from orchestrator.errors import ModelError, ReplayMismatch, ResultRefused, message_of
-from orchestrator.executor.answers import outcome_answer
+from orchestrator.executor.commands import outcome_answer
 from orchestrator.executor.effects import decide
 from orchestrator.executor.effects.decide import Ending
 from orchestrator.executor.effects.effect import Attempt, Call, Effect, Ticket, witness
@@ -31,9 +31,8 @@ from orchestrator.executor.effects.questions import (
     returned_by,
     why_unknown,
 )
-from orchestrator.executor.effects.retry import outcome_is_open, wait_before
 from orchestrator.executor.effects.under_way import UnderWay, innermost, inside, patience
-from orchestrator.executor.interrupts import in_step_task
+from orchestrator.executor.failures import in_step_task, outcome_is_open, wait_before
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.records import EffectSettled
 from orchestrator.redaction import without_known_in

@@ -16,10 +16,10 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 from typing import Any, TypeVar, cast
 
-from orchestrator.executor.answers import about
+from orchestrator.executor.commands import about
 from orchestrator.executor.effects.decide import is_given_up, settled_of
 from orchestrator.executor.effects.effect import Attempt, Effect
-from orchestrator.executor.interrupts import Suspend
+from orchestrator.executor.failures import Suspend
 from orchestrator.graph.isolation import isolated
 from orchestrator.json import digest
 from orchestrator.kernel.ledger import EffectEntry

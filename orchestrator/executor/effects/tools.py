@@ -16,9 +16,8 @@ from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ResultR
 from orchestrator.executor.call_guard import CallDenied
 from orchestrator.executor.effects.effect import Effect
 from orchestrator.executor.effects.perform import AttemptEffects
-from orchestrator.executor.effects.retry import TryAgain, decide, outcome_is_open
 from orchestrator.executor.effects.under_way import innermost
-from orchestrator.executor.failures import bounded, traceback_of_tool
+from orchestrator.executor.failures import TryAgain, bounded, decide, outcome_is_open, traceback_of_tool
 from orchestrator.graph.codec import Codec, as_json
 from orchestrator.graph.isolation import json_copy
 from orchestrator.graph.state import type_schema
@@ -150,13 +149,13 @@ class JournaledToolbox(Toolbox):
         """
         attempt, tries = self._effects.attempt, 1
         returned = (ResultRefused,) if tool.effect == "irreversible" else ()
-        passing: tuple[type[Exception], ...] = (GraphUnknown, *returned, *tool.propagates)
+        let_through: tuple[type[Exception], ...] = (GraphUnknown, *returned, *tool.propagates)
         while True:
             try:
                 with contained():
                     done = await tool.perform(args, key=key, ctx=self._ctx)
                 return await self._landed(tool, done, key), False
-            except passing:
+            except let_through:
                 raise
             except Exception as error:
                 fence = current_fence.get()

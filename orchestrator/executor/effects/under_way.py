@@ -16,7 +16,7 @@ from orchestrator.errors import ModelError
 from orchestrator.executor.effects.decide import Ending
 from orchestrator.executor.effects.effect import Attempt, Call, Ticket
 from orchestrator.executor.effects.limits import Callers
-from orchestrator.executor.interrupts import Lost, Suspend, in_step_task
+from orchestrator.executor.failures import Lost, Suspend, in_step_task
 from orchestrator.graph.limits import Reserve
 from orchestrator.kernel.records import EffectIntended, EffectSettled
 

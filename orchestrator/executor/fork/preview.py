@@ -1,4 +1,4 @@
-"""What a fork at a record of a run can change, and what it would reuse, make again and ask about.
+"""Previews of forks: what one at a record can change, and what it would reuse, make again and ask about.
 
 The fork is drafted as it would be made, so whatever refuses it refuses the preview. What becomes of the calls of its
 open steps is what `replay` decides when a step asks for them; the calls that it would ask about are those that the
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from orchestrator.executor.answers import is_answerable
+from orchestrator.executor.commands import is_answerable
 from orchestrator.executor.effects.decide import end_inside, find, kept_in_fork
 from orchestrator.executor.effects.earlier_calls import FamilyCall, irreversible_calls, relatives
 from orchestrator.executor.fork.making import Draft, Moment, check_options, draft_of, moment_of
@@ -67,7 +67,7 @@ class EditableAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ForkChoices:
-    """What a fork at a record can change."""
+    """Possible changes of a fork at a record."""
 
     at: int
     record: str
@@ -77,9 +77,9 @@ class ForkChoices:
     result: EditableResult | None
     answer: EditableAnswer | None
     known: bool
-    """Whether the executor has the graph: else it can make the fork, and not run it."""
+    """True if the executor has the graph: else it can make the fork, and not run it."""
     other_version: bool
-    """Whether it has another version of the graph than the run had."""
+    """True if it has another version of the graph than the run had."""
 
 
 async def choices(host: Host, info: RunInfo, at: int | None) -> ForkChoices:
@@ -142,7 +142,7 @@ class ForkedCall:
     """A call in the records that a fork begins with, and what becomes of it in the fork."""
 
     seq: int
-    """Of the record with its intent."""
+    """Number of the record with its intent."""
     kind: str
     name: str
     node: str
@@ -153,16 +153,16 @@ class ForkedCall:
 
 @dataclass(frozen=True, slots=True)
 class ForkPreview:
-    """What a fork would be."""
+    """A fork as it would be made."""
 
     at: int
     status: str
     steps: int
-    """How many steps had ended: they do not run again."""
+    """Number of steps that had ended: they do not run again."""
     calls: int
-    """How many calls were settled."""
+    """Number of settled calls."""
     usage: Usage
-    """What counts against the limits of the fork: `fork.inherited`."""
+    """Usage that counts against the limits of the fork: `fork.inherited`."""
     open_calls: tuple[ForkedCall, ...]
     """Calls of the steps that had not ended."""
     done: tuple[ForkedCall, ...]
@@ -175,9 +175,9 @@ class ForkPreview:
     irreversible: tuple[str, ...]
     """The tools that the steps ahead may call, and whose calls cannot be undone: the fork asks before each call."""
     withdrawn: int
-    """How many approvals do not count in the fork."""
+    """Number of approvals that do not count in the fork."""
     changes: tuple[str, ...]
-    """What the version of the graph changes that it continues in."""
+    """Changes of the version of the graph that it continues in."""
 
 
 async def preview(host: Host, options: ForkOptions, *, start: bool) -> ForkPreview:

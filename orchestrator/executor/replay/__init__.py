@@ -2,12 +2,11 @@
 
     recording   what the journal of a run holds for a replay
     running     state of a replay: the results that it has not taken yet, and its live steps
-    calls       a call of a replay takes the recorded result, waits, or is live
-    steps       steps wait for what stopped them in the replayed run, questions get its answers
+    steps       a call takes the recorded result, waits, or is live; questions get the recorded answers
     attach      reads the recording when a replay is about to be driven
     start       starts replays, one or many, and compares them with the replayed runs
 
-The first five are imported only while a replay runs.
+The first four are imported only while a replay runs.
 """
 
 from __future__ import annotations

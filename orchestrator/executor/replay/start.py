@@ -138,7 +138,7 @@ async def _from(host: Host, options: ReplayOptions, name: str, at: int) -> Drive
         live = await host.open(name, resuming)
     except (RunConflict, RunEnded):
         return None
-    host.resumed(live, options.approve)
+    live.journal_resumed(options.approve)
     return live
 
 

@@ -30,16 +30,15 @@ import anyio.lowlevel
 
 from orchestrator import errors
 from orchestrator.errors import EffectFailed, ModelError
-from orchestrator.executor.answers import about
 from orchestrator.executor.call_guard import CallDenied, asks_about
-from orchestrator.executor.commands import Stop
+from orchestrator.executor.commands import Stop, about
 from orchestrator.executor.effects.decide import NOT_MADE, Ending
 from orchestrator.executor.effects.earlier_calls import question_id
 from orchestrator.executor.effects.effect import Attempt, Call, Effect
 from orchestrator.executor.effects.limits import admit
 from orchestrator.executor.effects.questions import answer_to, asking_again, identified, passed_on
 from orchestrator.executor.effects.under_way import UnderWay, inside
-from orchestrator.executor.interrupts import Refused, TimedOut
+from orchestrator.executor.failures import Refused, TimedOut
 from orchestrator.executor.replay import REPLAYED
 from orchestrator.executor.replay.recording import question_digest
 from orchestrator.executor.run_log import RunLog

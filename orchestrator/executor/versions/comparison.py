@@ -39,17 +39,17 @@ def highest(grades: Iterable[Grade]) -> Grade:
 
 @dataclass(frozen=True, slots=True)
 class GradedChange:
-    """One difference, as far as the run is concerned."""
+    """A difference, as far as the run is concerned."""
 
     grade: Grade
     text: str
     settled: bool = False
-    """Whether the migration says what becomes of it."""
+    """True if the migration covers it."""
     change: Change | None = None
     fork: str = ""
     """The open fork whose join it is."""
     proof: bool = False
-    """Whether it is a proof that is lost."""
+    """True if it is a proof that is lost."""
 
     def __str__(self) -> str:
         return f"{self.grade}{' (given)' if self.settled else ''}: {self.text}"
@@ -206,7 +206,7 @@ class Comparison(Compared):
 
     @property
     def undecided(self) -> bool:
-        """Whether there are changes ahead of the run that a user has to accept: those that the migration does not."""
+        """True if there are changes ahead of the run that a user has to accept: those that the migration does not."""
         return any(
             one.grade == "decision" and not one.settled
             and (one.proof or one.change is None or not self._accepted(one.change.place))
@@ -214,11 +214,11 @@ class Comparison(Compared):
         )  # fmt: skip
 
     def _accepted(self, place: str) -> bool:
-        """Whether the migration accepts changes in a graph."""
+        """True if the migration accepts changes in a graph."""
         return any(not one or place == one or place.startswith(f"{one}/") for one in self._accepts)
 
     def touched(self, token: Activation) -> bool:
-        """Whether the node that a token is at changed, or has another path."""
+        """True if the node that a token is at changed, or has another path."""
         place, node = token.frame.place, token.node
         if self._accepted(place) and self._is_same(place, node):
             return False
@@ -232,7 +232,7 @@ class Comparison(Compared):
         )
 
     def _is_same(self, place: str, name: str) -> bool:
-        """Whether a node is the same in both versions but for its content, and its approval leads to the same nodes."""
+        """True if a node is the same in both versions but for its content, and its approval leads to the same nodes."""
         old, new = graph_at(self.old, place), graph_at(self.new, self.names.place(place))
         if old is None or new is None or self.names.node(place, name) != name or name not in new.nodes:
             return False
@@ -313,7 +313,7 @@ class Comparison(Compared):
                 yield self._graded_change(change)
 
     def _given(self) -> Iterator[GradedChange]:
-        """What the migration renames, where the run is."""
+        """Renames of the migration, where the run is."""
         for path, target in self.migration.nodes.items():
             place, _, name = path.rpartition("/")
             if name in self.at.get(place, ()):
@@ -368,7 +368,7 @@ class Comparison(Compared):
         return "migration" if said else "compatible", said, change.text
 
     def _needs_value(self, change: Change) -> bool:
-        """Whether a new field has no default, and the run is in its graph."""
+        """True if a new field has no default, and the run is in its graph."""
         graph = graph_at(self.new, self.names.place(change.place))
         return graph is not None and graph.schema.field(change.name).required and change.place in self.frames
 

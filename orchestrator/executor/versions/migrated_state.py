@@ -104,7 +104,7 @@ class StateMove:
         return found
 
     def written_in_branches(self, name: str) -> bool:
-        """Whether branches that a later join merges wrote a field."""
+        """True if branches that a later join merges wrote a field."""
         return any(name in (version.update or {}) for version in _history(self.versions))
 
     # -- one field -----------------------------------------------------------------------------------------------
@@ -127,11 +127,11 @@ class StateMove:
         return inside(self.place, source) in self.migration.drop or inside(self.there, name) in self.migration.drop
 
     def _kept(self, source: str) -> bool:
-        """Whether the migration says that a value stays, under this name or another one."""
+        """True if the migration keeps a value, under this name or another one."""
         return inside(self.place, source) in self.names.fields
 
     def _used(self, name: str) -> bool:
-        """Whether the migration says what becomes of a field that is gone."""
+        """True if the migration covers a field that is gone."""
         state = self.migration.state
         path = inside(self.place, name)
         if path in self.migration.drop:
@@ -141,7 +141,7 @@ class StateMove:
         return callable(state) and not self.place
 
     def _is_default(self, name: str) -> bool:
-        """Whether a field holds its default wherever the run is."""
+        """True if a field holds its default wherever the run is."""
         spec = self.old.field(name)
         try:
             default = spec.codec.encode(spec.default(), validators=False)
@@ -179,7 +179,7 @@ class StateMove:
         return self._same(functions)
 
     def _same(self, functions: Mapping[str | None, Any]) -> dict[str, object]:
-        """What functions of the old state give, if it is the same wherever the run is."""
+        """The results of functions of the old state, if it is the same wherever the run is."""
         found: dict[str, object] | None = None
         for version in self.versions if functions else ():
             values: dict[str, object] = {}

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from functools import cache
+from functools import cache, lru_cache
 
 from orchestrator.errors import StoreError, StoreTooNew
 from orchestrator.stores.shared import too_old
@@ -254,6 +254,7 @@ def _defined(connection: sqlite3.Connection) -> tuple[str, ...]:
     return tuple(sql for (sql,) in connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL"))
 
 
+@lru_cache(maxsize=256)  # the same few statements each time that a file is opened
 def _plain(sql: str) -> str:
     """A statement without blanks, which differ where `ALTER TABLE` added columns."""
     return "".join(sql.split())

@@ -20,7 +20,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from orchestrator.executor.effects.effect import Effect
-from orchestrator.executor.interrupts import Lost, Refused, Suspend
+from orchestrator.executor.failures import Lost, Refused, Suspend
 from orchestrator.json import digest
 from orchestrator.kernel.records import EffectClass, EffectKind, EffectSettled
 from orchestrator.testing.crash.facts import ObservedCall
