@@ -115,8 +115,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """More workers than there are processors: many a test waits for a process or for time to pass."""
-    return (os.cpu_count() or 1) + 1
+    """More workers than there are processors: many a test waits for a process or for time to pass, in full most do.
+
+    Each worker costs what it takes to collect all tests, so there is one more only where the tests are short.
+    """
+    processors = os.cpu_count() or 1
+    return 2 * processors if config.option.full else processors + 1
 
 
 @pytest.hookimpl(wrapper=True)
@@ -222,7 +226,8 @@ def _rows_of_products(items: list[pytest.Item]) -> set[pytest.Item]:
 def _in_database(item: pytest.Item) -> bool:
     """True if a test needs PostgreSQL."""
     values = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    named = any(not DATABASES.isdisjoint(value if isinstance(value, tuple) else (value,)) for value in values)
+    texts = (text for value in values for text in (value if isinstance(value, tuple) else (value,)))
+    named = any(isinstance(text, str) and text in DATABASES for text in texts)
     return named or not SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
 
 
@@ -284,7 +289,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if apart:
         config.hook.pytest_deselected(items=[*apart])
         items[:] = [item for item in items if item not in apart]
-    if not config.option.full and not _named(config):
+    if not _named(config):
         items[:] = in_tables(items)
 
 

@@ -1,4 +1,4 @@
-"""On every change a table is one test, which runs all its rows and names those that fail."""
+"""A table is one test, which runs all its rows and names those that fail."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ BAD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize("name", GOOD[:: sized(2, 1)])
 async def test_a_name_that_the_arrow_text_can_say_works_everywhere(name: str, tmp_path: Path) -> None:
     @node(outcomes=(name if name not in ("each", "error", "end") else "ok", "other"), effect="pure")
     def choose(state: State) -> Outcome[str]:

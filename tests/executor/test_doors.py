@@ -79,7 +79,7 @@ async def test_no_call_conflicts_with_another_of_its_executor(store: Store, firs
                     faults.append(f"{first}, {name}: {error}")
 
         with anyio.fail_after(60):
-            for number in range(sized(4, 30)):
+            for number in range(sized(2, 30)):
                 names = [f"{name} {number}".replace(" ", "-") for name in DOORS]
                 for run_id in names:
                     await executor.start(WAITS, run_id=run_id)

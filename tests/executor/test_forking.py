@@ -37,6 +37,7 @@ from orchestrator.views.events import record_of
 from orchestrator.views.history import points
 from orchestrator.views.reader import read
 from orchestrator.views.step_tree import StepTree
+from tests.support.sizes import sized
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("impatient")]
 
@@ -798,6 +799,8 @@ async def test_a_run_inside_is_forked_where_its_parents_journal_left_it(store: S
         for at, record in enumerate(await store.read("r"), 1):
             if at == parent.seq:
                 break
+            if at % sized(3, 1) and at not in (charged - 1, charged, ended - 1, ended):
+                continue
             before = len(paid)
             fork, prompts = await answered(executor, await executor.fork("r", at=at, run_id=f"f{at}"))
             assert fork.output == parent.output, record

@@ -118,7 +118,7 @@ async def test_pages_that_follow_each_other_read_each_record_once(
 async def test_any_page_is_a_part_of_the_whole_history(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader, "PART", 4)
     draw = random.Random(1)
-    for seed in range(300, sized(308, 330)):
+    for seed in range(300, sized(304, 330)):
         drawn = drawn_graph("structured", seed)
         if drawn is None:
             continue

@@ -331,7 +331,7 @@ async def test_a_holder_with_a_wrong_clock_is_left_alone_while_it_lives_and_no_l
         assert whole(await executor.store.read("r"))
 
 
-@on_one_loop_each("jump", [-HOUR, HOUR])
+@on_one_loop_each("jump", sized([HOUR], [-HOUR, HOUR]))
 async def test_a_clock_that_jumps_in_a_running_holder_loses_nothing(scene: Scene, jump: float) -> None:
     gate = scene.world.close("order")
     holder = scene.begin("order", ttl=2.0, jump=jump)

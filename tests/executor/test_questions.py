@@ -116,9 +116,7 @@ async def test_three_open_questions_answered_in_any_order_give_the_same(
     shape: Callable[[Ran], Graph], place: Store | str
 ) -> None:
     ends: list[Any] = []
-    for number, order in enumerate(
-        sized(["012", "120", "201", "021"], ["".join(order) for order in itertools.permutations("012")])
-    ):
+    for number, order in enumerate(sized(["012", "201"], ["".join(order) for order in itertools.permutations("012")])):
         ran = Ran()
         graph = shape(ran)
         run_id = f"r{number}"

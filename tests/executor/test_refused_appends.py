@@ -18,6 +18,7 @@ from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.sqlite import SQLiteStore
 from orchestrator.testing import MockClock
 from tests.support.executors import chain, says
+from tests.support.sizes import sized
 
 pytestmark = pytest.mark.anyio
 
@@ -107,15 +108,15 @@ async def test_an_outage_that_only_long_records_meet_is_waited_for(
     clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A disk that is full may have room for claims. It is no fault of the run, which is tried until there is room."""
-    step, store = Step(), MemoryStore()
+    step, store, seconds = Step(), MemoryStore(), sized(600, 3600)
     refuse_long(monkeypatch, MemoryStore, StoreUnavailable("the disk is full"))
     async with Executor(store, clock=clock, graphs=[step.graph]) as executor, anyio.create_task_group() as tasks:
         await executor.enqueue(step.graph, run_id="r")
         tasks.start_soon(executor.work)
-        await anyio.sleep(3600)
+        await anyio.sleep(seconds)
         info = await store.info("r")
         assert (info.deaths, info.retry_at, info.fault) == (0, None, "")
-        assert 3600 / 30 <= step.calls <= 3600 / 15 + 10
+        assert seconds / 30 <= step.calls <= seconds / 15 + 10
         monkeypatch.undo()
         await anyio.sleep(60)
         assert (await executor.load("r")).status == "completed"

@@ -20,6 +20,7 @@ from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.requests import Append
 from orchestrator.testing import MockClock
 from tests.support.executors import Log, chain, counting, says
+from tests.support.sizes import sized
 
 pytestmark = pytest.mark.anyio
 
@@ -670,7 +671,7 @@ class Power(MemoryStore):
 
 async def test_a_process_may_die_at_any_write_of_a_reopened_run() -> None:
     for after in (False, True):
-        for write in range(1, 30):
+        for write in range(1, 30, sized(3, 1)):
             world, store = World(), Power()
             inner = Graph(
                 name="inner", state=Log, nodes={"a": says("a"), "buy": world.buys()}, edges="START -> a -> buy -> END",

@@ -823,7 +823,7 @@ async def test_a_replay_may_begin_behind_any_record_and_is_the_same(store: Store
     run_id = await recorded(store, graph, "tea", model=Diary().model)
     head = (await store.info(run_id)).head
     async with Executor(store, graphs=[graph]) as executor:
-        for at in range(1, head):
+        for at in range(1, head, sized(3, 1)):
             replay = await executor.replay(run_id, at=at)
             assert replay.same, (at, replay.diff.to_text())
             assert replay.made == 0

@@ -53,8 +53,8 @@ def replays(backend: str, count: int, fails: float, first: int = 0) -> Counter[s
 
 @quick_on("asyncio")
 def test_runs_of_generated_graphs_replay_without_a_call_and_are_the_same(anyio_backend: str) -> None:
-    met = replays(anyio_backend, sized(8, 200), fails=0.05)
-    assert met["calls"] > sized(8, 200), met
+    met = replays(anyio_backend, sized(4, 200), fails=0.05)
+    assert met["calls"] > sized(4, 200), met
     assert min(met["failed"], met["graphs inside"]) >= sized(0, 5), met
 
 

@@ -620,7 +620,7 @@ async def replayed(kind: str, seed: int) -> tuple[int, int] | None:
 @quick_on("asyncio")
 def test_generated_runs_that_were_reopened_replay_as_they_went_in_the_end(anyio_backend: str) -> None:
     tried = calls = seed = 0
-    while tried < sized(3, 200):
+    while tried < sized(1, 200):
         for kind in KINDS:
             found = anyio.run(replayed, kind, seed, backend=anyio_backend)
             tried += found is not None

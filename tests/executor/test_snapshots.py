@@ -216,7 +216,7 @@ async def test_a_run_of_any_length_is_loaded_by_as_few_records(tmp_path: Path, s
         assert store.records < 2 * snapshots.FEW
 
 
-@pytest.mark.parametrize("count", [3, 15])
+@pytest.mark.parametrize("count", sized([3], [3, 15]))
 async def test_a_run_that_goes_on_has_a_snapshot_behind_every_so_many_records(tmp_path: Path, count: int) -> None:
     """Were it killed, few records would be folded again, however long it is. Steps can be ahead of what is stored."""
     store = Counting(f"{tmp_path}/runs.db")

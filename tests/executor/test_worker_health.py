@@ -158,7 +158,7 @@ async def test_however_many_clients_are_silent_a_probe_is_answered_by_few_thread
         return sum("process_request_thread" in one.name for one in threading.enumerate())
 
     with WorkerHealth().serving() as port:
-        clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(sized(40, 100))]
+        clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(sized(20, 100))]
         try:
             for _ in range(sized(1, 3)):
                 assert (await asked(port, "/healthz"))[0] == 503

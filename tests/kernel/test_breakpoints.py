@@ -26,7 +26,7 @@ def test_generated_graphs_give_the_same_with_breakpoints(kind: str) -> None:
         if question is not None and isinstance(record, r.StepDone | r.RunStarted | r.Answered):
             met[" ".join(question.prompt.split()[:2])] += 1
 
-    for seed in range(sized(4, 60)):
+    for seed in range(sized(3, 60)):
         trial = Trial.draw(kind, seed, asks=0.1, retries=0.1)
         if trial is None or trial.races:
             continue
@@ -40,8 +40,8 @@ def test_generated_graphs_give_the_same_with_breakpoints(kind: str) -> None:
         except TooLongError:
             continue
         met["graphs"] += 1
-    assert met["graphs"] >= sized(2, 40), met
-    assert min(met["paused before"], met["paused after"]) >= sized(2, 40), met
+    assert met["graphs"] >= sized(1, 40), met
+    assert min(met["paused before"], met["paused after"]) >= sized(1, 40), met
 
 
 def test_each_pause_names_its_node_and_no_step_begins_meanwhile() -> None:

@@ -1,8 +1,8 @@
-"""On every change a table is one test: what pytest and xdist do for each test costs more than most rows do.
+"""A table is one test: what pytest and xdist do for each test costs more than most rows do.
 
 That is for tests that need nothing of their own but their row: they are plain functions, and their fixtures, if they
-have any, belong to a module or to the session. All rows run; the failure of one names it. With `--full`, and where
-tests are selected by their file or name, each row is a test by itself.
+have any, belong to a module or to the session. All rows run; the failure of one names it. Where tests are selected by
+their file or name, each row is a test by itself.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ async def test_a_hundred_recorded_runs_of_several_strategies_replay_without_a_ca
     from orchestrator import OfflineModel
 
     graphs = (tool_user.graph, react.graph)
-    count = sized(5, 50)
+    count = sized(2, 50)
     for graph in graphs:
         async with Executor(store, graphs=[graph], model=OfflineModel(), tools=tools) as executor:
             for number in range(count):

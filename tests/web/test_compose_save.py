@@ -70,17 +70,17 @@ def test_a_file_is_replaced_only_by_one_who_names_its_digest(server: Api, folder
     assert files(folder) == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "", ".", "..", "../x", "a/b", "/etc/passwd", "a\\b", "a.yaml", ".hidden", "a b", "a\nb", "a\x00b", "con", "NUL",
-        "lpt1", "x" * 101, "x" * 300, "-rf", "1a", "\u0301bc", "a\u202e", "~", "$HOME", "C:x", "a%2fb",
-    ],
+NO_NAMES = (
+    "", ".", "..", "../x", "a/b", "/etc/passwd", "a\\b", "a.yaml", ".hidden", "a b", "a\nb", "a\x00b", "con", "NUL",
+    "lpt1", "x" * 101, "x" * 300, "-rf", "1a", "\u0301bc", "a\u202e", "~", "$HOME", "C:x", "a%2fb",
 )  # fmt: skip
-def test_a_name_that_is_no_name_is_refused(server: Api, folder: Path, name: str) -> None:
-    before = files(folder.parent)
-    server.post("graphs/save", 422, name=name, text=QUIET.replace("name: quiet", f"name: {name!r}"))
-    assert (files(folder), files(folder.parent)) == ([], before)
+
+
+def test_a_name_that_is_no_name_is_refused(server: Api, folder: Path) -> None:
+    for name in NO_NAMES:
+        before = files(folder.parent)
+        server.post("graphs/save", 422, name=name, text=QUIET.replace("name: quiet", f"name: {name!r}"))
+        assert (files(folder), files(folder.parent)) == ([], before), name
 
 
 def test_a_name_that_looks_like_that_of_a_file_is_refused(server: Api, folder: Path) -> None:
