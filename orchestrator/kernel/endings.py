@@ -101,7 +101,7 @@ def all_tokens(frame: FrameState) -> Iterator[Activation]:
 
 
 def has_aside(frame: FrameState) -> bool:
-    """Whether a graph keeps tokens of a spent limit, or graphs inside that failed."""
+    """True if a graph keeps tokens of a spent limit, or failed graphs inside it."""
     return frame.before_limit is not None or any(token.kept is not None for token in frame.live.values())
 
 

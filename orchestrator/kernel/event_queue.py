@@ -21,7 +21,7 @@ class Event:
     number: int
     """Its place in the order of arrival, from 0: its bit in `Version.taken`."""
     seq: int
-    """Of the record that brought it."""
+    """`seq` of the record that brought it."""
     ts: float
     """When it arrived, Unix seconds."""
     name: str
@@ -39,7 +39,7 @@ class EventQueue:
     ids: dict[str, int] = field(default_factory=dict)
     """Id that a sender gave -> `seq` of the record that brought the event."""
     count: int = 0
-    """How many arrived."""
+    """Number of events that arrived."""
     size: int = 0
     """UTF-8 bytes of the data of the kept ones, as JSON."""
     _mask: int = 0
@@ -90,14 +90,14 @@ def _size(event: Event) -> int:
 
 
 def fits(data: object, match: Mapping[str, object]) -> bool:
-    """Whether an event's data has all keys of `match`, with equal values."""
+    """True if an event's data has all keys of `match`, with equal values."""
     if not match:
         return True
     return isinstance(data, Mapping) and all(name in data and same(data[name], match[name]) for name in match)
 
 
 def same(one: object, other: object) -> bool:
-    """Whether two values are the same JSON: `true` is not 1, and 1 is 1.0."""
+    """True if two values are the same JSON: `true` is not 1, and 1 is 1.0."""
     todo = [(one, other)]
     while todo:
         a, b = todo.pop()

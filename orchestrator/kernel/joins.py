@@ -55,7 +55,7 @@ def fire_if_ready(run: RunState, frame: FrameState, entry: OpenFork, join: str) 
 
 
 def _count_of(frame: FrameState, entry: OpenFork, join: str) -> int | None:
-    """How many tokens a join of an open fork waits for; None: for all that can reach it."""
+    """Number of tokens that a join of an open fork waits for; None: for all that can reach it."""
     wanted = frame.plan.topology.nodes[join].join
     if not counts(wanted):
         return None

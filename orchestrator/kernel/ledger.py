@@ -42,7 +42,7 @@ class EffectEntry:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has no end yet, or a further try is to come."""
+        """True if it has no end yet, or a further try is to come."""
         settled = self.settled
         return (
             settled is None or settled.seq < self.intended.seq or (settled.next_at is not None and not settled.unknown)
@@ -105,7 +105,7 @@ class Ledger:
         return self._by_key.get(key)
 
     def __contains__(self, activation: str) -> bool:
-        """Whether an activation that is not done has effects."""
+        """True if an activation that is not done has effects."""
         return activation in self._by_activation
 
     def of(self, activation: str) -> tuple[EffectEntry, ...]:
@@ -145,7 +145,7 @@ class Ledger:
         self._failed.pop(activation, None)
 
     def knows_message(self, digest: str) -> bool:
-        """Whether the journal holds this message, so that records can refer to it."""
+        """True if the journal holds this message, so that records can refer to it."""
         return digest in self._messages
 
     def entries(self) -> tuple[EffectEntry, ...]:
@@ -184,7 +184,7 @@ _NO_FAILURE = frozenset({"Cancelled", "NotMade", "Suspended"})
 
 @dataclass(slots=True)
 class Tally:
-    """What is counted at one place."""
+    """Counts at one place."""
 
     calls: int = 0
     """Calls that began, or steps that ended."""
@@ -194,7 +194,7 @@ class Tally:
     output_tokens: int = 0
     cost: float = 0.0
     seconds: float = 0.0
-    """How long the calls took, all tries together; of steps how long they worked, without waiting for answers."""
+    """Duration of the calls, all tries together; of steps the time that they worked, without waiting for answers."""
 
 
 @dataclass(slots=True)

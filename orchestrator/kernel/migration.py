@@ -147,7 +147,7 @@ def _move_breakpoints(run: RunState, names: Renames) -> None:
 
 
 def _move_counters(run: RunState, names: Renames, plan: Plan) -> None:
-    """What was counted for nodes and edges that the new version has, too, is kept under their new names."""
+    """Keep the counts of nodes and edges that the new version also has, under their new names."""
     before, run.counters = run.counters, defaultdict(FrameCounters)
     for place, old in before.items():
         new = run.counters[names.place(place)]
@@ -259,7 +259,7 @@ class _Mover:
         return {**found, **(self.given if given is None else given)}
 
     def _renamed(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """What of the values of fields the new version still has."""
+        """The values of fields that the new version still has."""
         known = self.new.schema.fields
         named = {self.names.state_field(self.place, name): value for name, value in values.items()}
         return {name: value for name, value in named.items() if name in known}
@@ -326,7 +326,7 @@ class _Mover:
             queue.remove(key)
 
     def _move_landing(self, record: Data) -> None:
-        """How a step ended after it had been stopped."""
+        """The end of a step after it had been stopped."""
         record["node"] = self._node(record["node"])
         for part in ("update", "ops", "reduced"):
             if record.get(part):
@@ -334,7 +334,7 @@ class _Mover:
                 record[part] = {name: value for name, value in moved.items() if name not in self.given}
 
     def _waits(self, token: Data, forks: list[Data]) -> bool:
-        """Whether a token that arrives where this one is waits there: at a join of one of its open forks."""
+        """True if a token that arrives where this one is waits there: at a join of one of its open forks."""
         fork = self.new.topology.match.get(token["node"])
         return fork is not None and any(forks[number]["fork"] == fork for number in token["forks"])
 
@@ -347,7 +347,7 @@ class _Mover:
         return {**kept, **self.record.inside.get(token["key"], {})}
 
     def _set_arrivals(self, data: Data, moved: Sequence[Data]) -> None:
-        """Which tokens wait at which join, in the order in which they arrived."""
+        """Tokens that wait at each join, in the order in which they arrived."""
         order = [key for fork in data["forks"] for keys in fork["arrivals"].values() for key in keys]
         tokens = {token["key"]: token for token in moved}
         order += [key for key in tokens if key not in order]

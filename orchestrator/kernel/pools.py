@@ -16,14 +16,14 @@ from orchestrator.kernel.state import Activation, FrameState, FrozenTokens, Phas
 
 
 def has_place(run: RunState, token: Activation, pool: str) -> bool:
-    """Whether a step holds a place, or can have one without passing others that wait for it."""
+    """True if a step holds a place, or can have one without passing others that wait for it."""
     if token.key in run.places.get(pool, ()):
         return True
     return pool not in run.lines and is_free(run, pool)
 
 
 def is_free(run: RunState, pool: str) -> bool:
-    """Whether a pool has a free place."""
+    """True if a pool has a free place."""
     size = run.plan.pools.get(pool)
     return size is None or len(run.places.get(pool, ())) < size
 

@@ -97,7 +97,7 @@ def busy_seconds(run: RunState) -> dict[tuple[str, str], float]:
 
 
 def waits_only_for_timers(run: RunState) -> bool:
-    """Whether a run is paused, and time alone moves it on: no person and no event is waited for."""
+    """True if a run is paused, and time alone continues it: it waits for no person and no event."""
     return run.status == "paused" and not run.paused and all(one.kind == "timer" for one in run.questions.values())
 
 
@@ -234,7 +234,7 @@ def exceeded_limit(activation: Activation, more: Usage = NO_USAGE) -> tuple[str,
 
 
 def must_reserve(activation: Activation) -> bool:
-    """Whether an activation's calls reserve: tokens or cost are limited in a graph around it."""
+    """True if an activation's calls reserve: tokens or cost are limited in a graph around it."""
     return any(
         not frame.after_limit and (frame.limits.tokens is not None or frame.limits.cost is not None)
         for frame in activation.frame.line
@@ -242,7 +242,7 @@ def must_reserve(activation: Activation) -> bool:
 
 
 def must_wait(activation: Activation, reserve: Reserve) -> bool:
-    """Whether a call must wait because the calls under way reserve too much of a limit.
+    """True if a call must wait because the calls under way reserve too much of a limit.
 
     It never waits if no other call is under way: while the limit is not spent, one call can be made.
     """
@@ -260,17 +260,17 @@ def must_wait(activation: Activation, reserve: Reserve) -> bool:
 
 
 def reserve_of(run: RunState, key: str) -> Reserve:
-    """What a call under way reserves."""
+    """Reservation of a call under way."""
     return run.reserves.get(key) or Reserve()
 
 
 def total_reserve(run: RunState) -> Reserve:
-    """What all calls under way reserve."""
+    """Reservations of all calls under way together."""
     return sum(run.reserves.values(), Reserve())
 
 
 def limits_left(run: RunState, activation: Activation) -> LimitsLeft:
-    """What is left for an activation: of each limit the least of all graphs around it."""
+    """Limits left for an activation: of each limit the least of all graphs around it."""
     left: dict[str, float] = {}
 
     def note(name: str, most: float | None, spent: float) -> None:

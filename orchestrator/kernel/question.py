@@ -36,7 +36,7 @@ class FamilyCallPayload(TypedDict):
     seq: int
     """The record with the call's intent."""
     same: bool
-    """Whether the arguments are those of the call that is asked about."""
+    """True if the arguments are those of the call that is asked about."""
     status: Literal["returned", "failed", "unknown"]
     args: NotRequired[object]
     """The arguments, if they are others."""
@@ -58,9 +58,9 @@ class ApprovalPayload(TypedDict, total=False):
     call_id: str
     """The call's id in the conversation with the model."""
     family: list[FamilyCallPayload]
-    """Of a fork that asks before a call that cannot be undone: what its relatives know of the call."""
+    """In a fork that asks before a call that cannot be undone: what journals of its relatives hold of the call."""
     deleted: list[str]
-    """Of such a fork: relatives whose journals are gone."""
+    """In such a fork: relatives whose journals are gone."""
     shown: dict[str, object]
     """Fields of the state that the node shows, by name."""
 
@@ -103,7 +103,7 @@ class UnknownOutcomePayload(TypedDict):
     key: str
     """Its idempotency key."""
     attempt: int
-    """How many times it began, from 1."""
+    """Number of times it began, from 1."""
     began: str
     """When the last attempt began: ISO 8601, UTC, in seconds."""
     why: Literal["interrupted", "timeout", "connection", "cancelled", "refused", "failed", "returned"]
@@ -156,7 +156,7 @@ class Question(Erased, BaseModel, Generic[KindT, PayloadT]):
     event: str = Field(default="", exclude_if=_is_empty)
     """Name of the event that answers it; empty: none does. `Executor.send` sends events."""
     match: dict[str, object] = Field(default_factory=dict, json_schema_extra={"default": {}}, exclude_if=_is_empty)
-    """What the event's data must hold: key -> value, as plain JSON."""
+    """Values that the event's data must hold: key -> value, as plain JSON."""
 
     @property
     def schema(self) -> dict[str, object] | None:  # type: ignore[override]  # pydantic's deprecated method
@@ -165,7 +165,7 @@ class Question(Erased, BaseModel, Generic[KindT, PayloadT]):
 
 
 def in_family(question: Question) -> bool:
-    """Whether a question is about a call that relatives of the run, or attempts before, may have made."""
+    """True if a question is about a call that relatives of the run, or attempts before, may have made."""
     return question.kind == "approval" and FAMILY in question.payload
 
 
@@ -216,7 +216,7 @@ LATE = Deny(reason="deadline passed")
 
 
 def until(at: float) -> str:
-    """What a step waits for that waits for a timer.
+    """Prompt of a step that waits for a timer.
 
     Args:
         at: Unix seconds.

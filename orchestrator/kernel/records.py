@@ -47,7 +47,7 @@ class Failure(BaseModel):
     retry_after: float | None = None
     """Seconds that a server asked the client to wait."""
     traceback: str = Field(default="", exclude_if=_is_empty)
-    """Where it was raised, as text: the user's own code first, without values. Empty if no exception was raised."""
+    """Traceback as text: the user's own code first, without values. Empty if no exception was raised."""
 
     def __str__(self) -> str:
         return f"{self.type}: {self.message}" if self.message else self.type
@@ -115,7 +115,7 @@ class Caller(BaseModel):
     depth: int = 1
     """Number of runs around this one."""
     in_fork: bool = False
-    """Whether a run around this one is a fork: then irreversible calls are asked about here, too."""
+    """True if a run around this one is a fork: irreversible calls are asked about here, too."""
 
 
 class RunStarted(RecordBase):
@@ -143,9 +143,9 @@ class RunStarted(RecordBase):
     """Nodes before which the run pauses; inside of subgraphs by their path."""
     pause_after: tuple[str, ...] = ()
     context: bool = False
-    """Whether the run was given a context, so that it goes on only with one."""
+    """True if the run was given a context, and continues only with one."""
     by: str = ""
-    """Who started it."""
+    """Name of the person who started it."""
 
 
 class Paused(RecordBase):
@@ -174,7 +174,7 @@ class Resumed(RecordBase):
     refs: JsonDict | None = None
     """As in `RunStarted`, if the run continues with other code."""
     by: str = ""
-    """Who asked for it; empty: the executor took the run up by itself, or it is not known."""
+    """Name of the person who asked for it; empty: the executor took the run up by itself, or it is not known."""
 
 
 class Cancelled(RecordBase):
@@ -195,14 +195,14 @@ class LimitsChanged(RecordBase):
 
 
 class SetAside(BaseModel):
-    """What a replay does not do again, because the replayed run was reopened: attempts that had failed."""
+    """Attempts that a replay does not repeat: they had failed when the replayed run was reopened."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     attempts: int = 0
-    """How many of a step, from its first one."""
+    """Number of attempts of a step, from its first one."""
     usage: Usage = Usage()
-    """What they had spent. It counts against limits."""
+    """Their usage. It counts against limits."""
 
 
 class Forked(RecordBase):
@@ -237,9 +237,9 @@ class Forked(RecordBase):
     """The question whose answer `answer` takes the place of."""
     answer: Annotated[Answer, Field(discriminator="type")] | None = None
     live: Literal["", "never", "ask", "always"] = ""
-    """Of a replay: whether calls that the parent's journal has no result for are made."""
+    """In a replay: True if calls without a result in the parent's journal are made."""
     models: dict[str, str] = Field(default_factory=dict)
-    """Of a replay: name that nodes use (`default` for none) -> the model that it has instead of the parent's."""
+    """In a replay: name that nodes use (`default` for none) -> the model that it has instead of the parent's."""
     withdrawn: tuple[str, ...] = ()
     """Questions whose answers allowed calls that were not settled: their steps ask again."""
     told: tuple[str, ...] = ()
@@ -247,17 +247,17 @@ class Forked(RecordBase):
     digests: dict[str, str] = Field(default_factory=dict)
     """Open question -> its digest in the fork."""
     set_aside: dict[str, SetAside] = Field(default_factory=dict)
-    """Of a replay of a run that was reopened: activation -> what it begins behind; empty: the run's graph."""
+    """In a replay of a run that was reopened: activation -> what it begins behind; empty: the run's graph."""
     raised: int = 0
-    """Of such a replay: how often the run was reopened after a spent limit."""
+    """In such a replay: number of times the run was reopened after a spent limit."""
     limits: Limits | None = None
-    """Of a replay that begins behind a record: the limits that the run was given later."""
+    """In a replay that begins behind a record: limits that the run was given later."""
     held: bool = False
-    """Whether nothing runs in it until it is resumed, not even a step that was under way in the parent."""
+    """True if nothing runs in it until it is resumed, not even a step that was under way in the parent."""
     over: bool = False
-    """Whether it keeps the result that the parent had at `at`, behind a spent limit, and so is not reopened."""
+    """True if it keeps the result that the parent had at `at`, behind a spent limit, and so is not reopened."""
     by: str = ""
-    """Who made it, and gave `answer`."""
+    """Name of the person who made it, and gave `answer`."""
 
 
 class Migrated(RecordBase):
@@ -273,7 +273,7 @@ class Migrated(RecordBase):
     """Digest of the content that it continues in."""
     structure_before: str = ""
     content_before: str = ""
-    """Of the graph that it was last driven in."""
+    """Digest of the content of the graph that it was last driven in."""
     nodes: dict[str, str] = Field(default_factory=dict)
     """Old path of a node -> its new path: `{"draft/ask": "draft/confirm"}`."""
     fields: dict[str, str] = Field(default_factory=dict)
@@ -313,7 +313,7 @@ class Reopened(RecordBase):
     by: str = ""
     reason: str = ""
     status: Literal["failed", "cancelled", "exhausted"]
-    """How the run had ended."""
+    """The status with which the run had ended."""
     limits: Limits | None = None
     """The limits of the run's graph from now on, if they were changed."""
 
@@ -337,7 +337,7 @@ class StepDone(ActivationRecord):
     guards: dict[str, bool | str] = Field(default_factory=dict)
     """Outcome -> whether its condition held, or why that is unknown; of a `Route`. No rule depends on them."""
     cached: bool = False
-    """Whether outcome and update are those of an earlier step, from the cache. No rule depends on it."""
+    """True if outcome and update are those of an earlier step, from the cache. No rule depends on it."""
 
 
 def step_done(
@@ -467,11 +467,11 @@ class EffectIntended(ActivationRecord):
     request: JsonDict = Field(default_factory=dict)
     """The arguments or messages. Messages that the journal already holds are `{"ref": digest}`."""
     again: bool = False
-    """Whether it repeats, under the same key, an earlier effect whose end is unknown."""
+    """True if it repeats, under the same key, an earlier effect whose end is unknown."""
     inside: str = ""
     """Key of the tool call that makes it; empty if the node itself does."""
     reserve: Reserve | None = None
-    """What it reserves until it is settled, if tokens or cost are limited."""
+    """Amount that it reserves until it is settled, if tokens or cost are limited."""
     taken: int | None = None
     """In a replay: the record of the replayed run from which its result is taken, so that nothing is called."""
 
@@ -488,13 +488,13 @@ class EffectSettled(ActivationRecord):
     started: Moment = 0.0
     ended: Moment = 0.0
     unknown: bool = False
-    """Whether it may or may not have happened, as a cancelled or timed-out irreversible call; or it has, and its result
+    """True if it may or may not have happened, as a cancelled or timed-out irreversible call; or it has, and its result
     was refused."""
     returned: str | None = None
-    """What came back, as bounded, redacted text, if the call returned and its result was refused; `error`, or the
+    """The reply, as bounded, redacted text, if the call returned and its result was refused; `error`, or the
     error in a tool's result, says why."""
     answered: bool = False
-    """Whether a person said how it ended, who was asked."""
+    """True if a person who was asked said how it ended."""
     tries: int = 1
     """Number of tries."""
     next_at: Moment | None = None
@@ -502,7 +502,7 @@ class EffectSettled(ActivationRecord):
 
     @property
     def given_up(self) -> bool:
-        """Whether it counts as failed because a person answered so: it may have happened."""
+        """True if it counts as failed because a person answered so: it may have happened."""
         return self.answered and not self.ok
 
     @property
@@ -582,7 +582,7 @@ class AnswersWithdrawn(RecordBase):
     type: Literal["answers_withdrawn"] = "answers_withdrawn"
     questions: tuple[str, ...] = ()
     policy: bool = False
-    """Whether the run's policy (`approve`) is withdrawn too."""
+    """True if the run's policy (`approve`) is withdrawn too."""
     reason: str = ""
 
 

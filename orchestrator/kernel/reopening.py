@@ -21,7 +21,7 @@ LANDED = frozenset({"completed", "exhausted"})
 
 
 def can_reopen(run: RunState) -> bool:
-    """Whether a run has ended in a way that it can go on from."""
+    """True if a run has ended in a way that it can continue from."""
     return run.ended is not None and run.ended.status != "completed"
 
 
@@ -42,7 +42,7 @@ def reopen(run: RunState, limits: Limits | None) -> None:
 
 
 def is_over(run: RunState, raised: int = 0) -> bool:
-    """Whether a run has its result behind a spent limit, and only its end is to be noted.
+    """True if a run has its result behind a spent limit, and only its end is to be noted.
 
     A fork at such a record, if it was named, ends in the same way. A replay does, unless the replayed run was reopened.
 

@@ -19,7 +19,7 @@ from orchestrator.kernel.version import Version
 
 
 class Delta:
-    """What a record changed."""
+    """The changes that a record made."""
 
     __slots__ = ("cancelled", "moved", "started")
 
@@ -29,7 +29,7 @@ class Delta:
         self.cancelled: list[Activation] = []
         """No longer part of the run: stop them."""
         self.moved: list[tuple[Activation, Question, Answered]] = []
-        """What an event, or time, had go on: the activation, what it waited for, and what it gets as its answer."""
+        """Activations that an event, or time, continued: each with its question and the answer that it gets."""
 
 
 @dataclass(slots=True, eq=False)
@@ -67,7 +67,7 @@ class RunState:
     latest_refs: JsonObject | None = None
     """The references that a later drive brought, if any did."""
     breakpoints: Breakpoints | None = None
-    """Where the run pauses; None: nowhere."""
+    """Nodes at which the run pauses; None: nowhere."""
     cancelled: bool = False
     content: str = ""
     """Digest of the graph that it was last driven in."""
@@ -94,7 +94,7 @@ class RunState:
     output_tokens: int = 0
     cost: float = 0.0
     estimated: bool = False
-    """Whether a part of the usage is an estimate."""
+    """True if a part of the usage is an estimate."""
     seconds: float = 0.0
     """Time alive: pauses, and the gaps that a crash left, do not count."""
     updated: float = 0.0
@@ -123,9 +123,9 @@ class RunState:
     stopped: dict[str, Activation] = field(default_factory=dict)
     """Steps that were stopped and may go on when the run is reopened: their records may still land."""
     was_running: bool = False
-    """Whether steps ran after the last record: then the time up to the next one counts as time alive."""
+    """True if steps ran after the last record: the time up to the next one counts as time alive."""
     delta: Delta = field(default_factory=Delta)
-    """What the record being folded changed."""
+    """Changes of the record that is being folded."""
 
     def __post_init__(self) -> None:
         self.first = self.plan
@@ -143,7 +143,7 @@ class RunState:
 
     @property
     def fork(self) -> Forked | None:
-        """How the run began, if it is a fork of another one."""
+        """The record that began the run, if it is a fork of another one."""
         return self.forks[-1] if self.forks else None
 
     @property
@@ -183,7 +183,7 @@ class RunState:
 
     @property
     def in_fork(self) -> bool:
-        """Whether it is a fork, or was called, at any depth, by one: irreversible calls are asked about first."""
+        """True if it is a fork, or was called, at any depth, by one: irreversible calls are asked about first."""
         return self.fork is not None or (self.caller is not None and self.caller.in_fork)
 
     @property
@@ -193,7 +193,7 @@ class RunState:
 
     @property
     def is_held(self) -> bool:
-        """Whether it is a fork in which nothing runs until it is resumed."""
+        """True if it is a fork in which nothing runs until it is resumed."""
         pause = self.questions.get(PAUSE)
         return pause is not None and pause.prompt == NOT_STARTED
 
@@ -212,7 +212,7 @@ class RunState:
 
     @property
     def usage(self) -> Usage:
-        """What the run has spent, with the runs of graphs that it called as tools; steps and seconds are its own."""
+        """Usage of the run, with the runs of graphs that it called as tools; steps and seconds are its own."""
         if self.head <= 1:
             return NO_USAGE
         return Usage(
@@ -222,7 +222,7 @@ class RunState:
 
     @property
     def own_usage(self) -> Usage:
-        """What the run itself has spent: of a fork without what it inherited, of a replay without what it saved."""
+        """Usage of the run itself: of a fork without what it inherited, of a replay without what it saved."""
         return self.usage - self.inherited - self.saved if self.forks else self.usage
 
     @property

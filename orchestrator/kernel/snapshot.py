@@ -97,7 +97,7 @@ def dump(run: RunState) -> Data:
 
 
 def _fork(run: RunState) -> Data:
-    """What only the snapshot of a fork holds."""
+    """The part that only the snapshot of a fork holds."""
     if not run.forks:
         return {}
     inherited, saved = (one.model_dump(mode="json") for one in (run.inherited, run.saved))
@@ -119,7 +119,7 @@ def _breakpoints(run: RunState) -> Data:
 
 
 def _pools(run: RunState) -> Data:
-    """Who holds a place in a pool, and who waits for one, as pairs: stores sort the keys of mappings."""
+    """Holders of places in pools, and tokens that wait for one, as pairs: stores sort the keys of mappings."""
     places = [[pool, sorted(keys)] for pool, keys in run.places.items()]
     lines = [[pool, list(line)] for pool, line in run.lines.items()]
     return {**({"places": places} if places else {}), **({"lines": lines} if lines else {})}

@@ -32,7 +32,7 @@ ItemBinding: TypeAlias = tuple[str, object, str]
 
 
 class Phase(Enum):
-    """What a token does. Tokens of every phase are live (R4)."""
+    """State of a token. Tokens of every phase are live (R4)."""
 
     PENDING = "pending"
     """A map item that waits for the items it needs."""
@@ -71,7 +71,7 @@ class OpenFork:
         self.live: int = 0
         """Number of its live tokens."""
         self.left: bool = False
-        """Whether a token of it ended, or left it through a join."""
+        """True if a token of it ended, or left it through a join."""
         self.passed: dict[str, frozenset[str]] = {}
         """Join that fired and let the other branches run -> the plain fields that it merged: a branch that comes to it
         later does not change them (R8)."""
@@ -141,24 +141,24 @@ class Activation:
     took: int = 0
     """The events that it took itself, as bits; see `Version.taken`."""
     opened: bool = False
-    """Whether the graph inside has begun."""
+    """True if the graph inside has begun."""
     counted: bool = False
-    """Whether limits have counted it as a step."""
+    """True if limits have counted it as a step."""
     merged: bool = False
-    """Whether a join, or a spent limit, made it."""
+    """True if a join, or a spent limit, made it."""
     # What `reopened` needs, once its graph is frozen (R13).
     failed: bool = False
-    """Whether it failed, and its graph with it."""
+    """True if it failed, and its graph with it."""
     late: StepDone | None = None
-    """How it ended after it had been stopped: it takes its edges when the run is reopened."""
+    """The record of its end after it had been stopped: it takes its edges when the run is reopened."""
     kept: FrameState | None = None
     """The graph inside, frozen: it failed, or the graph around it ended."""
     spent_inside: bool = False
-    """Whether it landed, and a spent limit of the graph inside ended the graph around it (early versions)."""
+    """True if it landed, and a spent limit of the graph inside ended the graph around it (early versions)."""
     asked_before: frozenset[str] = frozenset()
     """Questions that the end of a run withdrew: they are asked again under other ids."""
     timers: Mapping[str, float] = MappingProxyType({})
-    """Those of them that were timers -> when they were due, Unix seconds: the step sleeps until then, no longer."""
+    """Timers among them -> when they were due, Unix seconds: the step sleeps until then, no longer."""
     reopened: int = 0
     """The record that reopened the run while this had not landed; 0: none."""
 
@@ -215,7 +215,7 @@ class Activation:
 
 @dataclass(frozen=True, slots=True)
 class FrameResult:
-    """How a graph ended."""
+    """The end of a graph."""
 
     status: str
     """`completed`, `failed`, `exhausted` or `cancelled`."""
@@ -287,7 +287,7 @@ class FrameState:
     """False once a version ended that no later one can have among its causes."""
     parent_dropped: bool = False
     passes: bool = False
-    """Whether a join fired and let other branches run."""
+    """True if a join fired and let other branches run."""
     result: FrameResult | None = None
 
     # Spent of this graph's limits, with everything that runs inside it.
@@ -317,7 +317,7 @@ class FrameState:
     spent_name: str = ""
     """Name of the limit that was spent first."""
     after_limit: bool = False
-    """Whether the exhausted edge was taken: later steps are not counted, and each node runs at most once."""
+    """True if the exhausted edge was taken: later steps are not counted, and each node runs at most once."""
     visited_after_limit: set[str] = field(default_factory=set)
 
     frozen: FrozenTokens | None = None
@@ -325,7 +325,7 @@ class FrameState:
     before_limit: FrozenTokens | None = None
     """The tokens that it had when its limit was spent; only of the run's own graph."""
     raised: int = 0
-    """How often it was reopened after a spent limit."""
+    """Number of times it was reopened after a spent limit."""
     timed_from: float = 0.0
     """`RunState.seconds` from which the time-out of the node around it counts."""
 
@@ -343,7 +343,7 @@ class FrameState:
 
 @dataclass(frozen=True, slots=True)
 class Breakpoints:
-    """Where a run pauses. Nodes inside of subgraphs are named by their path, `outer/inner`."""
+    """Nodes at which a run pauses. Those inside of subgraphs are named by their path, `outer/inner`."""
 
     before: frozenset[str] = frozenset()
     after: frozenset[str] = frozenset()

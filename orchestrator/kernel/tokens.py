@@ -184,7 +184,7 @@ def pass_by(frame: FrameState, entry: OpenFork, join: str, merged: frozenset[str
 
 
 def _is_settled(frame: FrameState, token: Activation, item: MapItem) -> bool:
-    """Whether the token waits at a join of the item's map, or of a fork that was open when the map opened."""
+    """True if the token waits at a join of the item's map, or of a fork that was open when the map opened."""
     if token.phase is not Phase.WAITING:
         return False
     fork = frame.plan.topology.match[token.node]

@@ -223,7 +223,7 @@ def _has(item: object, name: str) -> bool:
 
 
 def has_needs(items: Sequence[object]) -> bool:
-    """Whether the items carry `id` and `needs`."""
+    """True if the items carry `id` and `needs`."""
     if _PLAIN.issuperset(map(type, items)):
         return False
     return any(_has(item, "needs") and _has(item, "id") for item in items)

@@ -86,9 +86,9 @@ class Rank:
         self.joined = joined
         """The lowest branch that the last closing join merged. The list is its list, and then its path."""
         self.closed = closed
-        """Whether a closing join made this rank and no fork has extended its path since."""
+        """True if a closing join made this rank and no fork has extended its path since."""
         self.length: int = 0
-        """Of the list."""
+        """Length of the list."""
         self._skip: Rank | None = None
         if joined is not None:
             self.length = joined.length + 1
@@ -129,7 +129,7 @@ def _skip_over(joined: Rank) -> Rank:
 
 
 def _list_before(one: Rank | None, other: Rank | None) -> bool:
-    """Whether the list that ends in `one` comes before: the oldest items decide, a prefix comes first."""
+    """True if the list that ends in `one` comes before: the oldest items decide, a prefix comes first."""
     if one is other or other is None:
         return False
     if one is None:
@@ -207,7 +207,7 @@ class Version:
 
 
 def causes(one: Version, other: Version) -> bool:
-    """Whether `one` is `other` or one of its ancestors."""
+    """True if `one` is `other` or one of its ancestors."""
     if one is other:
         return True
     floor = one.generation

@@ -83,7 +83,7 @@ class Coding:
         self._codec = codec
         check_key_id(codec.key_id)
         self.refuses_clear = check_clear(getattr(codec, "clear", "accept")) == "refuse"
-        """Whether values that are not encoded count as damaged."""
+        """True if values that are not encoded count as damaged."""
 
     def encode(self, data: bytes, about: About) -> tuple[str, bytes]:
         """The id of the key that was used, and the encoded value.

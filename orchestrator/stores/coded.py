@@ -362,7 +362,7 @@ class CodedStore(StoreWrapper):
     """
 
     packs_snapshots = False
-    """Whether the executor compresses snapshots for this store."""
+    """True if the executor compresses snapshots for this store."""
 
     def __init__(self, inner: Store, codec: Codec) -> None:
         if isinstance(inner, CodedStore):
@@ -414,7 +414,7 @@ class CodedStore(StoreWrapper):
     async def _is_same(
         self, run_id: str, records: Sequence[Record], after: int, token: str, *, release: bool = False
     ) -> bool:
-        """Whether a write was made before: the run has these records at its end, or beginning, under this lease."""
+        """True if a write was made before: the run has these records at its end, or beginning, under this lease."""
         held = await self.inner.lease(run_id)
         if not release if held is None else held.token != token:
             return False

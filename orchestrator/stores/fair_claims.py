@@ -68,7 +68,7 @@ class Selection(Generic[T]):
 
     @property
     def full(self) -> bool:
-        """Whether no run can be added any more."""
+        """True if no run can be added any more."""
         return len(self.rows) >= self.limit
 
     def bound(self, graph: str) -> int:

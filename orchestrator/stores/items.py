@@ -274,7 +274,7 @@ def unpacked(vector: bytes) -> tuple[float, ...]:
 
 
 def is_whole(item: Item) -> bool:
-    """Whether the value of a stored item can be read."""
+    """True if the value of a stored item can be read."""
     try:
         json.loads(item.data)
     except (ValueError, RecursionError):

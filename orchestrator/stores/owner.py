@@ -77,7 +77,7 @@ _PROCESS = ("machine", "boot", "space", "pid", "start")
 
 
 def is_dead(owner: Mapping[str, object]) -> bool:
-    """Whether a lease's holder is gone for certain: it ran on this machine, and its process is no more."""
+    """True if a lease's holder is gone for certain: it ran on this machine, and its process is no more."""
     if not boot_id() or owner.get("boot") != boot_id():
         # Machines that were cloned from one image may share an id; so those with other names are not taken for one.
         this_machine = owner.get("machine", "") == machine_id() and owner.get("host") == socket.gethostname()
@@ -102,7 +102,7 @@ def is_dead(owner: Mapping[str, object]) -> bool:
 
 
 def is_here(owner: Mapping[str, object]) -> bool:
-    """Whether a lease's holder is this process."""
+    """True if a lease's holder is this process."""
     here = Owner.here().data()
     return all(owner.get(part) == here[part] for part in _PROCESS)
 

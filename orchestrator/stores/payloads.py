@@ -240,7 +240,7 @@ def _parsed(skeleton: bytes) -> tuple[int, list[Hole]]:
 
 
 def is_sound(digest: object, data: object) -> bool:
-    """Whether a payload as it is stored is what its digest says."""
+    """True if a payload as it is stored is what its digest says."""
     return isinstance(data, bytes) and sha256(data).digest() == digest
 
 

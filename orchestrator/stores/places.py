@@ -43,12 +43,12 @@ def file_of(url: str) -> str | None:
 
 
 def is_database(url: str) -> bool:
-    """Whether a store's URL names a database of a server."""
+    """True if a store's URL names a database of a server."""
     return url.startswith(DATABASES)
 
 
 def is_place(authority: str, database: str) -> bool:
-    """Whether these parts of a URL are what they seem to be. They are not where a `/` or `?` of a password ended them:
+    """True if these parts of a URL are what they seem to be. They are not where a `/` or `?` of a password ended them:
     then a part of the password stands in the place of a port, or before an `@` in the name of the database.
     """
     ports = [host.rpartition("]")[2].partition(":")[2] for host in authority.rpartition("@")[2].split(",")]

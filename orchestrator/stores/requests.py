@@ -50,7 +50,7 @@ def words(text: str) -> list[str]:
 
 
 def contains(wanted: Sequence[str], *texts: str) -> bool:
-    """Whether all of these words occur in these texts; no words occur in none."""
+    """True if all of these words occur in these texts; no words occur in none."""
     missing = set(wanted)
     for text in texts:
         missing -= found_in(missing, text)

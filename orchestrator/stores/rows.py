@@ -170,7 +170,7 @@ class RunInfo:
     lease: Lease | None = field(default=None, compare=False)
     """The run's lease when the row was read; None: no executor holds one."""
     indexed: bool = field(default=True, compare=False, repr=False)
-    """Whether a search of the store looks at `input` and `output`: those of encrypted runs are in no index."""
+    """True if a search of the store looks at `input` and `output`: those of encrypted runs are in no index."""
     totals: RunTotals | None = field(default=None, compare=False, repr=False)
     """Given to `Store.create`. Rows that are read do not have them, see `Store.totals`; None: they are not known."""
     questions: tuple[OpenQuestion, ...] | None = field(default=None, compare=False, repr=False)
@@ -279,7 +279,7 @@ class Scanned:
     back_to: float | None = None
     """When the last of these runs was created, Unix seconds; None: there was none."""
     stopped: bool = False
-    """Whether the search reached its bound, so that older runs are left. The page's cursor leads to them."""
+    """True if the search reached its bound, so that older runs are left. The page's cursor leads to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +341,7 @@ class Schedule:
     approve: str | None = None
     """Calls of tools up to this risk are approved by policy."""
     paused: bool = False
-    """Whether workers leave it alone."""
+    """True if workers leave it alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,4 +372,4 @@ class Finding:
     repaired: str = ""
     """What was done about it; empty: nothing."""
     note: bool = False
-    """Whether nothing is wrong with it, and it is good to know."""
+    """True if nothing is wrong with it, and it is good to know."""

@@ -399,7 +399,7 @@ def unpacked(text: object, numbers: object, seconds: float) -> RunTotals | None:
 
 
 def fits(names: Sequence[Name], numbers: object) -> bool:
-    """Whether there are as many numbers as the names need."""
+    """True if there are as many numbers as the names need."""
     return isinstance(numbers, bytes) and len(numbers) == _ROW.size * len(names)
 
 

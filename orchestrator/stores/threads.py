@@ -45,7 +45,7 @@ class Pending(Generic[T]):
 
     def __init__(self) -> None:
         self.done = False
-        """Whether the work is done, or has raised."""
+        """True if the work is done, or has raised."""
         self.value: T | None = None
         self.error: BaseException | None = None
         self.signal: _AsyncioSignal | _TrioSignal | None = None
@@ -182,7 +182,7 @@ class _TrioSignal:
 
 
 def _comes_again() -> bool:
-    """Whether it is a scope of anyio that cancels this task: it does so again at the next await, until it is left."""
+    """True if it is a scope of anyio that cancels this task: it does so again at the next await, until it is left."""
     return current_effective_deadline() == -math.inf
 
 

@@ -135,7 +135,7 @@ def _begin_behind(run: RunState, record: r.Forked) -> None:
 
 
 def _goes_on_inside(frame: FrameState, set_aside: Mapping[str, r.SetAside]) -> bool:
-    """Whether a step that failed in a frozen graph begins again, and so the graph goes on."""
+    """True if a step that failed in a frozen graph begins again, and so the graph continues."""
     for token in () if frame.frozen is None else frame.frozen.live.values():
         if token.key in set_aside or (token.kept is not None and _goes_on_inside(token.kept, set_aside)):
             return True
@@ -234,5 +234,5 @@ def _set_values(token: Activation, record: r.Forked) -> None:
 
 
 def _is_alone(frame: FrameState) -> bool:
-    """Whether one token is left, outside all forks, and none ended: nothing is merged with it any more."""
+    """True if one token is left, outside all forks, and none ended: nothing is merged with it any more."""
     return len(frame.live) == 1 and not frame.ended_versions and all(not token.forks for token in frame.live.values())

@@ -170,7 +170,7 @@ def go_straight(run: RunState, record: StepDone) -> bool:
 
 
 def _is_alone(run: RunState, step: Activation) -> bool:
-    """Whether only the step's successor can follow: no branch or history is there, nothing waits, no limit is near."""
+    """True if only the step's successor can follow: no branch or history is there, nothing waits, no limit is near."""
     frame = step.frame
     if frame.ended_versions or frame.plan.pooled or frame.limits.visits:
         return False

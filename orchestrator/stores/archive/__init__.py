@@ -44,7 +44,7 @@ class Archive(Protocol):
 
     @property
     def gzip(self) -> bool:
-        """Whether objects are compressed."""
+        """True if objects are compressed."""
         ...
 
     def put(self, name: str, data: bytes) -> None:
@@ -132,7 +132,7 @@ def new_name(run_id: str, head: int, created: float, *, gzip: bool) -> str:
 
 
 def is_name(name: str) -> bool:
-    """Whether a name is one that `new_name` makes: what a store says must not lead out of the archive."""
+    """True if a name is one that `new_name` makes: what a store says must not lead out of the archive."""
     if len(name) > _LONGEST or name.count("/") != 3:
         return False
     *day, file = name.split("/")

@@ -57,7 +57,7 @@ class _Holder:
     expires: float
     """By the steady clock."""
     robbed: bool = False
-    """Whether a lease was taken from it since its last beat."""
+    """True if a lease was taken from it since its last beat."""
 
 
 class Holders:
@@ -122,7 +122,7 @@ class Holders:
             self._holders[run.holder].robbed = True
 
     def is_current(self, name: str) -> bool:
-        """Whether the leases of a holder have not expired."""
+        """True if the leases of a holder have not expired."""
         holder = self._holders.get(name)
         return holder is not None and holder.expires > SYSTEM_CLOCK.steady()
 

@@ -117,7 +117,7 @@ def transaction_of(connection: Connection) -> Transaction | None:
 
 
 def was_committed(connection: Connection, transaction: Transaction) -> bool:
-    """Whether a transaction took effect.
+    """True if a transaction took effect.
 
     Raises:
         StoreUnavailable: the server does not know yet, or not any more.
@@ -145,7 +145,7 @@ _TIMELINE = "left(pg_walfile_name(pg_current_wal_lsn()), 8)"
 
 
 def _has_seen(connection: Connection, transaction: Transaction) -> bool:
-    """Whether the transaction of this number is the one that is meant, on this server.
+    """True if the transaction of this number is the one that is meant, on this server.
 
     Raises:
         StoreUnavailable: the server does not know any more where it took over.

@@ -56,7 +56,7 @@ class Job(Pending[T]):
     def __init__(self) -> None:
         super().__init__()
         self.again = False
-        """Whether it may have been done already: the connection was cut before the answer came."""
+        """True if it may have been done already: the connection was cut before the answer came."""
 
 
 @dataclass(slots=True)

@@ -43,9 +43,9 @@ class Address:
     patience: float = 30.0
     """Seconds for which a server that went away is waited for."""
     prepare: bool = True
-    """Whether statements are prepared on the server. A pooler that hands out connections by transaction may not."""
+    """True if statements are prepared on the server. A pooler that hands out connections by transaction may not."""
     listen: bool = True
-    """Whether the server can tell when there may be work, which takes a connection of its own."""
+    """True if the server can notify of possible work, which takes a connection of its own."""
 
     def without_secrets(self, text: str) -> str:
         """A text of the server or of libpq, fit to be shown."""
@@ -285,7 +285,7 @@ _BROKEN = ("XX001", "XX002")
 
 
 def will_pass(error: BaseException) -> bool:
-    """Whether what failed may succeed if it is tried again, on a new connection if this one is lost."""
+    """True if what failed may succeed if it is tried again, on a new connection if this one is lost."""
     import psycopg
 
     if isinstance(error, psycopg.Error) and error.sqlstate is not None:
@@ -299,12 +299,12 @@ def will_pass(error: BaseException) -> bool:
 
 
 def is_connecting(error: BaseException) -> bool:
-    """Whether a connection could not be made."""
+    """True if a connection could not be made."""
     return str(error).startswith("connection failed") or "connection timeout" in str(error)
 
 
 def is_lost(error: BaseException, connection: Connection | None) -> bool:
-    """Whether a connection is of no use after an error: what it was asked to do may have been done, or not."""
+    """True if a connection is of no use after an error: what it was asked to do may have been done, or not."""
     import psycopg
 
     if connection is None or connection.closed or connection.broken:

@@ -205,7 +205,7 @@ class TurnIndexes:
         self._connections: set[Connection] = set()
 
     async def ready(self, label: str) -> bool:
-        """Whether the index of a label is there. If it is not, it is made, and waited for a moment.
+        """True if the index of a label is there. If it is not, it is made, and waited for a moment.
 
         Raises:
             StoreError, StoreUnavailable: the database refuses to make it.
@@ -326,7 +326,7 @@ class TurnIndexes:
 
 
 def _is_ours(guard: Connection) -> bool:
-    """Whether no other process makes an index now; then none does until the transaction of `guard` ends."""
+    """True if no other process makes an index now; then none does until the transaction of `guard` ends."""
     # without parameters, by the simple protocol: in the other one its snapshot would live on, and be waited for
     found: Any = guard.execute(f"SELECT pg_try_advisory_xact_lock({LOCK})".encode(), prepare=False).fetchone()
     return bool(found[0])

@@ -70,7 +70,7 @@ def take(connection: Connection, lease: Lease, ttl: float, replaces: str | None)
 
 
 def lives(connection: Connection, holder: str) -> bool:
-    """Whether the leases of a holder have not expired. Asked anew, once the row of a run that it holds is locked."""
+    """True if the leases of a holder have not expired. Asked anew, once the row of a run that it holds is locked."""
     query = f"SELECT 1 FROM holders WHERE holder = %s AND expires > {NOW}"
     return connection.execute(query, (holder,)).fetchone() is not None
 

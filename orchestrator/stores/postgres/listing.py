@@ -67,7 +67,7 @@ class _Way:
 
     @property
     def ordered(self) -> bool:
-        """Whether it meets the runs in the order of the list."""
+        """True if it meets the runs in the order of the list."""
         return self.table != "few"
 
     @property

@@ -70,9 +70,9 @@ class _Records:
     owner: str
     """Whose they are, likewise."""
     is_ours: bool
-    """Whether this user may make and drop partitions."""
+    """True if this user may make and drop partitions."""
     has_policies: bool
-    """Whether policies say which rows a user may see."""
+    """True if policies say which rows a user may see."""
 
 
 def month_of(number: int) -> int:

@@ -180,7 +180,7 @@ def _look_why(connection: Connection, job: AppendJob) -> None:
 
 
 def _stored(connection: Connection, number: int, rows: Sequence[Row]) -> bool:
-    """Whether a run has just these records at their places."""
+    """True if a run has just these records at their places."""
     if not rows:
         return True
     found = connection.execute(
@@ -276,7 +276,7 @@ def _add_graphs(statement: Statement, jobs: Sequence[CreateJob]) -> None:
 
 
 def _is_there(connection: Connection, job: CreateJob) -> bool:
-    """Whether a run was added when this was asked for the first time: under this lease, and with these records."""
+    """True if a run was added when this was asked for the first time: under this lease, and with these records."""
     info, lease = job.new.info, job.new.lease
     if lease is None and not job.again:
         return False

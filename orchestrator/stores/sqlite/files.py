@@ -451,7 +451,7 @@ def check_filesystem(path: Path, url: str, *, allowed: bool = False) -> None:
 
 
 def is_network(kind: str) -> bool:
-    """Whether a file system of this type is one that machines share."""
+    """True if a file system of this type is one that machines share."""
     name = kind.lower()
     if name.startswith("fuse."):
         return name.removeprefix("fuse.") in NETWORK_FUSE

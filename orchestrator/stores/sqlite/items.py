@@ -341,12 +341,12 @@ def remove(connection: sqlite3.Connection, numbers: Sequence[int]) -> int:
 
 
 def has_index(connection: sqlite3.Connection) -> bool:
-    """Whether there is an index."""
+    """True if there is an index."""
     return connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'item_words'").fetchone() is not None
 
 
 def is_indexed(connection: sqlite3.Connection) -> bool:
-    """Whether every item is in the index."""
+    """True if every item is in the index."""
     if connection.execute("SELECT 1 FROM items WHERE indexed = 0 LIMIT 1").fetchone() is not None:
         return False
     return has_index(connection) or connection.execute("SELECT 1 FROM items LIMIT 1").fetchone() is None

@@ -68,7 +68,7 @@ IS_NOTICE = (
     "(typeof(body) = 'text' AND length(body) < 2000"
     f" AND CASE WHEN json_valid(body) THEN json_extract(body, '$.type') END IS '{NOTICE}')"
 )
-"""Whether a row of `inbox` is a notice. Notices are short; events may be long."""
+"""Condition that a row of `inbox` is a notice. Notices are short; events may be long."""
 
 
 def hold(connection: sqlite3.Connection, clock: StoreClock, holder: str, owner: str, ttl: float) -> None:

@@ -50,7 +50,7 @@ INDEXES = ("search", "item_words")
 
 
 def has_index(connection: sqlite3.Connection, index: str) -> bool:
-    """Whether a file has an index: searches make them."""
+    """True if a file has an index: searches make them."""
     return connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (index,)).fetchone() is not None
 
 

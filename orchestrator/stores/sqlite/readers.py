@@ -46,7 +46,7 @@ class Pace:
 
     def __init__(self) -> None:
         self.here = True
-        """Whether tasks make small reads themselves."""
+        """True if tasks make small reads themselves."""
         self._debt = 0.0
         """Seconds that reads have lately taken beyond what is quick."""
 

@@ -173,7 +173,7 @@ def records(
 
 
 def _goes_on(connection: sqlite3.Connection, after: int, before: int) -> bool:
-    """Whether there are rows behind the last one."""
+    """True if there are rows behind the last one."""
     query = "SELECT 1 FROM records WHERE id > ? AND id < ? LIMIT 1"
     return connection.execute(query, (after, before)).fetchone() is not None
 

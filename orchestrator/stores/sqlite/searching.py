@@ -45,7 +45,7 @@ def index_some(connection: sqlite3.Connection) -> bool:
 
 
 def is_complete(connection: sqlite3.Connection) -> bool:
-    """Whether every run is indexed."""
+    """True if every run is indexed."""
     return (
         has_index(connection)
         and connection.execute("SELECT 1 FROM summaries WHERE indexed = 0 LIMIT 1").fetchone() is None
@@ -59,7 +59,7 @@ class Condition:
     where: str
     values: tuple[object, ...] = ()
     few: bool = False
-    """Whether few runs meet it, which are best looked up by their numbers."""
+    """True if few runs meet it, which are best looked up by their numbers."""
 
 
 def condition(connection: sqlite3.Connection, wanted: list[str]) -> Condition:

@@ -125,7 +125,7 @@ class Writer:
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
         self._here = False
-        """Whether tasks make their commits themselves. Never, before the thread has seen how quick they are."""
+        """True if tasks make their commits themselves. Never, before the thread has seen how quick they are."""
         self._debt = 0.0
         """Seconds that commits have lately taken beyond what is quick."""
         self._alone = 0

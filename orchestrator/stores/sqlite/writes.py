@@ -84,7 +84,7 @@ _ADD = (
 )
 
 _RETURNS = sqlite3.sqlite_version_info >= (3, 35)
-"""Whether this SQLite knows RETURNING."""
+"""True if this SQLite knows RETURNING."""
 
 
 def _add(connection: sqlite3.Connection, values: Sequence[object]) -> tuple[int, bool] | None:
@@ -109,13 +109,13 @@ def _add(connection: sqlite3.Connection, values: Sequence[object]) -> tuple[int,
 
 
 def _is_ours(connection: sqlite3.Connection, run_id: str, rows: Sequence[Row], token: str) -> bool:
-    """Whether a run has this lease, and begins with these records."""
+    """True if a run has this lease, and begins with these records."""
     found = connection.execute("SELECT id FROM runs WHERE run_id = ? AND token = ?", (run_id, token)).fetchone()
     return found is not None and _stored(connection, found[0], rows)
 
 
 def _stored(connection: sqlite3.Connection, number: int, rows: Sequence[Row]) -> bool:
-    """Whether a run has just these records at their places."""
+    """True if a run has just these records at their places."""
     if not rows:
         return True
     first = number << 32
