@@ -34,9 +34,9 @@ class ChatState(CallModel.State, ReadReply.State, Observe.State):
     """Inherits `messages`, `reply`, `corrections`, `pending`, and `rounds`, those of this turn."""
 
     question: str = ""
-    """What the user said last; at the start empty if the user is to be asked."""
+    """The user's last message; empty at the start to ask the user."""
     answer: str = "What can I do for you?"
-    """What the model said last."""
+    """The model's last message."""
 
 
 @node(effect="pure")

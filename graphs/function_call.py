@@ -40,7 +40,7 @@ def one_call(
     on_denied: Literal["raise", "observe"] = "observe",
     on_error: Literal["raise", "observe"] = "observe",
 ) -> Graph:
-    """What becomes of one call: it is checked, a person confirms it, it is made. Its message says what came of it.
+    """Return the graph of one call: check it, ask for approval, make it. Its message has the result.
 
     Args:
         confirm: calls of tools of this risk or a higher one are asked about; None: nothing is.

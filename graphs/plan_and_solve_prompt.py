@@ -41,15 +41,15 @@ class PlanAndSolvePromptState(BaseModel):
 
     question: str
     reasoning: str = ""
-    """What the model says to the first prompt."""
+    """The reply to the first prompt."""
     answer: str = ""
 
 
 class SampleState(PlanAndSolvePromptState):
-    """One of several answers, which may come to nothing."""
+    """The state of one of several answers, which may be empty."""
 
     conclusion: str = ""
-    """What the model says to the second prompt."""
+    """The reply to the second prompt."""
     fault: str = ""
     """Why there is no answer."""
 

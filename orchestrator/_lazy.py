@@ -137,7 +137,7 @@ _ABOVE = {
 
 
 def above(name: Literal["Graph", "drawings", "embedia", "messages", "node_tools", "nodes"]) -> Any:
-    """What a higher room has under this name. The caller annotates it with the type that its own room declares."""
+    """Return the class or module that a higher room has under this name. Annotate it with the type of your own room."""
     module, _, attribute = _ABOVE[name].partition(":")
     found = import_module(module)
     return getattr(found, attribute) if attribute else found

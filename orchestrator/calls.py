@@ -70,7 +70,7 @@ def outside(error: BaseException, task: asyncio.Task[Any] | None = None, before:
 
 
 def stopped_by(error: BaseException) -> bool:
-    """Whether a call was stopped from outside, and neither by its own code nor by a signal of the executor."""
+    """Return True if a call was stopped from outside, and not by its own code or a signal of the executor."""
     return not isinstance(outside(error), Interrupt | None)
 
 
@@ -127,12 +127,12 @@ def native_task() -> asyncio.Task[Any] | None:
 
 
 def cancels_of(task: asyncio.Task[Any] | None) -> int:
-    """How often a task was cancelled. One that went on counts it for good, unless it calls `uncancel`."""
+    """Return how often a task was cancelled. A task that continued keeps the count, unless it calls `uncancel`."""
     return 0 if task is None else task.cancelling()
 
 
 def is_cancelled(task: asyncio.Task[Any] | None, before: int) -> bool:
-    """Whether a scope around this code is cancelled, or the task was cancelled more often than `before`."""
+    """Return True if a scope around this code is cancelled, or the task was cancelled more often than `before`."""
     return anyio.current_effective_deadline() == -math.inf or cancels_of(task) > before
 
 
@@ -167,11 +167,11 @@ class Fence(Protocol):
     key: str
     """The idempotency key of the call."""
     entered: bool | None
-    """Whether the call was made; False: it still waits, None: not known."""
+    """True if the call was made, False if it still waits, None if that is not known."""
 
     @property
     def held(self) -> bool:
-        """Whether the run is held, as far as the clocks tell. Any thread may read it."""
+        """True if the run is held, by the clocks. Any thread may read it."""
         ...
 
     async def ensure_held(self) -> None:
@@ -235,7 +235,7 @@ def fenced(call: Callable[[], object]) -> Callable[[], Any]:
 
 
 async def _fault_of(fence: Fence) -> BaseException | None:
-    """Why a call may not be made. Returned, since event loops give exceptions out of threads meanings of their own."""
+    """Return why a call may not be made. Not raised: event loops treat some exceptions from threads specially."""
     try:
         await fence.ensure_held()
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""Where an executor reads the time.
+"""Clocks: an executor reads the time from one.
 
 A clock tells the time; it does not sleep. Pauses and time limits are those of the event loop (`anyio.sleep`,
 `anyio.move_on_after`), in the executor as in nodes and tools, and `orchestrator.testing.MockClock` gives the event loop

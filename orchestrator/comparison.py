@@ -1,4 +1,4 @@
-"""One question, several graphs: what each answers, and what that took."""
+"""Comparison of several graphs on one question: their answers, and what those took."""
 
 from __future__ import annotations
 

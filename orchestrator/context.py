@@ -1,4 +1,4 @@
-"""What a node receives beside the state: models, tools, effects, questions, and its position in the run.
+"""The context of a node, next to its state: models, tools, effects, questions, and its position in the run.
 
 A node reaches outside only through its context, so that each call is journaled, counts for the run's limits, and is
 not repeated after a crash.
@@ -27,7 +27,7 @@ __all__ = ["Context"]
 
 
 class Context(ABC, Generic[DepsT, ContextT]):
-    """One attempt of one step of one run.
+    """Context of an attempt of a step.
 
     Annotate `ctx: Context[MyDeps]` to have `ctx.deps` typed, and `ctx: Context[MyDeps, MyContext]` for `ctx.context`.
     """
@@ -79,7 +79,7 @@ class Context(ABC, Generic[DepsT, ContextT]):
     @property
     @abstractmethod
     def limits(self) -> LimitsLeft:
-        """What is left of the run's limits now."""
+        """The rest of the run's limits."""
 
     # -- what it may use ---------------------------------------------------------------------------------------
 

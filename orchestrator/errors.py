@@ -88,7 +88,7 @@ def install_command(extra: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One fault of a graph: `message` names the place and the mend, `code` the check that found it."""
+    """Fault of a graph: `message` names the place and the fix, `code` the check that found it."""
 
     code: str
     message: str
@@ -98,7 +98,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """Which object of an archive has the records of a run; see `orchestrator.stores.archive`."""
+    """Object of an archive that has the records of a run; see `orchestrator.stores.archive`."""
 
     archive: str
     """The URL of the archive when the object was written."""
@@ -112,16 +112,16 @@ class Archived:
     """When it was written, Unix seconds."""
 
     def line(self) -> str:
-        """Where the records are, on one line."""
+        """Return the place of the records on one line."""
         return f"{self.place}, object {self.name} ({self.size:,} bytes)"
 
     def to_json(self) -> dict[str, object]:
-        """The same as plain JSON, as commands and the web API answer it."""
+        """Return the plain JSON of commands and the web API."""
         return {"archive": self.place, "name": self.name, "sha256": self.sha256, "size": self.size, "at": self.at}
 
     @property
     def place(self) -> str:
-        """The URL of the archive, as people are shown it: a place of somebody's own might have a password in it."""
+        """URL of the archive without a password, for display."""
         try:
             parts = urlsplit(self.archive)
         except ValueError:
@@ -144,7 +144,7 @@ class OrchestratorError(Exception):
 
     retryable: ClassVar[bool] = False
     resumable: ClassVar[bool] = False
-    """Whether the cause is outside the run: a run that this error stops is interrupted, not failed."""
+    """True if the cause is outside the run: a run that this error stops is interrupted, not failed."""
     typed: str = ""
     """The message on the command line, where it names options and commands in place of arguments and calls."""
 
@@ -341,7 +341,7 @@ class RunEnded(RunError):
 
 
 def _way_on(run_id: str, status: str) -> tuple[str, str, str]:
-    """How to go on with a run that has ended: what for, by which call, and by which command."""
+    """Return how to continue a run that has ended: the purpose, the call, and the command."""
     name = shlex.quote(run_id)
     if status == "exhausted":
         call = "resume(run_id, retry=True, limits=Limits(...)), or "

@@ -83,7 +83,7 @@ def _cleaned(value: object) -> object:
 
 
 def deeper_than(value: object, levels: int) -> bool:
-    """Whether mappings and lists stand more than so many levels inside of each other."""
+    """Return True if mappings and lists are nested more than so many levels deep."""
     level = [value] if isinstance(value, _NESTS) else []
     for _ in range(levels):
         if not level:
@@ -99,7 +99,7 @@ def deeper_than(value: object, levels: int) -> bool:
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _NESTS = (dict, list, tuple, Mapping)
-"""Those that nearly all values are come first: to ask about `Mapping` costs much more."""
+"""The most frequent types come first: a check for `Mapping` costs much more."""
 
 
 def digest(value: object) -> str:
@@ -122,7 +122,7 @@ _PLAIN: tuple[Any, ...] = (str, int, float, dict, list, tuple, bytes, Mapping, S
 
 
 def is_small(value: object, most: int = SMALL) -> bool:
-    """Whether plain values, and models that have some, come to at most so many characters. Takes no longer than that.
+    """Return True if plain values, or models of them, have at most so many characters. Read no more than that.
 
     Anything else is not small, since its size is not known.
     """
@@ -135,7 +135,7 @@ def size_of(value: object) -> int:
 
 
 def _room_beside(value: object, most: int, other: int) -> int:
-    """What is left of so many characters; below 0: not enough. `other`: for how many anything else counts."""
+    """Return the rest of so many characters; below 0: not enough. `other`: the count for anything else."""
     todo: list[Any] = [value]
     for one in todo:  # it grows meanwhile
         if most < 0:

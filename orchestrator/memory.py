@@ -43,7 +43,7 @@ By: TypeAlias = Literal["words", "meaning"]
 
 @dataclass(frozen=True)
 class MemoryOptions:
-    """What an executor does with memory: `Executor(memory=MemoryOptions(...))`."""
+    """Options of an executor's memory: `Executor(memory=MemoryOptions(...))`."""
 
     embed: Embed | None = None
     """Turns texts into vectors, for search by meaning. Values that are put without it are found by words only."""
@@ -78,7 +78,7 @@ class MemoryItem:
     expires: float | None = None
     """None: never."""
     score: float | None = None
-    """How well it fits a search, the higher the better; None: it was not searched for."""
+    """Score in a search, the higher the better; None: it was not searched for."""
 
     def value_as(self, kind: type[T]) -> T:
         """Return the value as a value of a type, such as a pydantic model.
@@ -97,14 +97,14 @@ class MemoryItem:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One access to memory, as plain JSON."""
+    """An access to memory, as plain JSON."""
 
     name: Literal["get", "put", "delete", "search", "list", "namespaces"]
     request: dict[str, object] = field(default_factory=dict)
 
     @property
     def writes(self) -> bool:
-        """Whether it changes anything."""
+        """True if it changes anything."""
         return self.name in ("put", "delete")
 
 
@@ -124,7 +124,7 @@ class Memory(ABC):
     @property
     @abstractmethod
     def _options(self) -> MemoryOptions:
-        """What the executor says of memory."""
+        """Options of the executor."""
 
     async def get(self, namespace: Sequence[str], key: str) -> MemoryItem | None:
         """Return an item; None if there is none, or if it has expired.

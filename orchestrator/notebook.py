@@ -45,7 +45,7 @@ __all__ = ["LiveView", "Show", "live"]
 _TICK = 0.25
 """Seconds between two looks at the run, at least."""
 _SHARE = 0.2
-"""Of the time, that they take at most: those at long runs come less often."""
+"""Largest share of the time for redrawing: long runs are redrawn less often."""
 _BYTES = 500_000
 """Bytes per second that are sent to a browser."""
 _QUIET = 0.5
@@ -222,7 +222,7 @@ async def _followed(executor: Executor, run_id: str, show: Show | None) -> Run:
 
 
 async def _stands_still(executor: Executor, run_id: str, seen: int) -> bool:
-    """Whether a run that nothing was heard of waits for an answer, or was left by who drove it."""
+    """Return True if a run without new events waits for an answer, or no process drives it."""
     info = await executor.store.info(run_id)
     if info.head > seen:
         return False

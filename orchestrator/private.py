@@ -23,7 +23,7 @@ def keep_private(place: str | os.PathLike[str], *, endings: tuple[str, ...] = ()
 
 
 def is_private(path: str) -> bool:
-    """Whether a path, absolute and without links, is registered or in a registered folder."""
+    """Return True if a path, absolute and without links, is registered or in a registered folder."""
     path = as_read(path)
     while path not in _registered:
         path, before = os.path.dirname(path), path

@@ -68,7 +68,7 @@ _KEYS = {
     "fig": rf"[dorh]_{_WORD}{{20,}}+",  # Figma
     "AGE-SECRET-KEY-": rf"{_WORD}{{20,}}+",
 }
-"""What keys of these services begin with, and what follows."""
+"""Prefixes of keys of services, and the patterns of what follows."""
 _TOKEN = rf"{_WORD}{{8,}}+"
 _TOKEN_PARTS = rf"\.{_WORD}{{8,}}+\.{_WORD}*+(?:\.{_WORD}++){{0,2}}"
 _MAY_HOLD_KEY = re.compile(r"[A-Za-z0-9_.-]{15}")
@@ -79,7 +79,7 @@ _IN_THIS_CASE = (
     re.compile(rf"({_ESCAPE})(?:{'|'.join(map(''.join, _KEYS.items()))}|eyJ{_TOKEN}{_TOKEN_PARTS})"),
     re.compile(rf"(:)A(?<=[0-9]{{6}}:A){_WORD}{{34}}(?!{_WORD})"),  # Telegram
 )
-"""What is a secret by its look. Group 1, if there is one, stays."""
+"""Patterns of secrets by their form. Group 1, if there is one, stays."""
 _BEARER = re.compile(
     r"""(?x)
     ([bB](?:[eE][aA][rR][eE][rR]|[aA][sS][iI][cC])(?:\s|%20){1,20}+)
@@ -126,7 +126,7 @@ _IN_ANY_CASE = (
         r"""([?&;6](?:key|sig|(?:x-(?:amz|goog)-)?signature)=)(?=[^\s?&#"'<>\\]{0,100}[0-9])[^\s?&#"'<>\\]{8,}+"""
     ),  # `&` may be written as `\u0026`
 )
-"""What is a secret by what stands before it: patterns of text in lower case. Group 1 stays.
+"""Patterns of secrets by the text before them, in lower case. Group 1 stays.
 
 What follows a quoted or a blanked value directly is taken with it, so that redacting twice changes nothing."""
 _CURL = re.compile(r"(?s)curl[\s\"'](?:[^\n\\]{1,100}+|\\.){0,100}+")
@@ -140,7 +140,7 @@ _BLOCKS = (
     (re.compile(rf"---- BEGIN {_KEY_LABEL} ----"), re.compile(rf"---- END {_KEY_LABEL} ----")),
     (re.compile(r"Private-Lines: [0-9]"), re.compile(r"Private-(?:MAC|Hash):")),  # PuTTY
 )
-"""How a private key begins and ends. One without an end goes on to the end of the text."""
+"""Beginning and end of a private key. One without an end reaches to the end of the text."""
 
 _OTHER_LETTERS = (("\u0130", "i"), ("\u0131", "i"), ("\u017f", "s"))
 """Letters that `re` takes for ASCII ones if case is ignored, and `str.lower` does not; the first would become two."""
@@ -204,7 +204,7 @@ def redact(text: str) -> str:
 
 
 def _may_match(pattern: re.Pattern[str], text: str) -> bool:
-    """Whether to look for all matches. Most texts are short and have none: that is found out with one call."""
+    """Return True if all matches are to be found. Most texts are short and have none: one call finds that out."""
     return len(text) > _PIECE or pattern.search(text) is not None
 
 
@@ -222,7 +222,7 @@ def _matches(text: str, pattern: re.Pattern[str], start: int = 0) -> Iterator[re
 
 
 def _secrets(text: str, pattern: re.Pattern[str]) -> Iterator[_Span]:
-    """What a pattern matches, without its group 1."""
+    """Return the spans that a pattern matches, without its group 1."""
     for found in _matches(text, pattern):
         start = max(found.start(), found.end(1)) if pattern.groups else found.start()
         if start < found.end():
@@ -330,7 +330,7 @@ def know(secret: str) -> None:
 
 
 def _telling(secret: str) -> bool:
-    """Whether a value is found in a text only where it was put."""
+    """Return True if a value is found in a text only where it was inserted."""
     return len(secret) >= 16 or (len(secret) >= 8 and any(sign.isdigit() for sign in secret))
 
 
@@ -361,7 +361,7 @@ def without_known(text: str) -> str:
 
 
 def without_known_in(value: object) -> object:
-    """The same of all texts in plain JSON; the value itself if it has none."""
+    """Blank known secrets in all texts of plain JSON; return the value itself if it has none."""
     if not _known:
         return value
     if isinstance(value, str):

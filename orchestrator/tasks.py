@@ -60,12 +60,12 @@ class OwnTask(Generic[T]):
 
     @property
     def over(self) -> bool:
-        """Whether the context manager was exited or its event loop was closed."""
+        """True if the context manager was exited or its event loop was closed."""
         return self._ended.is_set() or not is_open(self._loop)
 
     @property
     def closing(self) -> bool:
-        """Whether `close` was called."""
+        """True if `close` was called."""
         return self._closing.is_set()
 
     async def open(self) -> T:
@@ -156,7 +156,7 @@ class OwnTask(Generic[T]):
 
 
 def in_trio() -> bool:
-    """Whether trio runs here. Check this before asyncio, whose loop may run too in trio's guest mode."""
+    """Return True if trio runs here. Check this before asyncio, whose loop may run too in trio's guest mode."""
     if "trio" not in sys.modules:
         return False
     import trio  # waits if another thread is importing it right now

@@ -29,13 +29,13 @@ MAX_DEPTH = 160
 """Levels of lists and objects in a value. pydantic's JSON reader takes 200, and a record is up to 20 levels itself."""
 
 FOREIGN_DEPTH = 100
-"""The same for results of tools and replies of models, which the state holds inside of lists and objects of its own."""
+"""Levels in results of tools and replies of models, which the state holds inside of its own lists and objects."""
 
 MAX_BYTES = 64 * 1024 * 1024
 """UTF-8 bytes of one value's JSON."""
 
 MAX_REQUEST_BYTES = 8 * MAX_BYTES
-"""The same for a value of many values, such as a conversation."""
+"""UTF-8 bytes of the JSON of many values, such as a conversation."""
 
 MAX_RECORD_BYTES = MAX_REQUEST_BYTES + MAX_BYTES
 """Bytes of a record: the largest request or result, and what is beside it. Only memory stores take larger ones."""
@@ -284,17 +284,17 @@ _RUN = b"0" * (MAX_DIGITS + 1)
 
 
 def _long_number(data: bytes) -> bool:
-    """Whether somewhere in it more digits follow each other than a number may have."""
+    """Return True if it has a longer row of digits than a number may have."""
     return _RUN in data.translate(_DIGITS)
 
 
 def too_deep(depth: int) -> str:
-    """What is wrong with a value that is nested too deeply."""
+    """Return the fault of a value that is nested too deeply."""
     return f"it is nested too deeply, or contains itself: the limit is {depth} levels; store it flatter, or as text"
 
 
 def fault_in(value: object, depth: int = MAX_DEPTH) -> str:
-    """What keeps a value from being stored as JSON, with its place in the value; empty if nothing does."""
+    """Return the fault that keeps a value from being stored as JSON, with its place; empty if there is none."""
     todo: list[tuple[object, str, int]] = [(value, "", 0)]
     while todo:
         one, place, level = todo.pop()
@@ -317,7 +317,7 @@ def fault_in(value: object, depth: int = MAX_DEPTH) -> str:
 
 
 def _fault(value: object) -> str:
-    """What is wrong with a value, but for its items."""
+    """Return the fault of a value, without its items."""
     if isinstance(value, str):
         try:
             value.encode()

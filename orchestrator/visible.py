@@ -129,7 +129,7 @@ def behind(text: str) -> str:
 
 
 def is_hidden(char: str) -> bool:
-    """Whether a character cannot be seen, or is more than a character."""
+    """Return True if a character cannot be seen, or is more than a character."""
     return not char.isprintable() or _HIDDEN.match(char) is not None
 
 
@@ -179,7 +179,7 @@ def _readable(text: str) -> Iterator[str]:
 
 
 def _means_something(text: str, index: int) -> bool:
-    """Whether an invisible character is part of how a word or an emoji is written."""
+    """Return True if an invisible character is part of a word or an emoji."""
     char = text[index]
     if index == 0 or char not in _JOINERS + _STYLES:
         return False

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.engines import engine_of, going_on, submit
+from orchestrator.cli.engines import continuation, engine_of, submit
 from orchestrator.cli.environment import user_name
 from orchestrator.cli.exits import COMPLETED, UsageError
 from orchestrator.cli.output import warn
 from orchestrator.cli.report import NextCommands
 from orchestrator.cli.run_lookup import load, looking, one_run
-from orchestrator.cli.run_session import TerminalSession, conclude, drive, manner_of, take, typed
+from orchestrator.cli.run_session import TerminalSession, conclude, display_of, drive, prepare, typed
 from orchestrator.cli.storage import exists, store_url
 from orchestrator.cli.terminal_questions import outcome_of, value_of
 from orchestrator.cli.trust import note, was_shown
@@ -30,7 +30,7 @@ from orchestrator.views.call_questions import outcome_choices
 from orchestrator.visible import line
 
 if TYPE_CHECKING:
-    from orchestrator.cli.run_session import Manner
+    from orchestrator.cli.run_session import Display
     from orchestrator.engines import ServedEngine
     from orchestrator.executor import Executor, Run
     from orchestrator.kernel.question import Answer, Question
@@ -143,31 +143,31 @@ def _answer(run_id: str, given: Callable[[Question], Answer], how: options.Answe
 
     if how.no_resume:
         told = one_run(url, run_id, tell_workers, writes=True)
-        manner = manner_of(told, url, then.store, json=then.json)
-        manner = replace(manner, shows=False, next_commands=replace(manner.next_commands, code=typed(then)))
+        display = display_of(told, url, then.store, json=then.json)
+        display = replace(display, shows=False, next_commands=replace(display.next_commands, code=typed(then)))
         if (told.queued or told.status == "interrupted") and not then.json:
-            warn(f"{run_id} is answered; {going_on(engine, manner.next_commands.resume(run_id))}")
+            warn(f"{run_id} is answered; {continuation(engine, display.next_commands.resume(run_id))}")
         else:
-            conclude(told, manner)
+            conclude(told, display)
         return COMPLETED
-    taken = take(run_id, then, seen=seen)
+    prepared = prepare(run_id, then, seen=seen)
 
-    async def begin(executor: Executor, manner: Manner) -> Run:
+    async def begin(executor: Executor, display: Display) -> Run:
         async def first() -> Run:
             if risk is None:
                 return await tell(executor, resume=True)
             await tell(executor, resume=False)
             return await executor.resume(run_id, approve=risk)
 
-        return await TerminalSession(executor, run_id, manner.sink(), seen=seen.seq).go(
+        return await TerminalSession(executor, run_id, display.sink(), seen=seen.seq).go(
             first, partial(executor.resume, run_id)
         )
 
-    return drive(url, taken.code, run_id, begin, replace(taken.manner, shows=False))
+    return drive(url, prepared.code, run_id, begin, replace(prepared.display, shows=False))
 
 
 def _risky(question: Question) -> bool:
-    """Whether a yes allows more than reading, or may."""
+    """Return True if an approval may allow more than reading."""
 
     risk = parts_of(question.kind, question.payload).call.get("risk")
     return question.kind in ("approval", "unknown_outcome") and risk not in ("none", "read")
@@ -201,7 +201,7 @@ def _asked(run: Run, name: str | None, url: str) -> Question:
 
 
 async def _nothing_open(executor: Executor, run: Run) -> QuestionUnknown | StaleAnswer:
-    """Why a run that asks nothing takes no answer: what it asked is closed, or it never asked anything."""
+    """Return the error for a run without open questions: all are closed, or it never asked any."""
 
     hint = f"; `orchestrator resume {quoted([run.run_id])}` continues it" if run.waiting else ""
     records = await executor.store.read(run.run_id, upto=run.seq)
@@ -280,24 +280,24 @@ def _kept(
     """Record the event, and say how the run goes on."""
 
     told = one_run(url, run_id, tell, writes=True)
-    manner = replace(manner_of(told, url, then.store, json=then.json), shows=False)
+    display = replace(display_of(told, url, then.store, json=then.json), shows=False)
     if (told.queued or told.status == "interrupted") and not then.json:
-        warn(f"{run_id} has the event; {going_on(engine, manner.next_commands.resume(run_id))}")
+        warn(f"{run_id} has the event; {continuation(engine, display.next_commands.resume(run_id))}")
     else:
-        conclude(told, manner)
+        conclude(told, display)
     return COMPLETED
 
 
 def _driven(url: str, run_id: str, tell: Callable[[Executor], Awaitable[Run]], then: options.Continuing) -> int:
     """Send the event, and show how the run goes on."""
 
-    taken = take(run_id, then)
+    prepared = prepare(run_id, then)
 
-    async def begin(executor: Executor, manner: Manner) -> Run:
-        session = TerminalSession(executor, run_id, manner.sink(), seen=taken.run.seq)
+    async def begin(executor: Executor, display: Display) -> Run:
+        session = TerminalSession(executor, run_id, display.sink(), seen=prepared.run.seq)
         return await session.go(partial(tell, executor), partial(executor.resume, run_id))
 
-    return drive(url, taken.code, run_id, begin, replace(taken.manner, shows=False))
+    return drive(url, prepared.code, run_id, begin, replace(prepared.display, shows=False))
 
 
 def _parts(words: list[str], *, labelled: bool) -> tuple[str | None, str, object]:

@@ -213,7 +213,7 @@ class _Command(TyperCommand):
 
 
 class _Group(TyperGroup):
-    """The same for a group of commands."""
+    """Group of commands that takes values as `_Command` does."""
 
     def get_params(self, ctx: Any) -> Any:
         return _plain(super().get_params(ctx))
@@ -227,7 +227,7 @@ def _plain(parameters: list[Any]) -> list[Any]:
 
 
 def _value(parameter: Any, check: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
-    """What a parameter is, in `click.Parameter.process_value`."""
+    """Return the value of a parameter, in place of `click.Parameter.process_value`."""
     source = context.get_parameter_source(parameter.name)
     default = source is not None and source.name == "DEFAULT"
     if parameter.callback is not None:  # of options such as --version, which need no value
@@ -239,7 +239,7 @@ def _value(parameter: Any, check: Callable[[Any, Any], Any], context: Any, value
 
 
 def _taken(wanted: Any, typed: Any) -> str | list[str] | int | None:
-    """What was typed, if it is certainly what a parameter may be.
+    """Return what was typed if it is certainly valid, else None.
 
     Args:
         wanted: typer's description of the parameter; None: it has none.
@@ -274,7 +274,7 @@ def _add(app: typer.Typer, module: str, name: str) -> None:
 
 
 def _open_streams() -> None:
-    """Where the process was started with a stream closed, let it lead nowhere.
+    """Replace standard streams that were closed when the process was started.
 
     Else the next file that is opened, such as the store, would take its number, and be written to by whoever means
     the stream.

@@ -67,7 +67,7 @@ def load_dotenv() -> None:
 
 
 def _agrees(keys: Mapping[str, str]) -> bool:
-    """Whether the user has agreed, now or before, to use these keys in this directory."""
+    """Return True if the user has agreed, now or before, to use these keys in this directory."""
     note: Path | None = None
     with suppress(OSError, RuntimeError):  # RuntimeError: this user has no home
         note = private.state_folder() / "env" / json.digest([ascii(os.getcwd()), dict(keys)])
@@ -96,7 +96,7 @@ def _read(file: Path) -> dict[str, str | None]:
 
 
 def _is_here(url: str) -> bool:
-    """Whether a store is a file inside the current directory, and not one that a link leads out to."""
+    """Return True if a store is a file inside the current directory, and no link leads out of it."""
     try:
         return storage.stays_here(url)
     except StoreError:

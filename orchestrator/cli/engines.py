@@ -30,7 +30,7 @@ def engine_of(given: str | None) -> ServedEngine | None:
         raise UsageError(f"--engine {url}: {error}") from None
 
 
-def going_on(engine: ServedEngine | None, resume: str) -> str:
+def continuation(engine: ServedEngine | None, resume: str) -> str:
     """Tell how an answered run continues. `resume`: the command that continues it here."""
     return f"to continue:\n  {resume}" if engine is None else "a worker continues it"
 

@@ -1,4 +1,4 @@
-"""What surrounds a command: directories to import from, the terminal, the user."""
+"""The environment of a command: directories to import from, the terminal, the user."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _has_graphs(directory: str) -> bool:
 
 
 def is_installed(module: str) -> bool:
-    """Whether a module's package can be imported, without the current directory."""
+    """Return True if a module's package can be imported without the current directory."""
     name = module.partition(".")[0]
     try:
         return name in sys.modules or importlib.util.find_spec(name) is not None
@@ -101,7 +101,7 @@ def on_change() -> Literal["continue", "strict"]:
 
 
 def on_terminal() -> bool:
-    """Whether a person can be asked: questions are shown on stderr and read from stdin."""
+    """Return True if a person can be asked: stdin and stderr are terminals."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -116,7 +116,7 @@ def forget_what_was_typed() -> None:
 
 
 def user_name() -> str:
-    """Who is at the keyboard, as the system knows them."""
+    """Return the login name of the user."""
 
     try:
         return getpass.getuser()
@@ -140,7 +140,7 @@ def new_run_id(given: str | None) -> str:
 
 
 def agrees(question: str) -> bool:
-    """Whether the person at the terminal says yes; not without a terminal."""
+    """Ask the person at the terminal; return True for yes. Without a terminal, return False."""
     if not on_terminal():
         return False
     forget_what_was_typed()

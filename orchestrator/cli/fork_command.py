@@ -17,7 +17,7 @@ from orchestrator.cli.exits import COMPLETED, INTERRUPTED, PAUSED, UsageError
 from orchestrator.cli.migration_options import ForkMigrating, Migrating, migration_of
 from orchestrator.cli.output import warn
 from orchestrator.cli.run_lookup import one_run
-from orchestrator.cli.run_session import TerminalSession, conclude, drive, manner_of, take
+from orchestrator.cli.run_session import TerminalSession, conclude, display_of, drive, prepare
 from orchestrator.cli.storage import store_url
 from orchestrator.cli.terminal_questions import value_of
 from orchestrator.graph.codec import explain
@@ -27,7 +27,7 @@ from orchestrator.kernel.records import Answered, Asked
 from orchestrator.kernel.status import FINAL
 
 if TYPE_CHECKING:
-    from orchestrator.cli.run_session import Manner
+    from orchestrator.cli.run_session import Display
     from orchestrator.executor import Executor, Run
     from orchestrator.graph.model import GraphDefinition
     from orchestrator.kernel.question import Answer, Question
@@ -94,25 +94,25 @@ def fork(
 
     if no_start and then.graph is None and not any((how.rename, how.drop, how.migrate)):
         made = one_run(url, run, partial(_forked, parent=run, changes=changes), writes=True)
-        conclude(made, manner_of(made, url, then.store, json=then.json))
+        conclude(made, display_of(made, url, then.store, json=then.json))
         return COMPLETED
-    taken = take(run, then, seen=seen.run, ended=FINAL)
-    changes |= _move(seen.run, taken.code.graph, values, how, named=then.graph is not None)
+    prepared = prepare(run, then, seen=seen.run, ended=FINAL)
+    changes |= _move(seen.run, prepared.code.graph, values, how, named=then.graph is not None)
     given = _given(set_=set_, branch=branch, answers=answers, result=result, run_id=run_id, label=label, how=how)
     if no_start:
         given.append("--no-start")
-    code = taken.manner.next_commands.code or ("--graph", taken.code.launch.graph)
-    again = replace(taken.manner.next_commands, code=code)
-    manner = replace(taken.manner, shows=not no_start, fork_again=partial(again.fork, run, *given))
+    code = prepared.display.next_commands.code or ("--graph", prepared.code.launch.graph)
+    again = replace(prepared.display.next_commands, code=code)
+    display = replace(prepared.display, shows=not no_start, fork_again=partial(again.fork, run, *given))
 
-    async def begin(executor: Executor, manner: Manner) -> Run:
+    async def begin(executor: Executor, display: Display) -> Run:
         made = await _forked(executor, parent=run, changes=changes)
         if no_start:
             return made
         resume = partial(executor.resume, name)
-        return await TerminalSession(executor, name, manner.sink(), seen=made.seq).go(resume, resume)
+        return await TerminalSession(executor, name, display.sink(), seen=made.seq).go(resume, resume)
 
-    result_code = drive(url, taken.code, name, begin, manner)
+    result_code = drive(url, prepared.code, name, begin, display)
     if no_start and result_code in (PAUSED, INTERRUPTED):
         return COMPLETED  # the fork was made, and waits
     return result_code
@@ -161,7 +161,7 @@ def _move(
 
 
 def _is_new(old: GraphDefinition, new: GraphDefinition, name: str) -> bool:
-    """Whether only the new version has a state field, or has it with another type."""
+    """Return True if a state field is new in the new version, or has another type there."""
     shapes = [_fields(old), _fields(new)]
     return name in shapes[1] and shapes[0].get(name) != shapes[1][name]
 

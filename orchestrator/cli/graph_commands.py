@@ -136,7 +136,7 @@ def _report_data(name: str, report: CheckReport, skipped: Sequence[str]) -> dict
 
 
 def report_text(name: str, report: CheckReport, skipped: Sequence[str]) -> str:
-    """What `check` prints: problems and notes, and the proofs if they were asked for."""
+    """Return the text that `check` prints: problems and notes, and proofs if requested."""
 
     name, count = line(name), len(report.errors)
     head = f"{name}: {count} problem{'s' if count != 1 else ''}" if count else f"{name}: OK"

@@ -44,16 +44,16 @@ else:  # few references need them
 
 
 DATA = (".yaml", ".yml", ".json")
-"""How the names of graph files end."""
+"""Suffixes of graph files."""
 
 
 def read(file: str) -> Any:
-    """What is in a graph file, see `source_of`."""
+    """Return the data of a graph file, see `source_of`."""
     return source_of(file).data
 
 
 def source_of(file: str) -> Source:
-    """What is in a graph file, with its text. Follows no reference.
+    """Read a graph file, with its text. Follow no reference.
 
     Raises:
         GraphUnknown: there is no such file.
@@ -66,7 +66,7 @@ def source_of(file: str) -> Source:
 
 
 def trust_of(modules: Sequence[str]) -> Trust:
-    """What the command line trusts: modules that were named, and this library."""
+    """Return the trust of the command line: the named modules, and this library."""
     return Trust(modules=tuple(modules))
 
 
@@ -110,7 +110,7 @@ def reach(file: str, data: object, directory: str) -> None:
 
 
 _HOME = Path(orchestrator.__file__).parent / "strategies"
-"""Where the shipped graphs are."""
+"""Folder of the shipped graphs."""
 
 
 def shipped() -> tuple[str, ...]:
@@ -119,12 +119,12 @@ def shipped() -> tuple[str, ...]:
 
 
 def is_file_ref(ref: str) -> bool:
-    """Whether a reference can only be one to a graph: it names a file or an attribute."""
+    """Return True if a reference can only be one to a graph: it names a file or an attribute."""
     return ":" in ref or ref.endswith((*DATA, ".py"))
 
 
 def absolute(ref: str) -> str:
-    """The same reference for a process that runs in another directory."""
+    """Return the reference as a process in another directory needs it."""
     file, colon, attribute = ref.partition(":")
     if file == "mcp":
         return servers.absolute(ref)
@@ -200,7 +200,7 @@ def _module(name: str, ref: str) -> ModuleType:
 
 
 def _is_there(name: str) -> bool:
-    """Whether there is a module of this name. Of `a.b` it imports `a`."""
+    """Return True if there is a module of this name. For `a.b`, import `a`."""
     if not all(name.split(".")):
         return False
     try:

@@ -49,7 +49,7 @@ def run_look(work: Callable[[], Awaitable[T]]) -> T:
 
 
 class _Stop:
-    """What the signals do. A plain handler and not a task: it is heard even while a step keeps the loop busy."""
+    """Handler of the signals. It is no task, so that it is called even while a step keeps the loop busy."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -65,7 +65,7 @@ class _Stop:
 
     @property
     def came(self) -> bool:
-        """Whether a signal came."""
+        """True if a signal came."""
         return self._count > 0
 
     async def guard(self, work: Callable[[], Awaitable[T]]) -> T:

@@ -1,4 +1,4 @@
-"""What a run is made of, as references: graph, tools, model. Stored with the run, and followed again to go on."""
+"""References of a run to its graph, tools and models. They are stored with the run, and resolved again to resume it."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ OFFLINE = "offline"
 
 @dataclass(frozen=True)
 class Code:
-    """What references were resolved to."""
+    """The graph, tools and models that references were resolved to."""
 
     graph: Graph
     tools: Toolbox
     model: Model
     models: Mapping[str, Model]
-    """Those that nodes name."""
+    """Models by the names that nodes use."""
     launch: Launch
     """The references."""
 
 
 def _asks_default(graph: GraphDefinition) -> bool:
-    """Whether some node asks the model that has no name; one of a user's kind may, if it does not say what it asks."""
+    """Return True if a node may use the default model. Nodes of a user's kind may, unless they declare their models."""
 
     for node in graph.nodes.values():
         asks = node.asks_model or (node.asks is None and not is_shipped(type(node)))
@@ -67,7 +67,7 @@ class Launch:
     models: tuple[tuple[str, str], ...] = ()
     """Names that nodes use, and the models that they stand for, by name."""
     by_default: bool = field(default=False, compare=False)
-    """Whether nobody named the model, which is said then."""
+    """True if no model was named; a warning is printed then."""
 
     def load(self) -> Code:
         """Import what is referred to.
@@ -89,7 +89,7 @@ class Launch:
         return code
 
     def admitted(self) -> Launch:
-        """The same, after a person was asked for what its graph file names and nothing trusts yet.
+        """Ask about code that the graph file names and that is not trusted yet; return the references with the answer.
 
         Raises:
             UsageError: they said no, or cannot be asked.
@@ -97,7 +97,7 @@ class Launch:
         return replace(self, trust=admitted(self.graph, self.trust))
 
     def quiet(self) -> Launch:
-        """The same, without a word on a model that nobody named."""
+        """Return the same references, without the warning about the default model."""
         return replace(self, by_default=False)
 
     def refs(self) -> dict[str, Json]:
@@ -114,13 +114,13 @@ class Launch:
         }
 
     def is_of(self, refs: Mapping[str, object]) -> bool:
-        """Whether a run that recorded these references finds the same code by itself."""
+        """Return True if a run that recorded these references resolves to the same code."""
         stored = _stored(refs)
         same = (self.graph, self.tools, self.model) == (stored.graph, stored.tools, stored.model)
         return same and self.models == stored.models and set(self.trust) <= set(stored.trust)
 
     def is_found(self, root_id: str, refs: Mapping[str, object], url: str) -> bool:
-        """Whether a command of this user that names no code finds the same, because the run's references are followed.
+        """Return True if a command that names no code resolves to the same: the run's references are trusted.
 
         Args:
             root_id: see `Run.root_id`.

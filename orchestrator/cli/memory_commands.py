@@ -183,7 +183,7 @@ def prune(
 
 
 def _reading(store: str | None, look: Callable[[Executor], Awaitable[T]]) -> T | None:
-    """What `look` finds; None where there is no store, which is not made for it."""
+    """Return the result of `look`; None if there is no store, which is not created."""
 
     url = store_url(store)
     return looking(url, look) if exists(url) else None

@@ -17,9 +17,9 @@ from orchestrator.executor import Migration
 from orchestrator.graph.refs import attribute, module_of_file, resolve
 
 STATE = "state."
-"""What stands before the name of a state field, which a node may have, too."""
+"""Prefix of names of state fields, which nodes may have, too."""
 FORK = "fork."
-"""What stands before the name of a node that forks, where its open forks do not go where its tokens go."""
+"""Prefix of names of nodes that fork, for their open forks."""
 
 
 Rename = Annotated[

@@ -25,7 +25,7 @@ from orchestrator.visible import shown as visible
 
 
 class Kind(StrEnum):
-    """What a project is."""
+    """Kind of a project."""
 
     agent = "agent"
     graph = "graph"
@@ -438,7 +438,7 @@ def _taken(name: str) -> str:
 
 
 def _installed(module: str) -> bool:
-    """Whether there is such a module outside of the current directory. Imports nothing."""
+    """Return True if there is such a module outside of the current directory. Import nothing."""
     here = os.getcwd()
     found = PathFinder.find_spec(module, [path for path in sys.path if path and os.path.abspath(path) != here])
     return found is not None and found.origin is not None

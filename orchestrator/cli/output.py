@@ -86,12 +86,12 @@ def out_made(made: Callable[[Looks], str]) -> None:
 
 
 def out_json(value: object) -> None:
-    """One JSON document on stdout."""
+    """Print one JSON document on stdout."""
     print(_json(value, indent=2), flush=True)
 
 
 def out_line(value: object) -> None:
-    """One line of JSON Lines on stdout."""
+    """Print one line of JSON Lines on stdout."""
     print(_json(value), flush=True)
 
 
@@ -105,7 +105,7 @@ def _json(value: object, indent: int | None = None) -> str:
 
 
 def out_bytes(data: bytes) -> None:
-    """Bytes on stdout."""
+    """Write bytes to stdout."""
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()

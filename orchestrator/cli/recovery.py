@@ -92,7 +92,7 @@ class Batch:
 
 @dataclass
 class _Progress:
-    """What became of the runs so far."""
+    """Results of the runs so far."""
 
     total: int = 0
     over: list[ResumedRun] = field(default_factory=list)
@@ -179,7 +179,7 @@ def _name_of(given: Given) -> str | None:
 
 
 def _is_name(graph: str) -> bool:
-    """Whether it is a graph's name, and refers to no module or file."""
+    """Return True if it is a graph's name, and no reference to a module or file."""
     return graph.replace("-", "_").isidentifier()
 
 

@@ -19,7 +19,7 @@ from orchestrator.cli.launch import Given, load_model, of_run
 from orchestrator.cli.output import out, out_json, out_table, redacted, warn
 from orchestrator.cli.report import NextCommands, waiting_text
 from orchestrator.cli.run_lookup import load, looking
-from orchestrator.cli.run_session import Manner, TerminalSession, opened
+from orchestrator.cli.run_session import Display, TerminalSession, opened
 from orchestrator.cli.storage import exists, shown_url, store_url
 from orchestrator.cli.words import error_text
 from orchestrator.errors import OrchestratorError
@@ -135,7 +135,7 @@ def replay(
 
 @dataclass
 class _Found:
-    """What came of it."""
+    """The result of a replay."""
 
     replays: list[Replay] = field(default_factory=list)
     errors: list[dict[str, str]] = field(default_factory=list)
@@ -157,7 +157,7 @@ class _Found:
         out_table(columns, rows)
 
     def differences(self) -> str:
-        """Of one run all that differs, of several the first difference of each."""
+        """Print all differences of one run, or the first difference of each of several."""
         lines: list[str] = []
         differ = [one for one in self.replays if not one.same]
         if len(self.replays) == 1 and differ:
@@ -171,7 +171,7 @@ class _Found:
 
 @dataclass(frozen=True)
 class _Work:
-    """How runs are replayed."""
+    """Options of a replay."""
 
     url: str
     live: Live
@@ -235,7 +235,7 @@ class _Work:
         if run.status != "paused" or made.same:
             return made
         if on_terminal() and not self.json:
-            manner = Manner(NextCommands(self.store))
+            display = Display(NextCommands(self.store))
 
             async def as_it_is() -> Run:
                 return await executor.load(run.run_id)
@@ -243,7 +243,7 @@ class _Work:
             async def again() -> Run:
                 return await executor.resume(run.run_id)
 
-            await TerminalSession(executor, run.run_id, manner.sink(), seen=run.seq).go(as_it_is, again)
+            await TerminalSession(executor, run.run_id, display.sink(), seen=run.seq).go(as_it_is, again)
             made = await executor.replays.load(run.run_id)
         if made.run.status == "paused" and not self.json:
             warn(str(redacted(waiting_text(run.run_id, made.run.waiting, NextCommands(self.store)))))

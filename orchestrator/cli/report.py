@@ -1,4 +1,4 @@
-"""What a command shows of a run: its events while it is driven, its result, and the commands to continue it."""
+"""Report of a run: its events while it is driven, its result, and the commands that continue it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ else:  # only a terminal shows a tree
 
 
 class Sink(Protocol):
-    """Where events of a run go while it is driven."""
+    """Destination of the events of a run while it is driven."""
 
     async def meet(self, executor: Executor, run_id: str, seen: int) -> None:
         """The run whose events will follow, behind record `seen`."""
 
     def show(self, event: Event) -> None:
-        """One event, in order."""
+        """Show one event, in order."""
 
     def hold(self) -> None:
         """The run stands still: leave the terminal to a question, or to the result."""
@@ -65,7 +65,7 @@ _BEFORE = 400
 
 
 class Tree:
-    """What the run does as a tree that is drawn anew as it grows; where that cannot be, lines of text.
+    """The run as a tree that is redrawn as it grows; lines of text where no tree can be drawn.
 
     Args:
         write: writes such a line.
@@ -131,7 +131,7 @@ class NextCommands:
     code: tuple[str, ...] = ()
     """`--graph`, `--tools` and `--model` where the run's own references will not be followed."""
     gone: bool = False
-    """Whether the store ends with this command, so that the run cannot be continued."""
+    """True if the store ends with this command, so that the run cannot be continued."""
 
     def resume(self, run_id: str, *options: str) -> str:
         """Return the command that resumes a run."""
@@ -220,7 +220,7 @@ def tell_traceback(run: Run) -> None:
 
 
 def waiting_text(run_id: str, questions: Sequence[Question], next_commands: NextCommands | None) -> str:
-    """What a paused run waits for, each question with the command that answers it.
+    """Return the open questions of a paused run, each with the command that answers it.
 
     Args:
         run_id: the run.

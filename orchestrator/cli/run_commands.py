@@ -20,7 +20,7 @@ from orchestrator.cli.output import out, out_json, warn
 from orchestrator.cli.recovery import Batch, recovered, resume_batch
 from orchestrator.cli.report import NextCommands, document
 from orchestrator.cli.run_lookup import one_run
-from orchestrator.cli.run_session import Manner, TerminalSession, drive, take
+from orchestrator.cli.run_session import Display, TerminalSession, drive, prepare
 from orchestrator.cli.storage import exists, place, store_url
 from orchestrator.cli.trust import seal as sealed
 from orchestrator.errors import InvalidValue, RunUnknown
@@ -74,7 +74,7 @@ def run(
     seal = sealed(name, refs, url)
     next_commands = NextCommands(store, () if seal else launch.options(), gone=place(url) is None)
 
-    async def begin(executor: Executor, manner: Manner) -> Run:
+    async def begin(executor: Executor, display: Display) -> Run:
         start = partial(
             executor.start, code.graph, given, run_id=name, labels=labels, approve=risk, limits=limits,
             refs={**refs, "seal": seal} if seal else refs, **stops,
@@ -84,9 +84,9 @@ def run(
         await executor.submit(*start.args, **start.keywords)
         if joined:
             warn(f"run {name} exists already: it is shown from its beginning, and continued unless it has ended")
-        return await TerminalSession(executor, name, manner.sink(), seen=0).go(start, partial(executor.resume, name))
+        return await TerminalSession(executor, name, display.sink(), seen=0).go(start, partial(executor.resume, name))
 
-    return drive(url, code, name, begin, Manner(next_commands, json=json, events=events, traceback=traceback))
+    return drive(url, code, name, begin, Display(next_commands, json=json, events=events, traceback=traceback))
 
 
 async def _exists(executor: Executor, run_id: str) -> bool:
@@ -183,20 +183,20 @@ def resume(
         return resume_batch(batch, then)
     if run is None or status or label:
         raise UsageError("give the id of a RUN; or --all with --status S, and --graph or --label as you need")
-    taken = take(run, then, ended=FINAL - {"completed"} if retry else ())
+    prepared = prepare(run, then, ended=FINAL - {"completed"} if retry else ())
 
-    stops = _stops(taken.code.graph, pause_before, pause_after)
+    stops = _stops(prepared.code.graph, pause_before, pause_after)
 
-    async def begin(executor: Executor, manner: Manner) -> Run:
+    async def begin(executor: Executor, display: Display) -> Run:
         first = partial(
             executor.resume, run, approve=risk, accept_changes=accept_changes, wait=wait, retry=retry, limits=limits,
             migrate=migrate, **stops,
         )  # fmt: skip
-        return await TerminalSession(executor, run, manner.sink(), seen=taken.run.seq).go(
+        return await TerminalSession(executor, run, display.sink(), seen=prepared.run.seq).go(
             first, partial(executor.resume, run)
         )
 
-    return drive(taken.url, taken.code, run, begin, taken.manner)
+    return drive(prepared.url, prepared.code, run, begin, prepared.display)
 
 
 def recover(json: options.Json = False, store: options.Store = None) -> int:

@@ -30,7 +30,7 @@ T = TypeVar("T")
 def looking(
     url: str, look: Callable[[Executor], Awaitable[T]], *, writes: bool = False, archive: str | None = None
 ) -> T:
-    """What `look` finds with an executor that was given no code; `writes`: whether it journals anything.
+    """Return the result of `look` with an executor that has no code; `writes`: True if it journals anything.
 
     `archive`: the URL of the store's archive; None: what the environment says.
 
@@ -48,7 +48,7 @@ def looking(
 
 
 def one_run(url: str, run_id: str, look: Callable[[Executor], Awaitable[T]], *, writes: bool = False) -> T:
-    """The same about one run; a store that is not there is not made for it.
+    """Return the result of `look` for one run. A store that does not exist is not created.
 
     Raises:
         RunUnknown: there is no such run.
@@ -69,7 +69,7 @@ def load(url: str, run_id: str, at: int | None = None) -> Run:
 
 
 async def loaded(executor: Executor, run_id: str, at: int | None = None) -> Run:
-    """The same, of an open executor."""
+    """Load a run, or its state after its record `at`, with an open executor."""
     run = await executor.load(run_id, at=at)
     if at is not None and run.seq < at:
         raise UsageError(f"--at {at}: run {run_id!r} has {run.seq} records")

@@ -35,21 +35,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Manner:
-    """How a command shows a run."""
+class Display:
+    """How a command displays a run."""
 
     next_commands: report.NextCommands
     json: bool = False
     events: bool = False
     shows: bool = True
-    """Whether what it prints counts as looked at: not where a command answers, which may be repeated unread."""
+    """True if printed questions count as seen. A command that answers may be repeated unread."""
     traceback: bool = False
-    """Whether the traceback of a failed node is printed."""
+    """True if the traceback of a failed node is printed."""
     fork_again: Callable[..., str] = shell_command
     """Writes the command that forks the run, with more options."""
 
     def sink(self) -> report.Sink:
-        """Where events go meanwhile."""
+        """Return the destination of events."""
         return report.JsonLines() if self.events else report.Tree(warn, sys.stderr)
 
 
@@ -67,10 +67,10 @@ class TerminalSession:
         await self._sink.meet(self._executor, self._run_id, self._seen)
         run = await self._watched(first)
         while run.status == "paused" and on_terminal() and not self._left and await self._ask(run):
-            run = await self._watched(partial(self._go_on, again))
+            run = await self._watched(partial(self._continue, again))
         return run
 
-    async def _go_on(self, again: Callable[[], Awaitable[Run]]) -> Run:
+    async def _continue(self, again: Callable[[], Awaitable[Run]]) -> Run:
         """Await `again`, unless another process drives the run, such as the one that answered: then wait for that."""
         while True:
             if not is_held(await self._executor.store.lease(self._run_id)):
@@ -125,72 +125,72 @@ class TerminalSession:
 
 
 def drive(
-    url: str, code: Code, run_id: str, begin: Callable[[Executor, Manner], Awaitable[Run]], manner: Manner
+    url: str, code: Code, run_id: str, begin: Callable[[Executor, Display], Awaitable[Run]], display: Display
 ) -> int:
     """Drive a run as `begin` says, tell its result, and give its exit code."""
 
     async def work() -> Run:
         async with opened(url, code) as executor:
-            return await begin(executor, manner)
+            return await begin(executor, display)
 
     try:
         run = run_async(work)
     except Interrupted:
-        return _interrupted(url, code, run_id, manner)
+        return _interrupted(url, code, run_id, display)
     except (BrokenPipeError, GraphChanged, ModelError, ExceptionGroup) as group:
         error = alone(group)
         if isinstance(error, GraphChanged) and error.options is not None:
-            command = manner.next_commands.resume(run_id, *error.options)
+            command = display.next_commands.resume(run_id, *error.options)
             if error.verb == "fork":
-                command = manner.fork_again(*error.options)
+                command = display.fork_again(*error.options)
             warn(f"error: {redacted(error.with_command(command))}")
             return exits.FAILED
         if isinstance(error, ModelError):
             warn(f"error: {redacted(error_text(error))}")
-            return _interrupted(url, code, run_id, manner, exit_code=exits.FAILED)
+            return _interrupted(url, code, run_id, display, exit_code=exits.FAILED)
         if not isinstance(error, BrokenPipeError):
             raise
         discard_output()  # the reader of the events is gone
-        return _interrupted(url, code, run_id, manner)
-    return _concluded(run, _knowing(run, url, code, manner), exits.of_status(run.status))
+        return _interrupted(url, code, run_id, display)
+    return _concluded(run, _knowing(run, url, code, display), exits.of_status(run.status))
 
 
-def conclude(run: Run, manner: Manner) -> None:
-    """Tell a run's result, as the manner wants it."""
-    if manner.shows or not run.waiting:
-        note(run, store_url(manner.next_commands.store))
-    if manner.events:
+def conclude(run: Run, display: Display) -> None:
+    """Tell a run's result, as the display wants it."""
+    if display.shows or not run.waiting:
+        note(run, store_url(display.next_commands.store))
+    if display.events:
         out_line(report.document(run))
-        report.tell_status(run, manner.next_commands)
+        report.tell_status(run, display.next_commands)
     else:
-        report.tell(run, manner.next_commands, json=manner.json)
-    if manner.traceback:
+        report.tell(run, display.next_commands, json=display.json)
+    if display.traceback:
         report.tell_traceback(run)
 
 
-def _knowing(run: Run, url: str, code: Code, manner: Manner) -> Manner:
-    """The manner, with commands that name no code if the run's own references lead to it by now."""
+def _knowing(run: Run, url: str, code: Code, display: Display) -> Display:
+    """The display, with commands that name no code if the run's own references lead to it by now."""
     if not code.launch.is_found(run.root_id, run.refs, url):
-        return manner
-    return replace(manner, next_commands=replace(manner.next_commands, code=()))
+        return display
+    return replace(display, next_commands=replace(display.next_commands, code=()))
 
 
-def _interrupted(url: str, code: Code, run_id: str, manner: Manner, *, exit_code: int = exits.INTERRUPTED) -> int:
+def _interrupted(url: str, code: Code, run_id: str, display: Display, *, exit_code: int = exits.INTERRUPTED) -> int:
     try:
         run = load(url, run_id)
     except RunUnknown:
         warn(
-            "interrupted; the store was in memory" if manner.next_commands.gone else "interrupted before the run began"
+            "interrupted; the store was in memory" if display.next_commands.gone else "interrupted before the run began"
         )
         return exit_code
     result = exits.of_status(run.status) if run.status in FINAL else exit_code
-    return _concluded(run, _knowing(run, url, code, manner), result)
+    return _concluded(run, _knowing(run, url, code, display), result)
 
 
-def _concluded(run: Run, manner: Manner, code: int) -> int:
+def _concluded(run: Run, display: Display, code: int) -> int:
     with telling(code):
         try:
-            conclude(run, manner)
+            conclude(run, display)
         except BrokenPipeError:
             discard_output()
     return code
@@ -264,16 +264,16 @@ async def closing_model(code: Code) -> AsyncIterator[None]:
 
 
 @dataclass(frozen=True)
-class Taken:
+class Prepared:
     """A run that is about to go on."""
 
     url: str
     run: Run
     code: Code
-    manner: Manner
+    display: Display
 
 
-def take(run_id: str, then: Continuing, *, seen: Run | None = None, ended: Collection[str] = ()) -> Taken:
+def prepare(run_id: str, then: Continuing, *, seen: Run | None = None, ended: Collection[str] = ()) -> Prepared:
     """Look at a run, if it was not `seen` just now, and import what it needs to go on.
 
     Args:
@@ -299,8 +299,8 @@ def take(run_id: str, then: Continuing, *, seen: Run | None = None, ended: Colle
         listed = "".join(f"\n  {line}" for line in said)
         raise UsageError(f"{error}\nIts recorded approvals:{listed}" if said else str(error)) from None
     launch = launch.admitted()
-    manner = manner_of(run, url, then.store, json=then.json, launch=launch)
-    return Taken(url, run, launch.load(), replace(manner, traceback=then.traceback))
+    display = display_of(run, url, then.store, json=then.json, launch=launch)
+    return Prepared(url, run, launch.load(), replace(display, traceback=then.traceback))
 
 
 def typed(then: Continuing) -> tuple[str, ...]:
@@ -311,7 +311,7 @@ def typed(then: Continuing) -> tuple[str, ...]:
     return (*words, *(word for name, values in many.items() for value in values or () for word in (name, value)))
 
 
-def manner_of(run: Run, url: str, store: str | None, *, json: bool, launch: Launch | None = None) -> Manner:
-    """How to tell of a run that is in the store; with the code that it was told to go on in, unless it knows that."""
+def display_of(run: Run, url: str, store: str | None, *, json: bool, launch: Launch | None = None) -> Display:
+    """Return how to display a stored run. Its commands name the code, unless the run's own references find it."""
     known = launch is None or launch.is_found(run.root_id, run.refs, url)
-    return Manner(NextCommands(store, () if known or launch is None else launch.options()), json=json)
+    return Display(NextCommands(store, () if known or launch is None else launch.options()), json=json)

@@ -118,7 +118,7 @@ _MOST_SCANS = 20
 
 
 def _scanned(scans: Sequence[Scanned]) -> str:
-    """How far a search looked that has not looked through all runs."""
+    """Return how far a search got that has not read all runs."""
 
     runs, records = sum(one.runs for one in scans), sum(one.records for one in scans)
     back_to = next((one.back_to for one in reversed(scans) if one.back_to is not None), None)
@@ -145,7 +145,7 @@ def _statuses(status: str | None, *, failed: bool, waiting: bool) -> tuple[str, 
 
 
 def reading(url: str, look: Callable[[Store], Awaitable[T]]) -> T:
-    """What `look` finds in a store that is there, without an executor, which takes a while to load.
+    """Return the result of `look` in an existing store, without an executor, which takes a while to load.
 
     Raises:
         KeyboardInterrupt: a signal stopped it.

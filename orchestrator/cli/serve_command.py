@@ -18,6 +18,7 @@ import anyio
 import typer
 from anyio import to_thread
 
+from orchestrator._lazy import lazy_modules
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, UsageError
 from orchestrator.cli.graph_refs import graph_from_ref, shipped
@@ -33,7 +34,6 @@ from orchestrator.graph.limits import Limits
 from orchestrator.private import keep_private
 from orchestrator.visible import line
 from orchestrator.web import configured
-from orchestrator.web.server import serve as run_server
 from orchestrator.web.settings import LOOPBACK, Risk, Settings
 
 if TYPE_CHECKING:
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
     from orchestrator.cli.launch import Code, Launch
     from orchestrator.executor import Executor
+    from orchestrator.web import server as web_server
+else:  # it needs an extra, whose lack is reported
+    (web_server,) = lazy_modules("orchestrator.web", "server")
 
 _LOCAL = "127.0.0.1"
 _ANY = ("0.0.0.0", "::")
@@ -263,7 +266,7 @@ def _settings(
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs on this machine reach an address."""
+    """Return True if only programs on this machine reach an address."""
 
     if host == "localhost":
         return True
@@ -298,7 +301,7 @@ async def _serve(
         tasks.start_soon(_announce, started, address, open_)
         if writes:
             tasks.start_soon(_recover, executor, {code.graph.name: code.launch for code in codes})
-        await run_server(configured(executor, settings), listening, started)
+        await web_server.serve(configured(executor, settings), listening, started)
         tasks.cancel_scope.cancel()
 
 

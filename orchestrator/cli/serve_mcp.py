@@ -16,6 +16,7 @@ import anyio
 import typer
 
 from orchestrator import __version__
+from orchestrator._lazy import lazy_modules
 from orchestrator.cli import options, report
 from orchestrator.cli.exits import COMPLETED, INTERRUPTED, UsageError, alone, of_error
 from orchestrator.cli.interrupts import Interrupted, run_async
@@ -30,7 +31,6 @@ from orchestrator.executor.effects.graphs import GraphTool
 from orchestrator.kernel.status import RunStatus
 from orchestrator.render.terminal import texts
 from orchestrator.tools.mcp.listing import names_of
-from orchestrator.web.server import BoundedConfig, bounded_logs, most_connections
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from orchestrator.cli.launch import Code, Launch
     from orchestrator.executor import Executor, Run
     from orchestrator.graph_class import Graph
+    from orchestrator.web import server as web_server
+else:  # it needs an extra, whose lack is reported
+    (web_server,) = lazy_modules("orchestrator.web", "server")
 
 
 LABEL = ("via", "mcp")
@@ -70,7 +73,7 @@ Refs: TypeAlias = Callable[[str, str], Mapping[str, object]]
 
 
 class GraphServer:
-    """What clients are offered: a tool for each graph, and one that tells what became of a run.
+    """Server of the tools: one for each graph, and one that reports on a run.
 
     A run that pauses is told as such, with its id and the command by which a person goes on with it. Nothing that a
     client sends approves anything: whoever drives it is a model.
@@ -92,7 +95,7 @@ class GraphServer:
         approve: str | None,
         refs: Refs,
     ) -> None:
-        self._executor, self._go_on, self._approve = executor, next_commands, approve
+        self._executor, self._continue, self._approve = executor, next_commands, approve
         self._refs = refs
         called = names_of([graph.name for graph in graphs])
         self._tools: dict[str, GraphTool] = {
@@ -157,7 +160,7 @@ class GraphServer:
         """Run a graph. A client that cancels its call, or goes away, interrupts the run, which can be resumed."""
         graph, run_id = tool.graph, secrets.token_hex(8)
         warn(f"{run_id} started: {graph.name}")
-        ended = "was interrupted: " + self._go_on.resume(run_id)
+        ended = "was interrupted: " + self._continue.resume(run_id)
         try:
             async with self._executor.stream(
                 graph, dict(args) or None, run_id=run_id, labels=dict([LABEL]), approve=self._approve,
@@ -198,7 +201,7 @@ class GraphServer:
         elif run.status == "paused":
             text, document["waiting"] = self._paused(run), self._waiting(run)
         elif run.status == "interrupted":
-            text += f"\nA person can continue it:\n  {self._go_on.resume(run.run_id)}"
+            text += f"\nA person can continue it:\n  {self._continue.resume(run.run_id)}"
         elif output:
             text += f"\nIts output so far:\n{output}"
         return CallToolResult(
@@ -209,12 +212,12 @@ class GraphServer:
 
     def _waiting(self, run: Run) -> list[dict[str, object]]:
         return [
-            {"kind": one.kind, "prompt": one.prompt, "command": "\n".join(self._go_on.answers(run.run_id, one))}
+            {"kind": one.kind, "prompt": one.prompt, "command": "\n".join(self._continue.answers(run.run_id, one))}
             for one in run.waiting
         ]
 
     def _paused(self, run: Run) -> str:
-        asked = report.waiting_text(run.run_id, run.waiting, self._go_on)
+        asked = report.waiting_text(run.run_id, run.waiting, self._continue)
         return (
             f"Not done: {asked}\n"
             "Only a person may decide this. Show them the question and the command to run in a terminal; do "
@@ -343,7 +346,10 @@ async def _http(port: int, url: str, codes: list[Code], offered: Any) -> None:
             warn(f"serving http://{hosts[0]}/mcp (Ctrl-C ends it)")
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_until_cancelled, server)
-                with bounded_logs(), anyio.CancelScope(shield=True):  # `_until_cancelled` ends it in good order
+                with (
+                    web_server.bounded_logs(),
+                    anyio.CancelScope(shield=True),
+                ):  # `_until_cancelled` ends it in good order
                     await server.serve([listening])
                 tasks.cancel_scope.cancel()
 
@@ -356,8 +362,10 @@ def _server(app: Any) -> Any:
         def capture_signals(self) -> Iterator[None]:
             yield  # the command line has handlers of its own
 
-    most = most_connections()
-    return Server(BoundedConfig(app, most, ws="none", log_level="warning", timeout_graceful_shutdown=2, lifespan="on"))
+    most = web_server.most_connections()
+    return Server(
+        web_server.BoundedConfig(app, most, ws="none", log_level="warning", timeout_graceful_shutdown=2, lifespan="on")
+    )
 
 
 async def _until_cancelled(server: Any) -> None:

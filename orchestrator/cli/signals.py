@@ -22,16 +22,16 @@ _GRACE = 0.2
 
 
 class _SignalState:
-    """What the signals do at the moment."""
+    """Current effect of the signals."""
 
     def __init__(self) -> None:
         self.code: int | None = None
         """The exit code that is certain by now."""
         self.telling = self.noted = False
         self.may_leave = False
-        """Whether nothing in the process needs Python's own end."""
+        """True if nothing in the process needs Python's own end."""
         self._before: Callable[[int, FrameType | None], object] | int | None = None
-        """What handled the alarm before `_exit_soon` set it."""
+        """Handler of the alarm before `_exit_soon` set it."""
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if self.code is not None:

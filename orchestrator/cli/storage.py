@@ -51,7 +51,7 @@ def store_url(given: str | None) -> str:
 
 
 def stays_here(url: str) -> bool:
-    """Whether a store is a file inside the current directory, and not one that a link leads out to."""
+    """Return True if a store is a file inside the current directory, and no link leads out of it."""
     file = store_file(url)
     try:
         return file is not None and Path.cwd().resolve() in file.resolve().parents
@@ -66,7 +66,7 @@ def store_file(url: str) -> Path | None:
 
 
 def place(url: str) -> str | None:
-    """Where a store is, by the same name for every process that opens it: its file, or its database; None: in memory.
+    """Return the place of a store, the same for every process that opens it: file or database; None: in memory.
 
     Of a database this is the URL without password and parameters, so it may have several names.
     """
@@ -77,13 +77,13 @@ def place(url: str) -> str | None:
 
 
 def exists(url: str) -> bool:
-    """Whether there is anything to read at a store URL. Asking makes no file."""
+    """Return True if there is anything to read at a store URL. Create no file."""
     file = store_file(url)
     return file is None or file.exists()
 
 
 def is_ours(url: str) -> bool:
-    """Whether a store's file belongs to the user who runs this command."""
+    """Return True if a store's file belongs to the user who runs this command."""
     file = store_file(url)
     if file is None:
         return False

@@ -114,7 +114,7 @@ async def _is_open(executor: Executor, run_id: str, question: Question) -> bool:
 
 
 async def _answered(executor: Executor, run_id: str, question: Question) -> str:
-    """How a question was closed, and by whom."""
+    """Return how a question was closed, and by whom."""
 
     upto = (await executor.store.info(run_id)).head
     for record in reversed(await executor.store.read(run_id, upto=upto)):
@@ -187,14 +187,14 @@ class Asker:
 
 
 def denial_of(said: str) -> Answer:
-    """What a person typed instead of a yes: `n` or `no`, and behind it the reason."""
+    """Return the denial that a person typed: `n` or `no`, and after it the reason."""
 
     word, _, reason = said.partition(" ")
     return Deny(reason=reason.strip() if word.lower().rstrip(",:") in ("n", "no") else "")
 
 
 def value_of(question: Question, text: str) -> Answer:
-    """What a person typed, as the answer to a question that is no approval.
+    """Return the typed answer to a question that is no approval.
 
     It is read as JSON where the question's schema takes no text, or the answer has a structure.
     """
@@ -266,7 +266,7 @@ def _editor() -> list[str] | None:
 
 
 async def _with_editor(editor: list[str], text: str) -> str | None:
-    """What is in a file after the editor; None, and a word on why, if that did not work."""
+    """Return the text of a file after the editor; None, with a warning, if the editor failed."""
     with tempfile.TemporaryDirectory(prefix="orchestrator-") as folder:
         file = anyio.Path(folder, "args.json")  # the folder is this user's only
         await file.write_text(text + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What this user's key proves: which stored references may be resolved, and which questions the user has seen.
+"""The user's key, and what it proves: stored references that may be resolved, and questions that the user has seen.
 
 A reference is text that makes a command import code. A store can come from anywhere (a download, a cloned
 repository, another user's directory), so text in it is not enough. What the command line stores is sealed with a
@@ -46,7 +46,7 @@ def seal(run_id: str, refs: JsonObject, url: str, *, make: bool = True) -> str |
 
 
 def trusted(run_id: str, refs: Mapping[str, object], url: str) -> bool:
-    """Whether these references were stored by this user's command line for this run in this store."""
+    """Return True if this user's command line stored these references for this run in this store."""
     given = refs.get("seal")
     if not isinstance(given, str) or not is_ours(url):
         return False
@@ -55,7 +55,7 @@ def trusted(run_id: str, refs: Mapping[str, object], url: str) -> bool:
 
 
 def journal_seal(url: str, *, make: bool) -> Seal | None:
-    """What records are sealed with in a store; None: they are not.
+    """Return the seal for records in a store; None: they are not sealed.
 
     In memory no other process writes. In a database several users and machines do, and none of them knows the key of
     another: there the server decides who may write, and its users are trusted.
@@ -72,7 +72,7 @@ def journal_seal(url: str, *, make: bool) -> Seal | None:
 
 
 def key_file() -> Path:
-    """Where this user's key is kept."""
+    """Return the path of this user's key."""
     return state_folder() / "key"
 
 
@@ -92,7 +92,7 @@ def _key(*, make: bool) -> bytes | None:
 
 
 def _is_private(stat: os.stat_result) -> bool:
-    """Whether a file is this user's, and no other user can read or change it."""
+    """Return True if a file is this user's, and no other user can read or change it."""
     return not hasattr(os, "geteuid") or (stat.st_uid == os.geteuid() and not stat.st_mode & 0o077)
 
 
@@ -135,7 +135,7 @@ def note(run: Run, url: str) -> None:
 
 
 def was_shown(run_id: str, question: Question, url: str) -> bool:
-    """Whether this question, as it is now, was printed for this user when the run was last looked at."""
+    """Return True if this question, as it is now, was printed for this user when the run was last shown."""
     try:
         file = _file(run_id, url)
         return file is not None and _digest(question) in file.read_text(encoding="ascii").split()

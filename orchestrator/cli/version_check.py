@@ -34,7 +34,7 @@ class CheckedRuns:
 
     @property
     def refused(self) -> list[VersionCheck]:
-        """Those that would be refused, the ones that need most first."""
+        """Runs that would be refused, those that need most first."""
         found = [one for one in self.all if one.refused]
         return sorted(found, key=lambda one: one.grade != "migration")
 
@@ -100,7 +100,7 @@ def refused_data(runs: CheckedRuns) -> dict[str, object]:
 
 
 def _ways(command: str | None, one: VersionCheck) -> Iterator[str]:
-    """How to go on with a run, as lines."""
+    """Yield lines with the ways to continue a run."""
     if command is not None:
         yield f"to continue it: {command}"
     elif not one.undecided:

@@ -15,7 +15,7 @@ from orchestrator.cli.exits import COMPLETED, CONFLICT, INTERRUPTED, UsageError
 from orchestrator.cli.output import out, out_line, redacted, warn
 from orchestrator.cli.report import JsonLines, NextCommands, Sink, Tree, document, tell_status
 from orchestrator.cli.run_lookup import one_run
-from orchestrator.cli.run_session import Manner, TerminalSession, drive, take
+from orchestrator.cli.run_session import Display, TerminalSession, drive, prepare
 from orchestrator.cli.storage import store_url
 from orchestrator.cli.trust import note
 from orchestrator.cli.words import error_text
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Watch:
-    """One run that is looked at.
+    """A run that is watched.
 
     Args:
         by: who answers what is asked here.
@@ -47,7 +47,7 @@ class Watch:
         self._left = ""
         """Said already of how the run stands still."""
 
-    async def until_it_ends_or_can_go_on(self, executor: Executor) -> Run:
+    async def until_it_ends_or_can_continue(self, executor: Executor) -> Run:
         """Show what happens until the run is over, or was answered here and is driven by nobody."""
         await self._sink.meet(executor, self._run_id, self.seen)
         events = executor.events(self._run_id, after=self.seen, follow=True)
@@ -126,13 +126,13 @@ def watch(
     url = store_url(store)
     asks = on_terminal() and not no_ask and not json
     watching = Watch(run, by if by is not None else user_name(), json=json, asks=asks, store=store)
-    found = one_run(url, run, watching.until_it_ends_or_can_go_on, writes=asks)
+    found = one_run(url, run, watching.until_it_ends_or_can_continue, writes=asks)
     while found.status not in FINAL:
         if (found.status == "interrupted" or found.queued) and watching.asks:
-            code = _go_on(found, url, store, watching)
+            code = _continue(found, url, store, watching)
             if code is not None:
                 return code
-        found = one_run(url, run, watching.until_it_ends_or_can_go_on, writes=asks)
+        found = one_run(url, run, watching.until_it_ends_or_can_continue, writes=asks)
     if json:
         out_line(document(found, output=False))
         return COMPLETED
@@ -142,22 +142,22 @@ def watch(
     return COMPLETED
 
 
-def _go_on(run: Run, url: str, store: str | None, watching: Watch) -> int | None:
+def _continue(run: Run, url: str, store: str | None, watching: Watch) -> int | None:
     """Drive an answered run here; the exit code, or None if it is driven elsewhere, or cannot be driven here."""
 
     try:
-        taken = take(run.run_id, options.Continuing(store=store), seen=run)
+        prepared = prepare(run.run_id, options.Continuing(store=store), seen=run)
     except (UsageError, GraphUnknown) as error:
         warn(f"the answer is recorded, and a process with the run's code can continue the run: {error_text(error)}")
         watching.asks = False
         return None
 
-    async def begin(executor: Executor, manner: Manner) -> Run:
+    async def begin(executor: Executor, display: Display) -> Run:
         again = partial(executor.resume, run.run_id)
-        return await TerminalSession(executor, run.run_id, manner.sink(), seen=watching.seen).go(again, again)
+        return await TerminalSession(executor, run.run_id, display.sink(), seen=watching.seen).go(again, again)
 
     try:
-        code = drive(url, taken.code, run.run_id, begin, taken.manner)
+        code = drive(url, prepared.code, run.run_id, begin, prepared.display)
     except RunConflict:  # somebody else was quicker
         return None
     return code if code in (INTERRUPTED, CONFLICT) else COMPLETED

@@ -13,7 +13,7 @@ from orchestrator.errors import OrchestratorError
 
 
 def program() -> tuple[str, ...]:
-    """How this command line was called, as words that find the same one again."""
+    """Return the words that call this command line again."""
     called = sys.argv[0] if sys.argv else ""
     if called.endswith("__main__.py"):
         return _found(sys.executable or "python"), "-m", "orchestrator"

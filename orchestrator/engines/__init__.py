@@ -5,7 +5,7 @@
     await engine.submit(run_id)
 
 The store keeps the runs; an engine carries their ids only. What is lost or delivered twice at the engine is neither in
-the store: workers also look for runs that were never delivered, and a run has one driver at a time. The packages of an
+the store: workers also poll for runs that were never delivered, and a run has one driver at a time. The packages of an
 engine are imported when its URL, or its module, is first used.
 """
 

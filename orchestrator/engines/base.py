@@ -3,7 +3,7 @@
 An engine delivers at least once, late, or never, and that is enough:
 
 - A run that is delivered twice is driven once: in one process the second waits, between processes the lease decides.
-- A run that is never delivered is taken up by the claim loop of a worker (`Executor.work`), which looks slowly.
+- A run that is never delivered is taken up by the claim loop of a worker (`Executor.work`), which polls slowly.
 - A delivery that ends, because its connection is cut or its engine dies, does not end the drive. The next waits for it.
 """
 
@@ -46,7 +46,7 @@ EngineStatus: TypeAlias = Literal["unknown", "queued", "running", "done"]
 _FIRST, _LONGEST = 0.25, 30.0
 """Seconds before a run that could not be driven is delivered again: at first, and at most. They double each time."""
 _SOON = 0.05
-"""Seconds before a run that goes on at once is delivered again."""
+"""Seconds before a run that continues at once is delivered again."""
 _DRAINS = 0.5
 """Seconds before a run that came to a worker which ends is delivered again."""
 
@@ -83,7 +83,7 @@ class Engine(Protocol):
         ...
 
     async def status(self, run_id: str) -> EngineStatus:
-        """Return what the engine knows of a run. The run's own status is in the store.
+        """Return the status of a run at the engine. The run's own status is in the store.
 
         Args:
             run_id: the run's id.
@@ -163,7 +163,7 @@ class Deliveries:
         self._under_way: dict[str, _Drive] = {}
 
     async def deliver(self, run_id: str, tries: int = 0) -> Delivered:
-        """Drive a run until it ends or pauses, and say when to deliver it again.
+        """Drive a run until it ends or pauses, and return when to deliver it again.
 
         The drive is a task of the executor: cancelling this call does not end it. A second call waits for it, and then
         looks whether there is more to do: the run may have been answered when it had just paused.
@@ -269,7 +269,7 @@ def _again(status: str, tries: int) -> Delivered:
 
 
 POLL = 30.0
-"""Seconds between two looks for runs that the engine did not deliver."""
+"""Seconds between polls for runs that the engine did not deliver."""
 
 
 async def work(
@@ -285,14 +285,14 @@ async def work(
 ) -> None:
     """Drive the runs that an engine delivers, and those that it does not deliver, until cancelled.
 
-    The latter were never submitted, or the engine lost them, or it waits for a worker that is frozen. A look at the
-    store finds them every `poll` seconds.
+    The latter were never submitted, or the engine lost them, or it waits for a worker that is frozen. A query of
+    the store finds them every `poll` seconds.
 
     Args:
         executor: an open executor with the graphs of the runs.
         engine: the engine.
         slots: how many delivered runs are driven at the same time, and how many that were found by looking.
-        poll: seconds between two looks at the store.
+        poll: seconds between polls of the store.
         graphs: names of graphs whose runs are driven; None: of all graphs of the executor.
         stop: when it is set, no further run is driven, and the call returns when those under way have been interrupted:
             each when the steps that run have ended.

@@ -85,7 +85,7 @@ def parts_of(annotation: Any, seen: frozenset[Any] = frozenset()) -> Iterator[An
 
 
 def is_container(kind: object) -> bool:
-    """Whether a class without arguments has values that hold others, of which nothing is said."""
+    """Return True if values of a class without arguments hold others of unknown types."""
     if not isinstance(kind, type) or issubclass(kind, (str, bytes, bytearray, BaseModel)):
         return False
     if hasattr(kind, "__required_keys__") or (issubclass(kind, tuple) and getattr(kind, "__annotations__", None)):
@@ -94,7 +94,7 @@ def is_container(kind: object) -> bool:
 
 
 def _open(extras: Iterable[object]) -> bool:
-    """Whether a field is written by what its value is, not by its type."""
+    """Return True if a field is written by the type of its value, not by its own type."""
     return any(isinstance(extra, _AS_ANY) for extra in extras)
 
 
@@ -121,12 +121,12 @@ def _inner(kind: object, seen: frozenset[object]) -> Iterator[object]:
 
 
 def holds_anything(part: object) -> bool:
-    """Whether values of a type may be of any other type."""
+    """Return True if values of a type may be of any other type."""
     return part in (Any, object, JsonValue) or isinstance(part, TypeVar)
 
 
 def secret_in(annotation: object) -> bool:
-    """Whether a type is, or holds, a secret."""
+    """Return True if a type is, or holds, a secret."""
     return any(isinstance(part, type) and issubclass(part, SECRETS) for part in parts_of(annotation))
 
 
@@ -139,7 +139,7 @@ def members_of(annotation: object) -> tuple[Any, ...]:
 
 
 def is_native(annotation: object) -> bool:
-    """Whether a value's JSON is the value itself."""
+    """True if a value's JSON is the value itself."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         known = all(type(extra).__module__ == "annotated_types" for extra in arguments[1:])
@@ -215,7 +215,7 @@ class Difference(NamedTuple):
     """First part of a value that changed when it was read back."""
 
     place: str
-    """Where in the value it is, such as `[0].name`; empty: the whole value."""
+    """Its place in the value, such as `[0].name`; empty: the whole value."""
     given: object
     read: object
 
@@ -306,7 +306,7 @@ def _model_parts(given: BaseModel, read: BaseModel, names: Iterable[str]) -> Ite
 
 
 def _is_default(value: object, default: object, factory: object) -> bool:
-    """Whether a value is its class's default. Defaults are not validated: `tags: set[str] = []` is a list."""
+    """Return True if a value is its class's default. Defaults are not validated: `tags: set[str] = []` is a list."""
     if factory in _CONTAINERS:
         return type(value) is factory and not value
     return type(value) is type(default) and (value is default or bool(value == default))
@@ -370,14 +370,14 @@ def _equal(given: Any, read: Any) -> bool:
 
 
 def _is_time_of(kind: type, given: object) -> bool:
-    """Whether a value is of a subclass of `datetime`, `date` or the like, which pydantic does not convert."""
+    """Return True if a value is of a subclass of `datetime`, `date` or the like, which pydantic does not convert."""
     return (
         kind in (datetime, date, time) and isinstance(given, kind) and isinstance(given, datetime) == (kind is datetime)
     )
 
 
 def _is_identity(value: object) -> bool:
-    """Whether an object is equal only to itself."""
+    """Return True if an object is equal only to itself."""
     return type(value).__eq__ is object.__eq__
 
 
@@ -576,7 +576,7 @@ def explain(error: ValidationError) -> str:
 
 
 def explain_fault(fault: ErrorDetails) -> str:
-    """One fault of a validation error, in a line."""
+    """Return a fault of a validation error as one line."""
     place = ".".join(str(part) for part in fault["loc"])
     got = fault["input"]
     message = fault["msg"]

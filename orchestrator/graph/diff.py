@@ -1,4 +1,4 @@
-"""How two versions of a graph differ: in structure, and in content (prompts, parameters, code)."""
+"""Differences of two versions of a graph: in structure, and in content (prompts, parameters, code)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ChangeKind: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One difference of structure."""
+    """A difference of structure."""
 
     kind: ChangeKind
     place: str
@@ -28,7 +28,7 @@ class Change:
     text: str
     """The difference in words."""
     others: tuple[str, ...] = ()
-    """Of the order of a join: the joins that it is declared before now."""
+    """For the order of a join: the joins that are now declared after it."""
 
     @property
     def path(self) -> str:
@@ -56,7 +56,7 @@ def content_changes(old: JsonObject, new: JsonObject) -> tuple[str, ...]:
 def structure_changes(
     old: GraphDefinition, new: GraphDefinition, names: Renames | None = None, place: str = ""
 ) -> Iterator[Change]:
-    """What of two versions of a graph differs in structure, at every depth.
+    """Yield the differences in structure of two versions of a graph, at every depth.
 
     Args:
         old: the version before.

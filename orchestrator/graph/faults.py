@@ -52,7 +52,7 @@ def explain_data(error: ValidationError, model: type[BaseModel] | None = None) -
 
 
 def explain_detail(fault: ErrorDetails, model: type[BaseModel] | None = None) -> str:
-    """One of these faults, see `explain_data`."""
+    """Return one of these faults as a line, see `explain_data`."""
     if fault["type"] == "extra_forbidden" and model is not None:
         *around, name = (str(part) for part in fault["loc"])
         for part in around:
@@ -159,7 +159,7 @@ Place = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault, and where it is."""
+    """A fault and its place."""
 
     place: Place
     error: GraphError
@@ -179,7 +179,7 @@ class UnknownParts(GraphFaults, GraphUnknown):
 
 
 class PlacedFault(GraphError):
-    """One part of a graph's data is wrong."""
+    """Raised when one part of a graph's data is wrong."""
 
     def __init__(self, fault: Fault) -> None:
         self.fault = fault
@@ -191,7 +191,7 @@ class PlacedUnknown(PlacedFault, GraphUnknown):
 
 
 def place_of(problem: Problem) -> Place:
-    """Where in a graph's data a problem is; empty if it is no single part."""
+    """Return the place of a problem in a graph's data; empty if it is no single part."""
     if problem.edges:
         return ("edges", problem.edges[0])
     if problem.nodes:
@@ -207,7 +207,7 @@ _BEGINNINGS: Mapping[str, Place] = {
     "limits.visits": ("limits", "visits"),
     "nothing follows START": ("edges",),
 }
-"""How messages about other parts of a graph begin."""
+"""Beginnings of messages about other parts of a graph."""
 
 
 class Faults:

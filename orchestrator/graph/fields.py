@@ -29,13 +29,13 @@ _VALIDATORS: Mapping[str, Callable[[Any], object]] = {
 
 @dataclass(slots=True)
 class Field:
-    """One field of a state."""
+    """A field of a state."""
 
     name: str
     codec: Codec | JsonCodec
-    """Of the field's whole value."""
+    """The codec of the field's whole value."""
     taken: Codec | JsonCodec
-    """Of what an update brings: for `append`, one item."""
+    """The codec of an update: for `append`, one item."""
     reduce: ReducerFunction | None
     default: Callable[[], Any]
     """Raises `Unfit` when there is none."""
@@ -45,7 +45,7 @@ class Field:
     required: bool = False
     is_list: bool = False
     constrained: bool = False
-    """Whether reducing can break what the annotation asks of the whole value."""
+    """True if reducing can break what the annotation requires of the whole value."""
     annotation: Any = None
     """None when the class is not at hand."""
 
@@ -105,7 +105,8 @@ def _field(cls: type[BaseModel], name: str, info: FieldInfo) -> Field:
 
 
 def _folding(reducer: ReducerFunction) -> ReducerFunction:
-    """What the fold calls for a reducer: lists grow by sharing; one of the user's cannot change what it is given."""
+    """Return the function that folds with a reducer: lists grow by sharing; a user's function cannot change its
+    arguments."""
     if isinstance(reducer, Reducer):
         return _GROWING.get(reducer.name, reducer)
 
@@ -133,7 +134,7 @@ def _default(info: FieldInfo) -> Callable[[], object]:
 
 
 def _config(cls: type[BaseModel]) -> ConfigDict | None:
-    """What of the class's configuration concerns single values."""
+    """Return the part of the class's configuration that concerns single values."""
     about_the_class = {"frozen", "extra", "title", "json_schema_extra", "validate_assignment", "from_attributes"}
     kept = {key: value for key, value in cls.model_config.items() if key not in about_the_class}
     return cast(ConfigDict, kept) if kept else None
@@ -181,7 +182,7 @@ def _taken(place: str, reducer: object, annotation: object) -> object:
 
 
 def _second_parameter(reducer: object, otherwise: object) -> object:
-    """What a reducer function says that it takes; the field's own type if it does not say."""
+    """Return the annotation of a reducer's second parameter; the field's own type if it has none."""
     if not callable(reducer):
         return otherwise
     try:
@@ -193,7 +194,7 @@ def _second_parameter(reducer: object, otherwise: object) -> object:
 
 
 def _portable(reducer: object, annotation: object) -> bool:
-    """Whether a built-in reducer gives the same on JSON as on values of this type."""
+    """Return True if a built-in reducer gives the same on JSON as on values of this type."""
     if not isinstance(reducer, Reducer):
         return False
     if reducer.name in ("append", "extend"):
@@ -221,5 +222,5 @@ def reduce_json(name: str, *, unordered: bool = False) -> ReducerFunction | None
 
 
 def holds(annotation: Any, kind: Any) -> bool:
-    """Whether a field's type is, or may be, of a kind such as `list` or `str`; what is not known is taken to be."""
+    """Return True if a field's type is, or may be, a kind such as `list` or `str`; also for an unknown type."""
     return annotation is None or annotation is Any or _member(annotation, (kind,)) is not None

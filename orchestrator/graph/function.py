@@ -50,9 +50,9 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
     declared: tuple[str, ...] = (DONE,)
     """Its outcomes."""
     name: str = ""
-    """What error messages call it."""
+    """Its name in error messages."""
     wanted: tuple[Wanted, ...] = ()
-    """What it is called with."""
+    """Its arguments."""
 
     @property
     def outcomes(self) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
 
     @cached_property
     def is_async(self) -> bool:
-        """Whether calling the function gives an awaitable."""
+        """True if calling the function returns an awaitable."""
         return is_async(self.fn)
 
     @property
@@ -69,12 +69,12 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
 
     @property
     def takes_tools(self) -> bool:
-        """Whether `tools=` says that it calls tools: a function may take the context for other reasons."""
+        """True if `tools=` declares that it calls tools: a function may take the context for other reasons."""
         return self.tools is not None
 
     @property
     def asks_model(self) -> bool:
-        """Whether it gets at a model by its context, and can await the reply."""
+        """True if it can reach a model by its context, and await the reply."""
         return self.sees_tools and self.awaits
 
     @property
@@ -90,7 +90,7 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
 
     @property
     def awaits(self) -> bool:
-        """Whether it may await anything, such as a call of a tool; False only if that is certain."""
+        """True if it may await anything, such as a call of a tool; False only if that is certain."""
         return self.is_async or is_async(inspect.unwrap(self.fn)) or not returns_plainly(self.fn)
 
     @cached_property
@@ -99,7 +99,7 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
 
     @property
     def updates(self) -> frozenset[str] | None:
-        """Those of `writes`, else those that the return annotation names."""
+        """The fields of `writes`, else those that the return annotation names."""
         return self._typed_updates if self.writes is None else self.writes
 
     @cached_property
@@ -134,12 +134,12 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
 
     @cached_property
     def _is_overridden(self) -> bool:
-        """Whether a subclass calls the function in a way of its own."""
+        """Return True if a subclass calls the function in its own way."""
         return type(self).call is not FunctionNode.call or type(self).run is not FunctionNode.run
 
     @cached_property
     def _arguments(self) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-        """What it is called with: in order, and by name."""
+        """Return its arguments: in order, and by name."""
         positional = tuple(want.gives for want in self.wanted if want.positional)
         return positional, tuple((want.parameter, want.gives) for want in self.wanted if not want.positional)
 

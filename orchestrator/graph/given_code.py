@@ -71,7 +71,7 @@ def refusal(ref: str) -> UntrustedCode:
 
 
 def given_code(graphs: Iterable[GraphDefinition], tools: Iterable[NodeTool] = ()) -> GivenCode:
-    """What texts may refer to.
+    """Return the code that texts may refer to.
 
     Args:
         graphs: the graphs of the program.
@@ -147,7 +147,7 @@ def _of_node(node: Node) -> Iterator[tuple[Role, str, object]]:
 
 
 def is_of_strategies(ref: str) -> bool:
-    """Whether a reference leads into a strategy or a kind of node of this library. Imports nothing."""
+    """Return True if a reference leads into a strategy or a kind of node of this library. Imports nothing."""
     return module_named(ref.partition(":")[0]) in _shipped_modules()
 
 

@@ -149,7 +149,7 @@ _IMMUTABLE = (
 
 
 def isolation_of(annotation: object, *, native: bool = False) -> Callable[[Any], Any] | None:
-    """What makes a copy of a value of this type that shares nothing mutable; None where values can be shared.
+    """Return a function that copies values of this type and shares nothing mutable; None if values can be shared.
 
     Args:
         annotation: the type.
@@ -187,7 +187,7 @@ _from_json: Callable[[Any], Any] = TypeAdapter(Any).serializer.to_python
 
 
 def _shareable(annotation: object, seen: set[type] | None = None) -> bool:
-    """Whether all values of a type are immutable, with all that they hold.
+    """Return True if all values of a type are immutable, with all that they hold.
 
     Args:
         annotation: the type.
@@ -208,7 +208,7 @@ def _shareable(annotation: object, seen: set[type] | None = None) -> bool:
 
 
 def _frozen(kind: type, seen: set[type]) -> bool:
-    """Whether the objects of a class, and all that their fields hold, cannot be changed."""
+    """Return True if the objects of a class, and all that their fields hold, cannot be changed."""
     seen.add(kind)
     if any(isinstance(value, cached_property) for base in kind.__mro__ for value in vars(base).values()):
         return False  # what it returned once is kept in the object, and may be a list
@@ -254,7 +254,7 @@ def isolated(value: Any) -> Any:
 
 @lru_cache(maxsize=1024)
 def _own_copy(kind: type) -> Callable[[Any], Any] | None:
-    """What copies the values of a class faster than `deepcopy` does, or shares them; None where it has its own ways."""
+    """Return a copying function faster than `deepcopy`, or a sharing one; None if the class defines its own."""
     if kind is SharedList:
         return _listed_copy
     if _shareable(kind):
@@ -301,7 +301,7 @@ def _private_copy(value: Any) -> dict[str, Any] | None:
 
 
 def _has_slots(kind: type) -> bool:
-    """Whether a class has values outside its dictionary, besides those of pydantic's base class."""
+    """Return True if a class has values outside its dictionary, besides those of pydantic's base class."""
     return any(vars(base).get("__slots__") for base in kind.__mro__ if base not in BaseModel.__mro__)
 
 
@@ -346,7 +346,7 @@ def collector_waits(count: int) -> Iterator[None]:
 
 
 _waits = False
-"""Whether the collector waits for a thread here."""
+"""True while the collector waits for a thread here."""
 
 
 def _after_fork() -> None:

@@ -26,7 +26,7 @@ class Usage(BaseModel, metaclass=Spelled):
     cost: float = 0.0
     seconds: float = 0.0
     estimated: bool = False
-    """Whether some token counts are estimated from the length of texts, because a server reported none."""
+    """True if some token counts are estimated from the length of texts, because a server reported none."""
 
     @property
     def tokens(self) -> int:
@@ -38,7 +38,7 @@ class Usage(BaseModel, metaclass=Spelled):
         return Usage(**sums, estimated=self.estimated or other.estimated)
 
     def __sub__(self, other: Usage) -> Usage:
-        """What of this is not in `other`."""
+        """Subtract another one."""
         rest = {name: getattr(self, name) - getattr(other, name) for name in _COUNTED}
         return Usage(**rest, estimated=self.estimated)
 
@@ -104,7 +104,7 @@ def raised(wanted: Limits, own: Limits, most: Limits | None = None) -> list[str]
 
 
 def _keeps(wanted: Limits, name: str, bounds: list[Any]) -> Iterator[bool]:
-    """Whether a limit is at most each of the bounds."""
+    """Yield True for each bound that a limit does not exceed."""
     value, visits = getattr(wanted, name), wanted.visits
     for bound in bounds:
         if name == "visits":
@@ -126,15 +126,15 @@ class Reserve(BaseModel):
     tokens: int = 0
     cost: float = 0.0
     calls: int = 0
-    """How many calls under way others wait for. A reply that its node reads piece by piece is not among them: it may
-    take as long as the node does, which may itself wait for another call."""
+    """Number of calls under way that other calls wait for. A reply that its node reads piece by piece is not among
+    them: it may take as long as the node does, which may itself wait for another call."""
 
     def __add__(self, other: Reserve) -> Reserve:
         """Both together."""
         return Reserve(tokens=self.tokens + other.tokens, cost=self.cost + other.cost, calls=self.calls + other.calls)
 
     def __sub__(self, other: Reserve) -> Reserve:
-        """What of this is not in `other`."""
+        """Subtract another one."""
         return Reserve(tokens=self.tokens - other.tokens, cost=self.cost - other.cost, calls=self.calls - other.calls)
 
 
@@ -143,7 +143,7 @@ UNKNOWN_REPLY = 1000
 
 
 class LimitsLeft(BaseModel):
-    """What is left of each limit at one moment; None: no limit."""
+    """The remainder of each limit at one moment; None: no limit."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -155,7 +155,7 @@ class LimitsLeft(BaseModel):
 
 
 class Retry(BaseModel, metaclass=Spelled):
-    """Whether and after how many seconds a failed attempt is retried.
+    """The rule for retries of a failed attempt, and the seconds before each.
 
     Waits grow from `wait` seconds by `factor` up to `max_wait`, each varied by up to `jitter` of itself. `on` names the
     errors to retry. Without `on`, errors with `retryable = True`, `OSError`, `TimeoutError` and their subclasses are

@@ -60,9 +60,9 @@ if TYPE_CHECKING:
 
 Effect: TypeAlias = Literal["pure", "idempotent", "irreversible"]
 Asked: TypeAlias = Literal["model", "person"]
-"""What the steps of a node ask."""
+"""The recipient of a node's requests."""
 NodeLook: TypeAlias = Literal["code", "model", "tool", "human", "time", "event", "graph", "custom"]
-"""How drawings show a node."""
+"""The look of a node in drawings."""
 LOOKS: tuple[NodeLook, ...] = get_args(NodeLook)
 DRAWN = "$drawn"
 """In the data of a node of a user's kind: its look, what it asks, and what it does. Runs are drawn without their code.
@@ -83,7 +83,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """What a node approves, when it takes a certain outcome."""
+    """The calls that a node approves when it takes a certain outcome."""
 
     outcome: str
     """The outcome; any other one approves nothing."""
@@ -128,24 +128,24 @@ class Node(BaseModel, metaclass=Spelled):
     after_model: ClassVar[tuple[str, ...]] = ()
     """Outcomes with which a step only ends after a call of a model."""
     asks: ClassVar[Asked | None] = None
-    """What each step asks, unless it finds that it need not: a model, or a person. Drawings tell the steps that asked
-    from those that did not. None: not declared."""
+    """The recipient of each step's requests, a model or a person, unless the step needs none. Drawings distinguish the
+    steps that asked from the others. None: not declared."""
 
     look: ClassVar[NodeLook | None] = None
-    """How drawings show the kind; None: by what it asks, else as `custom`. A kind with a graph inside is a `graph`."""
+    """The kind's look in drawings; None: by `asks`, else `custom`. A kind with a graph inside is a `graph`."""
 
     waits: ClassVar[bool] = False
-    """Whether each step only waits, for a time or an event."""
+    """True if each step only waits, for a time or an event."""
 
     retry: Retry | None = None
     """When a failed attempt is made again; None: never."""
     timeout: PositiveFloat | None = None
     """Seconds that one attempt may take; None: no limit."""
     join: Join = None
-    """How tokens of one fork that meet here are taken: together, each alone, or the first n. A name is that of the
-    state field with n, read where the fork opened."""
+    """The join of tokens of one fork that meet here: together, each alone, or the first n. A name is that of the state
+    field with n, read where the fork opened."""
     rest: Rest = "drop"
-    """What becomes of the other branches once a join has its first n: they are dropped, or run on to their ends."""
+    """Handling of the other branches once a join has its first n: they are dropped, or run on to their ends."""
     pool: str | None = None
     """The pool of the graph in which a step needs a place, from its start until it has ended; None: none."""
     reads: frozenset[str] | None = None
@@ -226,17 +226,17 @@ class Node(BaseModel, metaclass=Spelled):
 
     @property
     def sees_tools(self) -> bool:
-        """Whether its work can call tools."""
+        """True if its work can call tools."""
         return True
 
     @property
     def needs_tools(self) -> bool:
-        """Whether its work fails where it sees no tool at all; runs with such nodes do not begin."""
+        """True if its work fails without any tool; runs with such nodes and no tools do not start."""
         return False
 
     @property
     def asks_model(self) -> bool:
-        """Whether its work can ask a model, the one of `model=`.
+        """True if its work can ask a model, the one of `model=`.
 
         By default, that of a kind with `asks = "model"` can. `graph.with_model` sets the model of these nodes.
         """
@@ -244,12 +244,12 @@ class Node(BaseModel, metaclass=Spelled):
 
     @property
     def takes_tools(self) -> bool:
-        """Whether `graph.with_tools` sets the node's tools: by default, if its work sees tools."""
+        """True if `graph.with_tools` sets the node's tools: by default, if its work sees tools."""
         return self.sees_tools
 
     @property
     def calls_tools(self) -> bool:
-        """Whether the node itself calls tools, so that proofs require an approval before it.
+        """True if the node itself calls tools, so that proofs require an approval before it.
 
         By default, a node with `tools=` does. Override this for a kind that only shows them to a model.
         """
@@ -257,7 +257,7 @@ class Node(BaseModel, metaclass=Spelled):
 
     @property
     def _asks(self) -> Asked | None:
-        """What its steps ask; of a stored node of the library also where its code is not loaded."""
+        """The recipient of its steps' requests; known for a stored node of the library without its code, too."""
         return self.asks
 
     @property
@@ -276,7 +276,7 @@ class Node(BaseModel, metaclass=Spelled):
 
     @property
     def approves(self) -> Approval | None:
-        """What the node has a person approve, for proofs; None: nothing."""
+        """The calls that a person approves in the node, for proofs; None: none."""
         return None
 
     @property
@@ -310,12 +310,12 @@ class Node(BaseModel, metaclass=Spelled):
 
     @cached_property
     def _is_bare(self) -> bool:
-        """Whether a step does nothing but `run`: it needs no place, no thread, no journal and no cache for that."""
+        """Return True if a step does nothing but `run`: it needs no place, no thread, no journal and no cache."""
         return self.pool is None and self.cache is None and self.effect != "irreversible" and self.sync_fn is None
 
     @property
     def does(self) -> str:
-        """What this node does, in at most 40 characters: the second line of drawings; empty: its kind says it."""
+        """The node's work in at most 40 characters, for the second line of drawings; empty: its kind is enough."""
         return ""
 
     def problems_in(self, name: str, graph: GraphDefinition) -> Iterable[str]:
@@ -361,7 +361,7 @@ class Node(BaseModel, metaclass=Spelled):
         return self.run(state, ctx)
 
     def _code_names(self) -> dict[str, object]:
-        """What its data says of the code that it stands for: the class of a kind of the user's."""
+        """Return the references to its code in its data: the class of a user's kind."""
         return {} if is_shipped(type(self)) else {"class": ref_of(type(self))}
 
     def _as_data(self) -> JsonObject:
@@ -507,7 +507,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
     version: str | None = None
     description: str = ""
     migrations: SkipValidation[tuple[Migration, ...]] = ()
-    """How runs of earlier versions continue: part of the code, not of the data or the digests."""
+    """Migrations of runs of earlier versions: part of the code, not of the data or the digests."""
 
     def __new__(cls, *args: object, **fields: object) -> Self:
         if cls is GraphDefinition:
@@ -520,7 +520,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
         raise NotImplementedError  # `Graph` builds it
 
     def __eq__(self, other: object) -> bool:
-        """Whether two graphs are the same, however runs of earlier versions continue in them."""
+        """Return True if two graphs are the same, apart from their migrations."""
         if not isinstance(other, GraphDefinition) or type(self) is not type(other):
             return NotImplemented
         fields = type(self).model_fields.keys() - {"migrations"}
@@ -561,7 +561,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
 
     @cached_property
     def depth(self) -> int:
-        """How deep graphs are inside each other here: 1 without subgraphs."""
+        """The levels of graphs inside each other: 1 without subgraphs."""
         return 1 + max((node.subgraph.depth for node in self.nodes.values() if node.subgraph is not None), default=0)
 
     @cached_property
@@ -723,7 +723,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
 
 _COMMON = frozenset(Node.model_fields)
 MOST_TOOLS_DEEP = 5
-"""How deep graphs that are tools may be inside each other in data: each node that has a tool has all of it."""
+"""The most levels of graphs that are tools inside each other in data: each node that has a tool has all of it."""
 
 
 def node_data(node: Node) -> JsonObject:
@@ -782,7 +782,7 @@ def tools_data(
 
 
 def _tools_deep(graph: object) -> int:
-    """How deep graphs are inside each other there as tools of nodes: 0 without any; counted up to the bound."""
+    """Return the levels of graphs there as tools of nodes: 0 without any; counted up to the bound."""
     ahead, deep = [graph], -1
     while ahead and deep < MOST_TOOLS_DEEP:
         deep += 1

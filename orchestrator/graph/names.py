@@ -20,7 +20,7 @@ def plain_name(name: str) -> str:
 
 
 def is_name(text: str) -> bool:
-    """Whether a text can be a name."""
+    """Return True if a text can be a name."""
     return (
         text[:1] != "-" and text.replace("-", "_").isidentifier() and (text.isascii() or not any(map(is_hidden, text)))
     )

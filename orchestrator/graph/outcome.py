@@ -70,7 +70,7 @@ class Outcome(Generic[L, UpdateT]):
 
 
 NodeResult: TypeAlias = Outcome[str] | Mapping[str, object] | None
-"""What a node returns: an outcome with its update, or an update alone, which means the outcome `done`."""
+"""The result of a node: an outcome with its update, or an update alone, which means the outcome `done`."""
 
 
 class Guarded(Outcome[L]):

@@ -509,7 +509,7 @@ def built(cls: type[GraphT], options: Mapping[str, Any], *, restored: bool = Fal
 
 
 def _placed(name: object, error: ValidationError) -> GraphError:
-    """What is wrong with parts of a graph, each with its place."""
+    """Return the faults of parts of a graph, each with its place, as one error."""
     faults = Faults()
     for detail in error.errors(include_url=False):
         place = tuple(str(part) for part in detail["loc"])
@@ -523,7 +523,7 @@ def _placed(name: object, error: ValidationError) -> GraphError:
 
 
 def graph_keys(data: object) -> dict[str, Any]:
-    """What a graph's data says of each of its keys.
+    """Return the value of each key of a graph's data.
 
     Raises:
         GraphError: it is no graph's.
@@ -553,7 +553,7 @@ def graph_keys(data: object) -> dict[str, Any]:
 
 
 def _misplaced(key: object, value: object) -> str:
-    """What is wrong with a key that no graph has."""
+    """Return the fault of a key that no graph has."""
     if isinstance(value, Mapping) and "kind" in value:
         return f"has no {key!r}: it is a node, so indent it below 'nodes'"
     if key in ("fields", "types"):

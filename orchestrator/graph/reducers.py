@@ -142,7 +142,7 @@ def replace(value: T) -> Replace[T]:
 
 
 def is_reducer(thing: object) -> bool:
-    """Whether an annotation's extra is a reducer: a built-in one, or anything that can be called like a function."""
+    """Return True if an annotation's extra is a reducer: a built-in one, or anything callable like a function."""
     if isinstance(thing, Reducer | FunctionType | BuiltinFunctionType | MethodType | partial):
         return True
     foreign = type(thing).__module__.partition(".")[0] in ("pydantic", "pydantic_core", "annotated_types", "typing")
@@ -150,7 +150,7 @@ def is_reducer(thing: object) -> bool:
 
 
 def takes_two(reducer: ReducerFunction) -> bool:
-    """Whether a function can be called as `f(old, new)`; one that does not tell is taken to."""
+    """Return True if a function can be called as `f(old, new)`, or its signature is unknown."""
     try:
         signature = inspect.signature(reducer)
     except (TypeError, ValueError):

@@ -72,7 +72,8 @@ def _importable(module: str) -> str:
 
 
 def find(ref: str) -> object | None:
-    """What a reference names among the modules that are imported already, else None. Imports and runs nothing."""
+    """Return the object that a reference names in modules that are already imported, else None. Imports and runs
+    nothing."""
     name, _, path = ref.partition(":")
     module_name = module_named(name)
     main = sys.modules.get("__main__")
@@ -81,7 +82,7 @@ def find(ref: str) -> object | None:
 
 
 def _held(thing: object, path: str) -> object | None:
-    """What `path` leads to, through modules and classes alone, else None.
+    """Return the object at `path`, through modules and classes alone, else None.
 
     It runs none of their code: a module with a `__getattr__` may import others, and a property may do anything.
     """
@@ -97,7 +98,7 @@ def _held(thing: object, path: str) -> object | None:
 
 
 def attribute(thing: object, path: str) -> object | None:
-    """What `path` (`name.name...`) leads to from a module or another thing, else None."""
+    """Return the object at `path` (`name.name...`) from a module or another object, else None."""
     for part in path.split("."):
         thing = getattr(thing, part, None)
     return thing
@@ -186,13 +187,13 @@ def module_of_file(file: str) -> ModuleType:
 T = TypeVar("T")
 
 Trusted: TypeAlias = bool | str | Iterable[str] | None
-"""What `Graph.load` takes: names of modules, True for every module, None for what is imported already."""
+"""The modules that `Graph.load` trusts: names of modules, True for every module, None for what is imported already."""
 
 Role: TypeAlias = Literal["state", "node", "kind", "tool", "reducer", "graph", "function"]
-"""What a reference stands for in a graph file. `function` is what a node of kind `call` calls."""
+"""The role of a reference in a graph file. `function` is the function that a node of kind `call` calls."""
 
 _PLAIN: tuple[Role, ...] = ("node", "tool", "reducer")
-"""Where a plain function may stand, too, if a trusted module defines it."""
+"""Roles that a plain function may have, too, if a trusted module defines it."""
 _WANTED: dict[Role, str] = {
     "state": "a pydantic model",
     "node": "a node: decorate the function with @node",
@@ -225,7 +226,7 @@ class Trust:
     """Named as trusted: they and their submodules are imported where they are needed."""
     everything: bool = False
     imported: bool = False
-    """Whether what imported modules declare for graphs is trusted, too."""
+    """True to trust declarations for graphs in imported modules, too."""
 
     @classmethod
     def of(cls, trusted: Trusted | Trust) -> Trust:
@@ -237,7 +238,7 @@ class Trust:
         return cls(modules=(trusted,) if isinstance(trusted, str) else tuple(trusted), imported=True)
 
     def names(self, module: str) -> bool:
-        """Whether a module was named as trusted, or a package that it is in."""
+        """Return True if a module was named as trusted, or a package that it is in."""
         return self.everything or any(f"{module}.".startswith(f"{name}.") for name in self.modules)
 
     def kinds(self, every: Mapping[str, type[T]]) -> Mapping[str, type[T]]:
@@ -249,7 +250,7 @@ class Trust:
         return every
 
     def refuses(self, ref: str, role: Role) -> bool:
-        """Whether the module of a reference is not trusted for its place in the file. Imports nothing."""
+        """Return True if the module of a reference is not trusted for its place in the file. Imports nothing."""
         module = ref.partition(":")[0]
         if self.names(module):
             return False
@@ -261,7 +262,7 @@ class Trust:
         return module not in sys.modules if found is None else not _declared(found, role)
 
     def follow(self, ref: str, role: Role) -> Any:
-        """What a reference names.
+        """Return the object that a reference names.
 
         Raises:
             UntrustedCode: its module is not trusted, or it leads to something else than its place needs.
@@ -284,7 +285,7 @@ class Trust:
         raise _unfit(ref, found, role)
 
     def _defines(self, found: object, role: Role) -> bool:
-        """Whether a trusted module defines a plain function, which may stand here without being declared."""
+        """Return True if a trusted module defines a plain function, which needs no declaration here."""
         module = _home(found)
         if role == "function":
             return callable(found) and self.names(module)
@@ -316,7 +317,7 @@ def _unfit(ref: str, found: object, role: Role) -> UntrustedCode:
 
 
 def _declared(found: object, role: Role) -> bool:
-    """Whether something was made to be named in graphs, in this place."""
+    """Return True if an object was made to be named in graphs, in this role."""
     if role == "tool":
         return node_tools().tools_in(found) is not None
     if role in ("state", "kind"):
@@ -341,7 +342,7 @@ def _of_python(module: str) -> bool:
 
 
 def _through_a_module(module: str, path: str) -> bool:
-    """Whether a path leads to, or through, a module that the named one has imported."""
+    """Return True if a path leads to, or through, a module that the named one has imported."""
     thing: object = sys.modules.get(module)
     for part in path.split("."):
         thing = attribute(thing, part)
@@ -357,7 +358,7 @@ def _said(found: object) -> str:
 
 
 def is_ours(module: str) -> bool:
-    """Whether a module is one of this library, its strategies included. Imports nothing."""
+    """Return True if a module is one of this library, its strategies included. Imports nothing."""
     return module_named(module).partition(".")[0] == "orchestrator"
 
 
@@ -365,10 +366,10 @@ def is_ours(module: str) -> bool:
 
 
 class CodeRef(NamedTuple):
-    """One reference."""
+    """A reference in a graph's data."""
 
     place: str
-    """Where it stands, such as `node 'write'`."""
+    """Its place, such as `node 'write'`."""
     ref: str
     """`module:attr`."""
     role: Role
@@ -439,7 +440,7 @@ class NodeTool(Protocol):
 
 
 class NodeTools(Protocol):
-    """What makes tools of the things that a node is given."""
+    """The functions of room `tools` that make tools of objects given to a node."""
 
     def tools_of_a_node(self, things: object) -> dict[str, tuple[object, NodeTool] | None]: ...
     def handoff(self, outcome: str, **fields: Any) -> NodeTool: ...
@@ -447,6 +448,6 @@ class NodeTools(Protocol):
 
 
 def node_tools() -> NodeTools:
-    """That of room `tools`."""
+    """Return the functions of room `tools`."""
     found: NodeTools = above("node_tools")
     return found

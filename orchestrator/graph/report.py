@@ -10,19 +10,19 @@ from orchestrator.errors import Problem
 Verdict: TypeAlias = Literal["proved", "refuted", "undecided"]
 """`undecided`: what the claim depends on is not declared; the proof's reason says what."""
 Claim: TypeAlias = Literal["confirmed", "bounded", "joins", "ends", "writes"]
-"""What a proof is about: calls that change something, cycles, joins, ends, or updates of parallel branches."""
+"""The subject of a proof: calls that change something, cycles, joins, ends, or updates of parallel branches."""
 
 
 @dataclass(frozen=True, slots=True)
 class WitnessStep:
-    """One step of a path: a node, and the outcome with which it ends there."""
+    """A step of a path: a node, and the outcome with which it ends there."""
 
     node: str
     """Its name; inside subgraphs with the names of the nodes around it, `call/execute`."""
     outcome: str = ""
     """Empty: the path continues although the node has not ended, or ends here."""
     note: str = ""
-    """What else makes the run go this way: an empty list, a limit that is spent."""
+    """A further condition for this way: an empty list, a limit that is spent."""
 
     def __str__(self) -> str:
         said = ", ".join(filter(None, ("" if self.outcome == "done" else self.outcome, self.note)))
@@ -47,7 +47,7 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether the claim is proved."""
+        """True if the claim is proved."""
         return self.verdict == "proved"
 
 

@@ -1,4 +1,4 @@
-"""What the signatures of functions say: their outcomes, and which arguments they want."""
+"""Outcomes and wanted arguments, read from the signatures of functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INJECTED = ("state", "ctx", "item", "deps")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One argument of a node's function, and what it gets."""
+    """An argument of a node's function, and its value."""
 
     parameter: str
     gives: str
@@ -37,14 +37,14 @@ class _Holder:
 
 
 def is_async(function: object) -> bool:
-    """Whether calling a function, or an object that can be called, gives a coroutine."""
+    """Return True if calling a function, or a callable object, returns a coroutine."""
     while isinstance(function, partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004  what it is
 
 
 def is_awaitable(found: object) -> TypeGuard[Awaitable[object]]:
-    """Whether a result is awaitable. Checks its type, because a proxy's `__class__` may raise."""
+    """Return True if a result is awaitable. Checks its type, because a proxy's `__class__` may raise."""
     kind = type(found)
     if kind is types.GeneratorType:
         return inspect.isawaitable(found)
@@ -130,7 +130,7 @@ def declared_updates(
 
 
 def returns_plainly(function: Callable[..., object]) -> bool:
-    """Whether a return annotation says that what a function returns is a result, and nothing to await."""
+    """Return True if a return annotation declares a plain result, and nothing to await."""
     annotation = _plain(hints_of(function).get("return", object))
     union = get_origin(annotation) in (Union, types.UnionType)
     members = [_plain(member) for member in (get_args(annotation) if union else (annotation,))]
@@ -175,7 +175,7 @@ def _literals(annotation: object) -> list[object]:
 def wanted_arguments(
     function: Callable[..., object], what: str, names: Mapping[str, object] | None = None
 ) -> tuple[Wanted, ...]:
-    """What to call a node's function with.
+    """Return the arguments of a node's function.
 
     Arguments are known by name (`state`, `ctx`, `item`, `deps`), else by annotation: a `Context`, or a pydantic
     model for the state. One with a default that is neither is left alone.
@@ -217,7 +217,7 @@ def _gives(parameter: inspect.Parameter, annotation: object, given: set[str]) ->
 
 
 def is_context(annotation: object) -> bool:
-    """Whether an annotation says `Context`, also as text, with its deps, or as one of a union."""
+    """Return True if an annotation is `Context`, also as text, with its deps, or as one of a union."""
     if isinstance(annotation, str):
         return annotation.split("[")[0].split(".")[-1].strip() == "Context"
     origin = get_origin(annotation)

@@ -35,7 +35,7 @@ _KEPT = "__orchestrator_schema__"
 
 @dataclass(frozen=True, slots=True)
 class StateField:
-    """What the kernel needs to know of one field."""
+    """The facts about one field that the kernel needs."""
 
     name: str
     reducer: str = ""
@@ -43,11 +43,11 @@ class StateField:
     local: bool = False
     """A branch's own: a join restores the value that it had at the fork."""
     portable: bool = True
-    """Whether folding the field's JSON without any code gives the same as folding its values."""
+    """True if folding the field's JSON without any code gives the same as folding its values."""
 
     @property
     def plain(self) -> bool:
-        """Whether the last writer in sequence wins, and branches that both write it are in conflict."""
+        """True if the last writer in sequence wins, and branches that both write it are in conflict."""
         return self.reducer == ""
 
 
@@ -460,14 +460,14 @@ STATE_KEYS: Mapping[str, str] = {
     "fields": "name -> type, or a mapping with it, of each field",
     "types": "name -> fields of each model that types of fields name",
 }
-"""What a state that is written as data has."""
+"""Keys of a state that is written as data."""
 FIELD_KEYS: Mapping[str, str] = {
     "type": "the type, such as list[str]",
     "reducer": "how an update changes the value; without one it replaces it",
     "default": "the value at the start; without one a run needs an input for it",
     "description": "what it is, for people",
 }
-"""What a field of such a state has."""
+"""Keys of a field of such a state."""
 
 
 class _Schema(GenerateJsonSchema):

@@ -32,7 +32,7 @@ V = TypeVar("V")
 Join: TypeAlias = int | str | None
 """`all`, `each`, a number of branches, or the name of the state field with that number."""
 Rest: TypeAlias = Literal["drop", "run"]
-"""What becomes of the branches that a join did not wait for."""
+"""Handling of the branches that a join did not wait for."""
 
 
 def counts(join: Join) -> bool:
@@ -62,7 +62,7 @@ class NodeShape(NamedTuple):
 
     @property
     def lets_run(self) -> bool:
-        """Whether branches that it did not wait for go on."""
+        """True if branches that it did not wait for go on."""
         return self.rest == "run"
 
 
@@ -91,7 +91,7 @@ class FanOut:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One edge to take: its number in the graph's text, and the vertex of its own fork if it is such a map."""
+    """An edge to take: its number in the graph's text, and the vertex of its own fork if it is such a map."""
 
     index: int
     target: str
@@ -310,7 +310,7 @@ class _Table(dict[str, tuple[str, ...]]):
 
 
 class ForkScope:
-    """Who can reach which join of one fork, given the forks that were opened before it (R4).
+    """The joins of one fork that each token can reach, given the forks that were opened before it (R4).
 
     `active[node]` and `waiting[node]` are the joins of the fork that a token running (or about to run) at the
     node, or waiting at that join, can still reach. `passed` are joins that have fired and that no token of the branches
@@ -547,7 +547,7 @@ class Topology(Routes):
         return self.reachable(fan.targets, (fork, *merging))
 
     def notes(self) -> list[str]:
-        """What is legal and often not meant: maps without a join, after which all runs once per item."""
+        """Return notes on legal but often unintended parts: maps without a join, after which all runs once per item."""
         found: list[str] = []
         for fork, fans in self.fans.items():
             for fan in fans:

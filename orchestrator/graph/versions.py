@@ -24,7 +24,7 @@ def inside(place: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Renames:
-    """Which nodes and fields have other names in the new version. What is not named keeps its name."""
+    """New names of nodes and fields in the new version. Others keep their names."""
 
     nodes: Mapping[str, str] = field(default_factory=dict)
     """Old path -> new path. A node stays in its graph, so only the last name of the new path counts."""
@@ -99,7 +99,7 @@ StateMapping: TypeAlias = Mapping[str, "str | Callable[[dict[str, Any]], Any]"]
 
 @dataclass(frozen=True)
 class Migration:
-    """How a run moves to another version of its graph: `executor.resume(run_id, migrate=Migration(...))`.
+    """Rules to move a run to another version of its graph: `executor.resume(run_id, migrate=Migration(...))`.
 
     A graph can declare those of its earlier versions: `Graph(..., migrations=[Migration(...)])`. Runs that do not fit
     the graph then continue by the first one that they fit.
@@ -121,8 +121,8 @@ class Migration:
     """Fields whose values are given up: those that are gone, and those that begin with the default of their new
     type."""
     accept: bool = False
-    """Whether changes ahead of the run are accepted, too, but for lost proofs. What a node asked then stays open, and
-    an approval counts, if the node, and the nodes that its approval leads to, are the same but for their content."""
+    """True to accept changes ahead of the run, too, except for lost proofs. What a node asked then stays open, and an
+    approval counts, if the node, and the nodes that its approval leads to, are the same but for their content."""
     forks: Mapping[str, str] = field(default_factory=dict)
     """Node that branches under way forked at -> the node that forks in its place. Its tokens go where `nodes` says."""
 
@@ -152,7 +152,8 @@ _SAYS_NOTHING = ("title", "description", "examples", "default", "deprecated")
 def structure_digest(
     nodes: JsonObject, edges: Sequence[Edge], schema: StateSchema, pools: Mapping[str, int | None], joins: Sequence[str]
 ) -> str:
-    """Of what a run sits on: edges, the state's types and reducers, nodes, pools, and the order of joins.
+    """Return the digest of the parts that a run depends on: edges, the state's types and reducers, nodes, pools, and
+    the order of joins.
 
     Args:
         nodes: name -> outcomes, join, the digest of the graph inside, and the pool, if it names one.
@@ -184,7 +185,7 @@ def join_order(joins: Sequence[str], edges: Sequence[Edge]) -> Sequence[str]:
 
 
 def content_digest(data: JsonObject) -> str:
-    """Of everything: prompts, parameters, versions and references to code too.
+    """Return the digest of everything, with prompts, parameters, versions and references to code.
 
     Raises:
         InvalidValue: a text or a number in it has no JSON form, so that no run of the graph could be stored.
@@ -213,7 +214,7 @@ def _node_without_look(node: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def state_shape(schema: StateSchema) -> JsonObject:
-    """Of a state only what its values depend on."""
+    """Return the parts of a state on which its values depend."""
     if schema.inline is not None and schema.cls is not None:
         from orchestrator.graph.state import class_data
 

@@ -35,7 +35,7 @@ class Offered(Protocol):
 
 ToolLike: TypeAlias = "Offered | JsonObject"
 Output: TypeAlias = "type[Any] | JsonObject | None"
-"""What a reply is to be read as: a class (pydantic model, dataclass, ...), a JSON Schema, or plain text."""
+"""The type of a reply: a class (pydantic model, dataclass, ...), a JSON Schema, or plain text."""
 
 _fence = re.compile(r"```[\w-]*[ \t]*\r?\n")
 
@@ -52,11 +52,11 @@ class ModelRequest:
     output_type: type[Any] | None = field(default=None, compare=False)
     """The class that `output` was made from; not part of the request's data."""
     task: str | None = None
-    """What kind of decision is wanted: `choose_tool`, `choose_args`, `think`, `answer` or a node's own word."""
+    """The kind of decision: `choose_tool`, `choose_args`, `think`, `answer` or a node's own word."""
     options: dict[str, object] = field(default_factory=dict)
     """Parameters for the provider, such as `temperature`."""
     pieces: bool = field(default=False, compare=False)
-    """Whether the reply is wanted piece by piece, as it comes; not part of the request's data."""
+    """True to receive the reply in pieces, as it arrives; not part of the request's data."""
 
     @classmethod
     def of(
@@ -261,7 +261,7 @@ class RequestModel(ModelInterface):
         return request.parse(await self.respond(request))
 
     async def _stream_request(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """One event, when the reply is complete, unless the class gives pieces."""
+        """Yield one event when the reply is complete, unless the class gives pieces."""
         output = request.output_type or request.output
         yield ModelEvent(
             reply=await self.complete(request.messages, request.tools, output, task=request.task, **request.options)
@@ -269,7 +269,7 @@ class RequestModel(ModelInterface):
 
 
 def gives_pieces(model: Model) -> bool:
-    """Whether a model gives its replies in pieces.
+    """Return True if a model gives its replies in pieces.
 
     Its attribute `streams` says so. Without one, a model that defines how it streams does.
     """
@@ -354,17 +354,17 @@ class Wrapping(ABC):
 
     @property
     def retry(self) -> Any:
-        """What the model inside says about retries; None if it says nothing."""
+        """The retry rule of the model inside; None if it has none."""
         return getattr(self.members[0], "retry", None)
 
     @property
     def price(self) -> Any:
-        """What the model inside says that it costs; None if it says nothing."""
+        """The price of the model inside; None if it has none."""
         return getattr(self.members[0], "price", None)
 
     @property
     def streams(self) -> bool:
-        """Whether the model inside gives its replies in pieces."""
+        """True if the model inside gives its replies in pieces."""
         return gives_pieces(self.members[0])
 
     async def __aenter__(self) -> Self:

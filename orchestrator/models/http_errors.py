@@ -1,4 +1,4 @@
-"""What a server's refusal means: worth trying again, and when, or what to mend."""
+"""Errors for the refusals of servers: whether and when to retry, or how to fix the request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MENDS = {
     422: "the server rejects this request",
 }
 _SURROUNDINGS = (401, 402, 403, 404)
-"""What somebody has to mend outside of the request."""
+"""Statuses whose cause is outside of the request."""
 _CODES = {
     "context_length_exceeded": "the conversation is longer than the model accepts: shorten it",
     "content_filter": "the provider's content filter rejected this request",

@@ -1,4 +1,4 @@
-"""What is said to a model and what it says back, whoever provides it."""
+"""Messages to models and their replies, the same for all providers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_RESULT = (
     "There is no result: the work was stopped before one was written down. "
     "Whether the call was carried out is not known; look before you make it again."
 )
-"""What a model is told of a call of its own that has no result."""
+"""The result that a model receives for a call that has none."""
 
 
 _NOTHING: Any = Field(default_factory=dict)
@@ -54,9 +54,9 @@ class Image(BaseModel, metaclass=Spelled):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     url: str
-    """Where the provider finds it: `https:`, or the picture itself as `data:image/...;base64,...`."""
+    """The address: `https:`, or the picture itself as `data:image/...;base64,...`."""
     detail: Detail | None = None
-    """How closely to look, where the provider lets one choose."""
+    """The resolution at which the model looks at it, where the provider has a choice."""
 
     @field_validator("url")
     @classmethod
@@ -114,17 +114,17 @@ class Message(BaseModel, metaclass=Spelled):
     role: Role
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
-    """Of an assistant's message: the calls that it wants made."""
+    """In an assistant's message: the tool calls that it makes."""
     tool_call_id: str | None = None
-    """Of a tool's message: the call that this is the result of."""
+    """In a tool's message: id of the call that this is the result of."""
     name: str | None = None
-    """Of a tool's message: the tool."""
+    """In a tool's message: name of the tool."""
     extras: dict[str, JsonValue] = _NOTHING
     """Fields of the provider's own, such as `reasoning_content`; sent back to it as they came."""
     data: dict[str, JsonValue] | None = None
     """The facts that `content` was written from. Never sent to a provider."""
     images: tuple[Image, ...] = ()
-    """Of a user's message, or of a tool's: pictures, shown after the text."""
+    """In a user's or a tool's message: pictures, shown after the text."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -149,18 +149,18 @@ class Reply(BaseModel, metaclass=Spelled):
     extras: dict[str, JsonValue] = _NOTHING
     """Fields of the provider's own in the message, such as `reasoning_content`; `message` keeps them."""
     details: dict[str, JsonValue] = _NOTHING
-    """What the provider tells about the answer: its id, the full usage."""
+    """Facts about the answer from the provider, such as its id and the full usage."""
     model: str = ""
     """The model that answered."""
 
     @property
     def refused(self) -> bool:
-        """Whether the model, or a filter of its provider, would not answer."""
+        """True if the model, or a filter of its provider, refused to answer."""
         return self.finish in ("refusal", "content_filter")
 
     @property
     def cut(self) -> bool:
-        """Whether the reply ends where the room for it ended."""
+        """True if the reply was cut off at its length limit."""
         return self.finish == "length"
 
     @property
@@ -287,7 +287,7 @@ STATE_TYPES: Mapping[str, type] = {"Message": Message, "Reply": Reply, "ToolCall
 
 
 def received(reply: Reply) -> Reply:
-    """The reply, or one that can be journaled and read back equal.
+    """Return the reply, or an altered one that can be journaled and read back equal.
 
     Raises:
         ModelError: its text is too long to be kept.
@@ -380,7 +380,7 @@ def _stored_usage(usage: Usage | None, altered: list[JsonValue]) -> Usage | None
 
 
 def _is_counted(usage: Usage | None) -> bool:
-    """Whether stores can add a usage up; True for none."""
+    """True if stores can add up a usage, or there is none."""
     if usage is None:
         return True
     counts = (usage.steps, usage.calls, usage.input_tokens, usage.output_tokens)

@@ -126,7 +126,7 @@ class OpenAIModel(RequestModel):
 
     @property
     def profile(self) -> Profile:
-        """What the model and its server support."""
+        """The features of the model and its server."""
         return self._profile or profile_of(self.name, self.base_url or os.environ.get("OPENAI_BASE_URL"))
 
     async def aclose(self) -> None:
@@ -225,13 +225,13 @@ def _user_info(base_url: str | None) -> list[str]:
 
 
 def _idempotency() -> dict[str, str]:
-    """What tells a server that keeps such keys that this call was made before, so that it is paid for once."""
+    """The header by which a server recognises a repeated call, so that it is paid for once."""
     key = calling_key.get()
     return {} if key is None else {"Idempotency-Key": key}
 
 
 def _cached(reply: Reply) -> int:
-    """How many of the input tokens the provider had in its cache."""
+    """Number of input tokens that came from the provider's cache."""
     told = reply.details.get("usage")
     details = told.get("prompt_tokens_details") if isinstance(told, dict) else None
     found = details.get("cached_tokens") if isinstance(details, dict) else None
@@ -252,7 +252,7 @@ _DRAIN = 0.2
 
 @cache
 def _trusted() -> SSLContext:
-    """Whom TLS connections trust. Reading the certificates takes as long as a short request, so it is done once."""
+    """The TLS settings. They are made once, because reading the certificates takes as long as a short request."""
     from httpx2 import create_ssl_context
 
     return create_ssl_context()
@@ -260,7 +260,7 @@ def _trusted() -> SSLContext:
 
 @dataclass(frozen=True)
 class HTTPCall:
-    """One request: what is sent, and the secrets that must not appear in messages."""
+    """The content of one request, and the secrets that must not appear in messages."""
 
     body: dict[str, Any] = field(repr=False)
     headers: dict[str, str] = field(repr=False)
@@ -375,7 +375,7 @@ class ModelConnection:
                 await opening.__aexit__(None, None, None)
 
     def _failure(self, error: Exception, call: HTTPCall) -> ModelError:
-        """What went wrong, in words of ours.
+        """Return the `ModelError` for an error of the client.
 
         Raises:
             Exception: the error, if it is none that a request can end in.

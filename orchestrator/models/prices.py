@@ -1,4 +1,4 @@
-"""What tokens cost, and how many a text has where nobody says."""
+"""Prices of tokens, and estimates of their number where the provider reports none."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Price(BaseModel, metaclass=Spelled):
     input: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     output: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     cached_input: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """Of input tokens that the provider had in its cache; None: as others."""
+    """Price of input tokens from the provider's cache; None: that of other input tokens."""
 
     def of(self, usage: Usage, cached: int = 0) -> float:
         """Return the cost of a call.
@@ -70,7 +70,7 @@ def unpriced(model: Any) -> list[str]:
 def expected(
     request: ModelRequest, price: object, longest: int, dearest: float | None, left: float | None, *, waited_for: bool
 ) -> Reserve:
-    """What a call is expected to use, to be reserved before it is made; see `Reserve`.
+    """Return the expected usage of a call, to be reserved before it is made; see `Reserve`.
 
     Args:
         price: the model's, if it is known.

@@ -1,4 +1,4 @@
-"""What one model, behind one server, can do and how it wants to be told. A few flags, not a catalogue."""
+"""The features of one model behind one server, as a few flags."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ _OPENAI = (".openai.com", ".openai.azure.com")
 
 
 class Profile(BaseModel, metaclass=Spelled):
-    """What a model and its server support. The defaults suit vLLM, Ollama, llama.cpp, LiteLLM and most others."""
+    """Features of a model and its server. The defaults suit vLLM, Ollama, llama.cpp, LiteLLM and most others."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     strict_tools: bool = False
     """Offer tools whose schema allows it with `strict`: the server then lets the model write nothing else."""
     tool_choice_required: bool = True
-    """Whether `tool_choice` may be `required` or name a tool; else it is asked as `auto`."""
+    """True if `tool_choice` may be `required` or name a tool; otherwise it is sent as `auto`."""
     system_role: Literal["system", "developer", "user"] = "system"
     """The role of system messages."""
     parallel_calls: bool = False
-    """Whether the parameter `parallel_tool_calls` is understood; else it is left out."""
+    """True if the server accepts `parallel_tool_calls`; otherwise it is left out."""
     output: Literal["json_schema", "json_object", "prompt"] = "json_schema"
-    """How an answer in a schema is asked for: by the schema, as any JSON object with the schema in words, or in words
+    """The way to ask for an answer in a schema: by the schema, as any JSON object with the schema in words, or in words
     only."""
     stream_usage: bool = True
-    """Whether `stream_options` is understood, which asks for the usage of a stream."""
+    """True if the server accepts `stream_options`, which asks for the usage of a stream."""
     max_tokens: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """The name of the option `max_tokens`."""
     stop: bool = True
-    """Whether the option `stop` is understood; else it is left out."""
+    """True if the server accepts the option `stop`; otherwise it is left out."""
     images: bool = True
-    """Whether the model sees pictures that tools give; else it is told only that there are some."""
+    """True if the model accepts pictures from tools; otherwise they are mentioned only."""
 
 
 def profile_of(model: str, base_url: str | None) -> Profile:

@@ -1,4 +1,4 @@
-"""JSON Schemas as providers' strict mode takes them, and what it writes read back."""
+"""JSON Schemas for the strict mode of providers, and reading the values that it writes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _takes_null(schema: Mapping[str, Any]) -> bool:
 
 
 def without_nulls(value: object, schema: object, root: Mapping[str, object] | None = None) -> Any:
-    """What strict mode wrote, without the nulls that stand for what was left out."""
+    """Return a value written in strict mode, without the nulls that stand for omitted properties."""
     if not isinstance(schema, Mapping):
         return value
     root = schema if root is None else root
@@ -103,7 +103,7 @@ def without_nulls(value: object, schema: object, root: Mapping[str, object] | No
 
 
 def resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a schema that is a reference refers to; one that leads nowhere, or in a circle, says nothing."""
+    """Resolve the references of a schema. A reference that leads nowhere, or in a circle, resolves to `{}`."""
     for _ in range(_DEEPEST):
         if not isinstance(schema, Mapping):
             return {}
@@ -115,7 +115,7 @@ def resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _fitting(value: Any, ways: list[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Of several schemas the one that a value was written by: told by the names of its properties."""
+    """Return the schema among several by which a value was written, chosen by the names of its properties."""
     if isinstance(value, list):
         return next((way for way in ways if way.get("type") == "array"), {})
     if not isinstance(value, dict):
@@ -125,7 +125,7 @@ def _fitting(value: Any, ways: list[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def _likeness(value: Mapping[str, object], properties: Mapping[str, object]) -> tuple[int, int]:
-    """How well an object fits: constants that are met, then names that are known, less those that are not."""
+    """Rate how well an object fits: matching constants first, then known names less unknown ones."""
     met = 0
     for name, schema in properties.items():
         if isinstance(schema, Mapping) and "const" in schema:

@@ -49,13 +49,13 @@ class Advance(Node, kind="advance"):
         steps: list[str] = []
         """The plan."""
         results: Annotated[list[str], append] = []
-        """What came of its steps so far."""
+        """Results of its steps so far."""
         step: str = ""
         """The step to work on."""
         messages: list[Message] = []
         """The same as the beginning of a conversation, with the task and the results."""
         answer: str = ""
-        """What came of the last step."""
+        """Result of the last step."""
 
     effect: Effect = "pure"
     """It looks at the state only."""

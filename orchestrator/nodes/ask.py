@@ -15,7 +15,7 @@ from orchestrator.tools.validation import faults as schema_faults
 
 
 def _is_reject(on_busy: str) -> bool:
-    """Whether a field that older graphs do not have is as in them; then their digests stay the same."""
+    """True for the default, which is left out of the data so that digests stay the same."""
     return on_busy == "reject"
 
 
@@ -33,10 +33,10 @@ class Ask(Node, kind="ask"):
         """The field that the port names by default."""
 
         reply: str = ""
-        """What was answered."""
+        """The answer."""
 
     prompt: Annotated[str, Field(examples=["What should be done?"])]
-    """What is asked. `{field}` stands for each shown field."""
+    """The question. `{field}` stands for each shown field."""
     show: Annotated[tuple[str, ...], Port()] = ()
     """Fields that the question shows."""
     answer: Annotated[str, Port()] = "reply"
@@ -48,9 +48,9 @@ class Ask(Node, kind="ask"):
     deadline: float | None = None
     """Seconds to wait for the answer; None: no limit."""
     on_busy: Literal["reject", "queue", "interrupt"] = Field(default="reject", exclude_if=_is_reject)
-    """What becomes of a message to this node (an event of its name, see `Executor.send`) that comes while the run does
-    not wait here. `reject`: it is refused. `queue`: it is kept, and answers the question when the run comes here.
-    `interrupt`: the same, and the run comes here as soon as the steps that run have ended; no others begin."""
+    """Handling of a message to this node (an event of its name, see `Executor.send`) that arrives while the run does
+    not wait here. `reject`: refuse it. `queue`: keep it, and answer the question with it when the run arrives here.
+    `interrupt`: the same, and the run continues here as soon as the running steps have ended; no others start."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -1,4 +1,4 @@
-"""What the code of the node kinds says of them: their summaries, fields, ports and outcomes.
+"""Facts about node kinds from their code: their summaries, fields, ports and outcomes.
 
 The documentation and the palette of the live page are made of it.
 """
@@ -22,7 +22,7 @@ import orchestrator.nodes as nodes
 from orchestrator.graph.model import Node, Port
 
 Category: TypeAlias = Literal["model", "people", "code and tools", "waiting", "graphs", "state"]
-"""What a kind is for: it asks a model or people, calls code, waits, runs a graph, or works on the state alone."""
+"""Purpose of a kind: it asks a model or people, calls code, waits, runs a graph, or works on the state alone."""
 _LONG = 40
 """Characters of a default that is shown."""
 
@@ -40,7 +40,7 @@ class FieldFacts:
 
     @property
     def required(self) -> bool:
-        """Whether a node of the kind must have it."""
+        """True if a node of the kind must have it."""
         return self.default == _REQUIRED
 
 
@@ -80,12 +80,12 @@ def failures(cls: type[Node]) -> list[tuple[str, str]]:
 
 
 def chosen_outcomes(cls: type[Node]) -> bool:
-    """Whether the outcomes depend on the fields of the node."""
+    """Return True if the outcomes depend on the fields of the node."""
     return "outcomes" in {name for base in cls.__mro__[: cls.__mro__.index(Node)] for name in vars(base)}
 
 
 def category(cls: type[Node]) -> Category:
-    """What a kind is for."""
+    """Return the purpose of a kind."""
     if cls.asks is not None:
         return "people" if cls.asks == "person" else "model"
     if "graph" in cls.model_fields:

@@ -33,13 +33,13 @@ class CheckCall(Node, kind="check_call"):
         """The fields that the ports name by default: all that one call needs on its way through a graph."""
 
         call: ToolCall
-        """What the model wants."""
+        """The call that the model makes."""
         tool: str = ""
         """The tool's name."""
         args: dict[str, JsonValue] = {}
         """The arguments, checked."""
         message: Message | None = None
-        """What came of the call, as the conversation tells it."""
+        """The result of the call, as a message of the conversation."""
 
     effect: Effect = "pure"
     """It looks at the call and at the tools' schemas only."""
@@ -52,7 +52,7 @@ class CheckCall(Node, kind="check_call"):
     message: Annotated[str, Port()] = "message"
     """Field that gets the message of a call that cannot be made."""
     on_error: Literal["raise", "observe"] = "observe"
-    """What happens to a call that cannot be made: the step fails, or the model gets the reason."""
+    """Handling of a call that cannot be made: the step fails, or the model gets the reason."""
 
     @property
     def does(self) -> str:

@@ -34,7 +34,7 @@ CORRECTION = """\
 Answer with the name of one of the classes: {names}."""
 
 _AROUND = " \t\r\n\"'`*.“”‘’"
-"""What models put around a name."""
+"""Characters that models put around a name."""
 
 
 class Classify(Node, kind="classify"):
@@ -71,7 +71,7 @@ class Classify(Node, kind="classify"):
     result: Annotated[str | None, Port(str)] = None
     """Field that gets the name of the class; None: no field."""
     retries: NonNegativeInt = 1
-    """How often in one step the model is asked again after a reply that names no class."""
+    """Retries in one step after a reply that names no class."""
 
     @field_validator("choices")
     @classmethod

@@ -81,9 +81,9 @@ class Complete(Node, kind="complete"):
         """The fields that the port and the prompt name by default."""
 
         question: str
-        """What is asked."""
+        """The question."""
         reply: str = ""
-        """What the model said."""
+        """The model's reply."""
 
     system: str = ""
     """The system message, as it stands; empty: none."""
@@ -92,11 +92,11 @@ class Complete(Node, kind="complete"):
     result: Annotated[str, Port(str)] = "reply"
     """Field that gets the reply: its text, or with `output` the value."""
     output: Any = Field(default=None, exclude_if=_is_none)
-    """What the reply has to be: a pydantic model, or a JSON Schema; None: a text."""
+    """The type of the reply: a pydantic model, or a JSON Schema; None: a text."""
     correction: Annotated[str, filled_by("fault")] = Field(default=CORRECTION, exclude_if=_is_default)
     """The prompt after a reply that does not fit `output`."""
     retries: NonNegativeInt = Field(default=1, exclude_if=_is_one)
-    """How often in one step the model is asked again after a reply that does not fit `output`."""
+    """Retries in one step after a reply that does not fit `output`."""
     fault: Annotated[str | None, Port(str)] = None
     """Field for the reason why a reply cannot be used; None: such a reply is a failure."""
     task: str | None = None

@@ -44,7 +44,7 @@ class Confirm(Node, kind="confirm"):
         """The chosen arguments."""
 
     prompt: str = ""
-    """What is asked. `{field}` stands for each shown field, `{tool}` and `{args}` for the call."""
+    """The question. `{field}` stands for each shown field, `{tool}` and `{args}` for the call."""
     show: Annotated[tuple[str, ...], Port()] = ()
     """Fields that the question shows."""
     reason: Annotated[str | None, Port(str)] = None

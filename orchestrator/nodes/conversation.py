@@ -1,4 +1,4 @@
-"""What the nodes that work on a conversation have in common: adding to it, telling results in it, cutting it short."""
+"""Shared code of the nodes that work on a conversation: adding messages, adding results, and trimming it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BEGAN_ANEW = "[this call started from a clean state: what earlier calls of this 
 
 
 def result_message(call: ToolCall, result: ToolResult, note: str = "", *, most: int = SHOWN) -> Message:
-    """What came of a call, as a message.
+    """Return the message with the result of a call.
 
     Args:
         note: a line that stands before it.
@@ -69,7 +69,7 @@ def answer_of(message: Message) -> str:
 
 
 def failed(call: ToolCall, why: str) -> Message:
-    """That nothing came of a call."""
+    """Return the message that a call failed."""
     return result_message(call, ToolFailure(error=why))
 
 

@@ -69,7 +69,7 @@ class Execute(Node, kind="execute"):
         args: dict[str, JsonValue] = {}
         """The chosen arguments."""
         result: ToolResult | None = None
-        """What the last call gave."""
+        """Result of the last call."""
 
     class ListState(BaseModel):
         """The fields for `Execute(calls="pending", results="observations")`."""
@@ -77,7 +77,7 @@ class Execute(Node, kind="execute"):
         pending: list[ToolCall] = []
         """Calls that are to be made."""
         observations: Annotated[list[Message], append] = []
-        """What all calls gave."""
+        """Results of all calls."""
 
     tool: Annotated[str, Port(str)] = "tool"
     """Field with the tool's name."""
@@ -100,11 +100,11 @@ class Execute(Node, kind="execute"):
     results: Annotated[str | None, Port(list)] = None
     """Field that gets a message for each of them; one with the reducer `append` or a plain one."""
     on_error: Literal["raise", "observe"] = "observe"
-    """What becomes of a call that cannot be made: the step fails, or the call's result says so."""
+    """Handling of a call that cannot be made: the step fails, or the call's result says so."""
     on_failure: Literal["raise", "observe"] = "raise"
-    """What becomes of a call that was made and failed: the step fails, or the call's result says so."""
+    """Handling of a call that was made and failed: the step fails, or the call's result says so."""
     most: PositiveInt = 16
-    """How many calls may be under way at the same time; they begin in their order."""
+    """The most concurrent calls; they start in their order."""
     chosen: tuple[str, ...] = Field(default=(), alias="outcomes")
     """Outcomes that tools can choose, besides `done` and `finished`; given as `outcomes=`."""
 
@@ -220,7 +220,7 @@ class Execute(Node, kind="execute"):
         return await self._call(ctx, call.name, call.arguments)
 
     async def _call(self, ctx: Context, name: str, args: Mapping[str, Any]) -> tuple[bool, ToolResult]:
-        """Whether the call could be made, and its result."""
+        """Make a call. Return True if it could be made, and its result."""
         try:
             result = await ctx.tool(name, args)
         except (AgentError, EffectFailed) as error:
@@ -233,13 +233,13 @@ class Execute(Node, kind="execute"):
 
 
 def _pool(ctx: Context, call: ToolCall) -> object:
-    """Where the call's tool takes its instance from, if it does: all calls of a run get the same one."""
+    """The pool of the call's tool, if it has one: all calls of a run share an instance."""
     tool = ctx.tools.get(call.name)
     return None if tool is None else tool.pool
 
 
 def _most(ctx: Context, call: ToolCall) -> int:
-    """How many characters of its result the model is shown."""
+    """Number of characters of the result that the model receives."""
     tool = ctx.tools.get(call.name)
     return SHOWN if tool is None else tool.max_shown
 

@@ -31,7 +31,7 @@ _said = re.compile(
     """,
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
-"""What says that an answer comes: a sentence of its own, not "check if the answer is" or "to find the answer:"."""
+"""Announcement of an answer: a sentence of its own, not "check if the answer is" or "to find the answer:"."""
 
 _digits = r"\d{1,3}(?:(?:,\d{3})+|(?:['’]\d{3})+|(?:[ \u00a0\u2009\u202f]\d{3})+)(?!\d)|\d+"
 _patterns = {
@@ -55,7 +55,7 @@ _clause = {
     "choice": re.compile(r"[;:.!?—–]|,(?!\s{0,9}(?:and|or)?\s{0,9}\(?[A-E]\b)|\b(?:because|since|as)\b"),
     "yes_no": re.compile(r"[;:.!?—–]|,(?!\s{0,9}(?:yes|no)\b)|\b(?:because|since|as)\b", re.IGNORECASE),
 }
-"""What ends the part of a sentence that gives the answer: the rest says why."""
+"""End of the part of a sentence that gives the answer: the rest says why."""
 _first = {
     "choice": re.compile(r"[^\w\n]{0,8}[A-E][)\]*_\"”]{0,4}(?:[.;:!—]|,(?!\s{0,9}(?:and|or)?\s{0,9}\(?[A-E]\b))"),
     "yes_no": re.compile(r"[^\w\n]{0,8}(?:yes|no)\b[*_\"”]{0,4}(?:[.;:!—]|,(?!\s{0,9}(?:yes|no)\b))", re.IGNORECASE),
@@ -73,7 +73,7 @@ _negative = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-"""What makes the number behind it a negative one."""
+"""Signs and words that make the next number negative."""
 
 _end = re.compile(r"[.!?][\"”')*_]{0,3}[ \t]+(?=[A-Z\"“(*])")
 _abbreviated = re.compile(
@@ -116,11 +116,11 @@ class Extract(Node, kind="extract"):
     answer: Annotated[str, Port()] = "answer"
     """Field that gets the answer."""
     form: AnswerForm = "text"
-    """What an answer is: the rest of the sentence; a number; a letter from A to E; `yes` or `no`."""
+    """The form of an answer: the rest of the sentence; a number; a letter from A to E; `yes` or `no`."""
     announced: bool = False
-    """Whether only what stands behind "the answer is" is taken."""
+    """True to read only text after "the answer is"."""
     required: bool = False
-    """Whether a text without an answer fails the step."""
+    """True to fail the step if the text has no answer."""
     fault: Annotated[str | None, Port(str)] = None
     """Field for the message that a text has no answer; None: no field."""
 
@@ -182,7 +182,7 @@ def find_answer(text: str, form: AnswerForm, *, announced: bool = False) -> str 
 
 
 def _statements(text: str) -> list[list[tuple[int, int]]]:
-    """Where answers are announced, line by line from the last one on; within a line from its last one, too."""
+    """The places where answers are announced, by lines, from the last line and the last place in a line."""
     lines: list[list[tuple[int, int]]] = []
     after = len(text)
     for place in reversed([*_said.finditer(text)]):
@@ -245,7 +245,7 @@ def _values(text: str, start: int, end: int, form: AnswerForm) -> set[str]:
 
 
 def _number(hit: re.Match[str], *, negative: bool) -> str:
-    """One way to write a number: without groups, without zeros at the end; an exponent is worked out if it is small."""
+    """Write a number in one form: without groups and trailing zeros; a small exponent is computed."""
     number = re.sub(r"[,'’\s]", "", hit["digits"])
     e, power = ("e", hit["power"][1:].replace("−", "-")) if hit["power"] else ("", "")
     if hit["under"]:

@@ -1,4 +1,4 @@
-"""What the nodes that let a model decide have in common: the question in hand, the call, reading the reply."""
+"""Shared code of the nodes that let a model decide: the current question, the call, and reading the reply."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Plan(Node, kind="plan"):
         question: str
         """The task."""
         steps: list[str] = []
-        """What is to be done, step by step."""
+        """The steps to do."""
 
     class BlueprintState(BaseModel):
         """The fields for `Plan(form="blueprint")`."""
@@ -90,7 +90,7 @@ class Plan(Node, kind="plan"):
         """The calls that are to be made. An edge `each steps` makes them in the order of their needs."""
 
     form: Form = "steps"
-    """What a plan is: a list of steps in words (Plan-and-Solve), or of calls (ReWOO)."""
+    """The form of a plan: a list of steps in words (Plan-and-Solve), or of calls (ReWOO)."""
     system: str = SYSTEM["steps"]
     """The system message, as it stands; that of the form, if not given."""
     prompt: Annotated[str, filled_by("question", "tools")] = PROMPT
@@ -106,7 +106,7 @@ class Plan(Node, kind="plan"):
     faults: Annotated[str | None, Port(list)] = Field(default=None, exclude_if=_is_none)
     """Field with the faults of each earlier draft."""
     retries: NonNegativeInt = 1
-    """How often the planner may write the plan again, where it is read here."""
+    """The most retries of the planner, where the plan is read here."""
 
     def ports(self) -> dict[str, str]:
         """See `Node.ports`."""
@@ -193,7 +193,7 @@ def _tool_list(tools: Iterable[Tool], form: Form) -> str:
 
 
 def _form(tool: Tool) -> str:
-    """How a call of the tool is written in a blueprint: `multiply[a, b]`."""
+    """Return a call of the tool as a blueprint writes it: `multiply[a, b]`."""
     properties: Any = tool.parameters.get("properties") or {}
     required: Any = tool.parameters.get("required") or ()
     names = [name for name in properties if name in required] or list(properties)
@@ -223,12 +223,12 @@ class ReadPlan(Node, kind="read_plan"):
         drafts: list[str] = []
         """The plans as the model wrote them, until one can be used."""
         faults: list[str] = []
-        """What is wrong with each of them."""
+        """The fault of each of them."""
 
     effect: Effect = "pure"
     """It looks at the draft only."""
     form: Form = "steps"
-    """What a plan is, as in the `Plan`."""
+    """The form of a plan, as in the `Plan`."""
     drafts: Annotated[str, Port(list)] = "drafts"
     """Field with the drafts."""
     faults: Annotated[str, Port(list)] = "faults"
@@ -236,7 +236,7 @@ class ReadPlan(Node, kind="read_plan"):
     steps: Annotated[str, Port(list)] = "steps"
     """Field that gets the steps."""
     retries: NonNegativeInt = 1
-    """How often the plan may be written again."""
+    """The most retries of the planner."""
 
     @property
     def outcomes(self) -> tuple[str, ...]:

@@ -39,13 +39,13 @@ class PlannedCallState(BaseModel):
     """The fields that the nodes of planned calls name by default. All but the evidence are a branch's own."""
 
     evidence: Annotated[dict[str, Step], merge] = {}
-    """What came of each step, by its id."""
+    """The result of each step, by its id."""
     tool: Annotated[str, local] = ""
     """Name of the tool that is about to be called."""
     args: Annotated[dict[str, JsonValue], local] = {}
     """Its arguments."""
     result: Annotated[ToolResult | None, local] = None
-    """What the call gave."""
+    """Result of the call."""
     denial: Annotated[str, local] = ""
     """Why a person refused it."""
 
@@ -97,9 +97,9 @@ class Fill(Node, kind="fill"):
     steps: Annotated[str | None, Port(list)] = None
     """Field with the whole plan, which `max_calls` is counted in."""
     max_calls: PositiveInt | None = None
-    """How many of the plan's calls may be made; None: all."""
+    """The most calls of the plan to make; None: all."""
     on_error: Literal["raise", "observe"] = "observe"
-    """What becomes of a call that cannot be made: the step fails, or the evidence says why."""
+    """Handling of a call that cannot be made: the step fails, or the evidence says why."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -224,9 +224,9 @@ class Work(Node, kind="work"):
     steps: Annotated[str | None, Port(list)] = None
     """Field with the whole plan, which `max_calls` is counted in."""
     max_calls: PositiveInt | None = None
-    """How many of the plan's calls may be made; None: all."""
+    """The most calls of the plan to make; None: all."""
     on_error: Literal["raise", "observe"] = "observe"
-    """What becomes of a call that cannot be made: the step fails, or the evidence says why."""
+    """Handling of a call that cannot be made: the step fails, or the evidence says why."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -269,9 +269,9 @@ class FilledCall:
     call: PlannedCall
     """The step, with the tool's own name if the tool is there."""
     args: dict[str, Any] = field(default_factory=dict)
-    """What the tool is to be called with."""
+    """Arguments for the tool."""
     result: ToolResult | None = None
-    """What it comes to without a call; None: it is to be called."""
+    """The result, if no call is needed; None: call the tool."""
 
 
 def planned_call(ctx: Context) -> PlannedCall:
@@ -337,7 +337,7 @@ def evidence_of(call: PlannedCall, tool: str, args: dict[str, Any], result: Tool
 
 
 def _may_call(call: PlannedCall, steps: Sequence[object], max_calls: int | None, ctx: Context) -> bool:
-    """Whether `max_calls` reaches to this call; the same however the branches follow one another."""
+    """Return True if `max_calls` allows this call, in whichever order the branches run."""
     plan = {one.id: one for one in map(PlannedCall.model_validate, steps)}
     order = TopologicalSorter({name: [need for need in one.needs if need in plan] for name, one in plan.items()})
     wanted = [name for name in order.static_order() if _tool_of(plan[name], ctx) is not None]
@@ -354,7 +354,7 @@ def _tool_of(call: PlannedCall, ctx: Context) -> Tool | None:
 
 
 Evidence: TypeAlias = Mapping[str, Step]
-"""What came of the calls, by their ids."""
+"""Results of the calls, by their ids."""
 
 _LONGEST = 20_000
 """Characters of the longest input that is looked at for JSON."""
@@ -372,7 +372,7 @@ _apart = re.compile(
 
 
 def arguments_of(call: PlannedCall, evidence: Evidence, parameters: JsonObject) -> dict[str, Any]:
-    """What to call the tool with; not yet validated.
+    """Return the arguments for the tool; not validated yet.
 
     An input that is nothing but one reference is the evidence itself, of whatever type; in a longer one its text
     is put in. A tool with one required parameter that takes a text gets all of the input as that text.

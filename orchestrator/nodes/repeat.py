@@ -25,7 +25,7 @@ class Repeat(Node, kind="repeat"):
     effect: Effect = "pure"
     """It looks at nothing."""
     times: Annotated[int, Field(ge=1, le=100_000, examples=[3])]
-    """How many, at most 100,000."""
+    """The last number, at most 100,000."""
     into: Annotated[str, Port(list)] = "rounds"
     """Field that gets the numbers."""
 

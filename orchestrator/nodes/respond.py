@@ -45,7 +45,7 @@ class Talk(BaseModel, metaclass=Spelled):
     messages: Annotated[str, Port(list)] = "messages"
     """Field with the conversation, one with the reducer `append` or a plain one."""
     protocol: CallProtocol = "native"
-    """How the model calls tools: by itself, or in text of this form (see `TextProtocol`)."""
+    """The form of tool calls: the provider's own, or text in this form (see `TextProtocol`)."""
     finish: str = ""
     """Name of an action that is offered beside the tools, by which the model gives its answer; empty: none is."""
     tools_offered: bool = True
@@ -68,7 +68,7 @@ class Continuation(Talk):
     tools_prompt: str | None = None
     """The words in which a form of text describes the tools; see `TextProtocol`."""
     parallel_tool_calls: bool | None = None
-    """Whether to ask the model for several calls at once; None: leave it to the model."""
+    """True or False to allow several calls in one reply or not; None: leave it to the model."""
     keep: PositiveInt | None = None
     """The model sees so many messages at least, the latest ones, the system message and the questions; None: all."""
     task: str | None = None
@@ -197,11 +197,11 @@ class Reading:
     """A reply, read: calls, or an answer, or what is wrong with it."""
 
     message: Message
-    """What becomes part of the conversation."""
+    """The message for the conversation."""
     calls: tuple[ToolCall, ...] = ()
     answer: str = ""
     fault: str = ""
-    """What is wrong with it, in the words in which the model reads it; empty: it can be used."""
+    """The fault of the reply, in the words that the model receives; empty: it can be used."""
     unread: str = ""
     """Why an action in it cannot be read."""
 
@@ -214,17 +214,17 @@ class Interpretation(Talk):
     answer: Annotated[str, Port()] = "answer"
     """Field that gets the answer."""
     thought: Literal["optional", "required"] = "optional"
-    """Whether calls need a thought beside them: text, or reasoning that the provider shows or that
-    a reply begins with, in `<think>...</think>`."""
+    """A rule for calls without a thought. `required`: a call needs one, as text, or reasoning that the provider shows
+    or that a reply begins with, in `<think>...</think>`."""
     retries: NonNegativeInt = 1
-    """How often in one turn the model is asked again after a reply that cannot be used."""
+    """Retries in one turn after a reply that cannot be used."""
     unreadable: Literal["retry", "observe"] = Field(default="retry", exclude_if=_is_retry)
-    """What becomes of an action in text that cannot be read: the model is asked again, or the reason is what it
+    """Handling of an action in text that cannot be read: ask the model again, or pass the reason to it as what it
     observes, and the outcome `unreadable` leads to the next turn, as in the paper of ReAct."""
 
     @property
     def observes(self) -> bool:
-        """Whether the model observes that an action cannot be read."""
+        """True if the model observes that an action cannot be read."""
         return self.tools_offered and self.unreadable == "observe"
 
     @property
@@ -235,7 +235,7 @@ class Interpretation(Talk):
         return ("answer", "calls", "unreadable") if self.observes else ("answer", "calls")
 
     def read(self, reply: Reply, talk: Sequence[Message], corrections: Sequence[Message]) -> Reading:
-        """Return what a reply amounts to.
+        """Read a reply.
 
         Args:
             reply: the reply.
@@ -278,7 +278,7 @@ class Interpretation(Talk):
         return [message, tool_result(call, f"Invalid action: {found.unread}.")]
 
     def _read(self, reply: Reply, talk: Sequence[Message], thought: str) -> Reading:
-        """What a reply amounts to, after a thought that came alone."""
+        """Read a reply that follows a thought without a call."""
         if reply.refused:
             self._fail(f"the model refused to answer ({reply.finish}): {quoted(reply.text)}")
         if reply.cut:
@@ -374,13 +374,13 @@ class Respond(Continuation, Interpretation, Node, kind="respond"):
         """The fields that the ports name by default."""
 
         question: str
-        """What the user asks."""
+        """The user's question."""
         messages: Annotated[list[Message], append] = []
         """The conversation."""
         pending: list[ToolCall] = []
         """The calls of the last reply."""
         answer: str = ""
-        """What the model answered."""
+        """The model's answer."""
 
     @property
     def outcomes(self) -> tuple[str, ...]:
@@ -429,7 +429,7 @@ class CallModel(Continuation, Node, kind="call_model"):
         """The fields that the ports name by default."""
 
         question: str
-        """What the user asks."""
+        """The user's question."""
         messages: Annotated[list[Message], append] = []
         """The conversation."""
         reply: Reply | None = None
@@ -492,7 +492,7 @@ class ReadReply(Interpretation, Node, kind="read_reply"):
         pending: list[ToolCall] = []
         """The calls of the last reply."""
         answer: str = ""
-        """What the model answered."""
+        """The model's answer."""
         reply: Reply | None = None
         """The model's reply, until it is read."""
         corrections: list[Message] = []
@@ -551,7 +551,7 @@ _answer = re.compile(_label.format("(?:Final[ \t]{1,8})?Answer"), re.IGNORECASE 
 
 
 def thought_in(text: str) -> str:
-    """What a model thinks, without the label; empty if that is all there is."""
+    """Return a model's thought without its label; empty if there is only the label."""
     bare = text.strip()
     label = _thought.match(bare)
     return bare[label.end() :].strip() if label else bare

@@ -165,10 +165,9 @@ class Guard:
     fields: tuple[str, ...]
     """The state fields that it names, in its order."""
     loops: bool
-    """Whether it has a comprehension."""
+    """True if it has a comprehension."""
     cost: int
-    """How often it can look at all that it reads, and copy it: texts that are added to each other are copied again and
-    again."""
+    """The most times that all data that it reads is read and copied: added texts are copied again and again."""
 
 
 @lru_cache(maxsize=1024)

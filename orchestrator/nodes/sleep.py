@@ -28,7 +28,7 @@ class Sleep(Node, kind="sleep"):
     waits = True
 
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(default=None, examples=[60])
-    """How many seconds to wait."""
+    """Seconds to wait."""
     until: Annotated[str | None, Port()] = None
     """Field with the time to wait for: Unix seconds, or a date and time, as ISO 8601 text or `datetime`; UTC if it
     names no time zone."""

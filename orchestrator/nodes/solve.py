@@ -50,7 +50,7 @@ class Solve(Node, kind="solve"):
         steps: list[PlannedCall] = []
         """The plan."""
         evidence: Annotated[dict[str, Step], merge] = {}
-        """What came of each step, by its id."""
+        """The result of each step, by its id."""
         answer: str = ""
         """The answer."""
 

@@ -25,11 +25,11 @@ class Step(BaseModel):
     tool_output: JsonValue = None
     # Not part of the schema: a state that holds steps has the structure that it always had.
     ended: SkipJsonSchema[bool] = Field(default=False, exclude_if=not_)
-    """Whether the call ended the work (`ends=True`): `tool_output` is the answer."""
+    """True if the call ended the work (`ends=True`): `tool_output` is the answer."""
 
     @property
     def failed(self) -> bool:
-        """Whether `tool_output` is an error."""
+        """True if `tool_output` is an error."""
         return self.tool_exit_code != 0
 
     @property

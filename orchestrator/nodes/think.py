@@ -56,7 +56,7 @@ class Think(Node, kind="think"):
         current: str = ""
         """A follow-up question, while there is one."""
         step_history: Annotated[list[Step], append] = []
-        """What was asked and found so far."""
+        """The questions and results so far."""
         answer: str = ""
         """The final answer."""
 

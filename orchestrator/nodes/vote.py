@@ -1,4 +1,4 @@
-"""Of several answers to one question the most frequent one is taken."""
+"""A vote: the most frequent of several answers to one question."""
 
 from __future__ import annotations
 

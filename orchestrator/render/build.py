@@ -202,7 +202,7 @@ def per_item(topology: Topology) -> frozenset[str]:
 
 
 def _forked(topology: Topology, names: Iterable[str]) -> frozenset[int]:
-    """Numbers of the edges that open branches beside others."""
+    """Numbers of the edges that open branches in parallel to others."""
     found: set[int] = set()
     for name in (START, *names):
         outcomes = (*topology.nodes[name].outcomes, *IF_NAMED) if name in topology.nodes else ("done",)
@@ -253,7 +253,7 @@ def _setting(node: Node, name: str) -> object:
 
 
 def _doc(node: Node) -> str:
-    """The first line of what the function's author says of it."""
+    """The first line of the function's docstring."""
     return str(getattr(getattr(node, "fn", None), "__doc__", None) or "").strip().split("\n")[0]
 
 

@@ -32,7 +32,7 @@ _DOES: dict[Look, str] = {
     "code": "runs code",
     "graph": "runs a graph",
 }
-"""Said of kinds that do not say what they do (`Node.does`)."""
+"""Work of kinds without a `Node.does`."""
 _CUSTOM = "runs code of its own"
 """Said of a node that is named like its kind, if that is the user's."""
 
@@ -105,7 +105,7 @@ class NodeMark:
 
     @property
     def detail(self) -> str:
-        """The small line: what it does, join, pool. A kind of the user's that does not say what it does is named."""
+        """The small line: what it does, join, pool. A kind of the user's without a `Node.does` is named."""
         named = self.name.replace("_", " ") == self.kind
         said = self.does or _DOES.get(self.look) or (_CUSTOM if named else self.kind)
         return " · ".join(filter(None, (said, self.join, self.pool)))

@@ -23,7 +23,7 @@ _ROUNDS = 4
 _PARTS = (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74, 0.18, 0.82, 0.1, 0.9)
 """Places along an edge where a label is tried."""
 _CLEAR, _FURTHER = 1.0, (0.0, 10.0, 20.0)
-"""Pixels between a line and a label beside it; and more of them, past a count or another line."""
+"""Pixels between a line and a label next to it; and more of them, past a count or another line."""
 _COVERED, _CROSSED, _HIDDEN = 1_000.0, 8.0, 20.0
 """Costs of a place: on something else; on another line; on its arrow's head."""
 _LAST = 40.0
@@ -329,7 +329,7 @@ class _Grid:
             self.cells[cell].append(box)
 
     def met(self, box: Box, own: Box | None = None) -> set[Box]:
-        """The boxes that one covers beside its own."""
+        """The boxes that one covers besides its own."""
         found = {other for cell in _cells(box) for other in self.cells.get(cell, ()) if _meet(box, other)}
         return found - {own}
 

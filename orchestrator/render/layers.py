@@ -1,7 +1,7 @@
 """A layout without Graphviz: ranks down the page, each ordered by where its neighbours are.
 
 Linear in the size of the graph, so it is what a graph gets that Graphviz cannot lay out in time. Edges that skip
-ranks run in tracks beside all nodes: those that lead on at the left, those that lead back at the right.
+ranks run in tracks at the sides of all nodes: those that lead on at the left, those that lead back at the right.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _place(level: Level, done: Mapping[str | None, _Placed], turned: bool, wides
 
 
 def _with_edges(placed: _Placed, level: Level) -> _Placed:
-    """Draws a level's edges; short ones straight, the others in tracks, as far out as there are others beside them."""
+    """Draws a level's edges; short ones straight, the others in tracks, as far out as there are others next to them."""
     sides: dict[bool, list[tuple[float, float, str]]] = {False: [], True: []}
     boxes = {edge.key: (placed.boxes[edge.source], placed.boxes[edge.target]) for edge in level.edges}
     for edge in level.edges:

@@ -193,7 +193,7 @@ def _source(drawing: Drawing, direction: Direction, spread: Spread) -> Iterator[
 
 
 def _effort(levels: Mapping[str | None, Level], edges: int) -> str:
-    """Options for large graphs: without them Graphviz takes minutes over what nobody could read anyway."""
+    """Options for large graphs: without them Graphviz takes minutes over an unreadable picture."""
     reach = _reach(levels)
     if reach * reach > _TANGLED * edges:
         return "nslimit=0.5 nslimit1=1 mclimit=0.1 splines=line"
@@ -226,7 +226,7 @@ def _boxes(levels: Mapping[str | None, Level], cluster: str | None, apart: bool)
 def _arrow(
     edge: EdgeMark, back: bool, joins: bool, clusters: Mapping[str, ClusterMark], ports: _Ports, label: str
 ) -> str:
-    """An edge that leads back is told the other way round: so it cannot turn the order upside down."""
+    """An edge that leads back is written the other way round, so it cannot turn the order upside down."""
     upper, lower = (edge.target, edge.source) if back else (edge.source, edge.target)
     said = [f"id={edge.key}"]
     if back:

@@ -1,6 +1,6 @@
 """A graph, or a run in it, as a Mermaid flowchart: for Markdown, pull requests and notebooks.
 
-Renderers refuse more than 500 edges or 50,000 characters unless they are told otherwise; the text is whole anyway.
+Renderers refuse more than 500 edges or 50,000 characters unless configured otherwise; the text is whole anyway.
 """
 
 from __future__ import annotations

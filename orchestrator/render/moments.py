@@ -28,7 +28,7 @@ from orchestrator.views.reader import Fold, Reader
 from orchestrator.views.trace import OverlayChange, Trace
 
 RUN = "run-status"
-"""The id of the part that tells the run's status."""
+"""The id of the part that shows the run's status."""
 _NOTHING = Mark()
 _VISITED = Mark(("visited",))
 
@@ -147,7 +147,7 @@ class Live:
             self._ends[edge.path, edge.index] = tuple(mark.id for mark in ends if mark.terminal)
 
     def apply(self, record: Record) -> Moment:
-        """Fold a record in and say what it changes.
+        """Fold a record in and return what it changes.
 
         Raises:
             StoreCorrupt: the record does not follow the ones before it; nothing was changed.

@@ -39,7 +39,7 @@ NODE_STATES = ("visited", "passed", "faulty", "running", "waiting", "failed", "q
 """The states of a node. Several may hold. `passed`: no step asked the model, or the person, that its kind asks.
 `faulty`: it ended, and a call of a tool in it failed."""
 SAID = ("failed", "waiting", "running", "interrupted", "queued", "faulty", "skipped")
-"""States that pictures without signs say in words, the first one that holds."""
+"""States that pictures without signs show as words, the first one that holds."""
 WORDS = {"faulty": "a call failed"}
 """Words for states, where they differ from the name."""
 CLASSES = (*NODE_STATES, "current", "many", "timed", "asked", "taken", "w2", "w3", "w4", "w5", "skipped", "shown")
@@ -51,7 +51,7 @@ _SHOWN_QUESTIONS = 3
 
 @runtime_checkable
 class HasOverlay(Protocol):
-    """A run, as far as drawings care. If it has a `waiting`, its questions are told in tooltips."""
+    """A run, as far as drawings care. If it has a `waiting`, its questions are shown in tooltips."""
 
     def overlay(self) -> Overlay:
         """Marks of where the run has been and where it is."""
@@ -71,7 +71,7 @@ class Mark:
 
 
 def overlay_of(run: RunLike | None) -> Overlay | None:
-    """The overlay of a run with the frames of one subgraph node added up, and its questions told."""
+    """The overlay of a run with the frames of one subgraph node added up, and its questions as texts."""
     if run is None:
         return None
     found = run if isinstance(run, Overlay) else run.overlay()
@@ -221,7 +221,7 @@ def need_id(number: int, need: int, index: int) -> str:
 
 
 def place(frame: str) -> str:
-    """The names in a frame's path: its other segments say in which branch (`fork.0`) the frame runs."""
+    """The names in a frame's path: its other segments are the branches (`fork.0`) in which the frame runs."""
     if "." not in frame:
         return frame
     return "/".join(segment for segment in frame.split("/") if segment.replace("-", "_").isidentifier())

@@ -1,6 +1,6 @@
 """Plans that a run made itself, each as a small drawing of its own.
 
-The graph's own picture stays as it is laid out once: plans stand below it, each laid out once for its steps.
+The graph's own picture stays as it is laid out once: plans are below it, each laid out once for its steps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from orchestrator.views.safe_text import plain, told
 MOST_PLANS = 12
 """Plans that are drawn; a loop can make more."""
 _NAMES = ("tool", "name", "title", "kind", "task", "action", "query", "text")
-"""Keys of an item whose text says best what the step is."""
+"""Keys of an item whose text describes the step best."""
 _SMALL = 60
 """Steps of a plan that is worth the better layout."""
 _GAP, _HEAD = 18.0, 38.0

@@ -140,7 +140,7 @@ class _Element(NamedTuple):
 
 
 def with_attributes(svg: str, theme: Literal["light", "dark"], **settings: str) -> str:
-    """Writes what the style sheet says of each element of a drawing into its attributes.
+    """Writes the style sheet's settings for each element of a drawing into its attributes.
 
     Args:
         svg: A drawing by `svg`.

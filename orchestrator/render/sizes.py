@@ -21,7 +21,7 @@ CLUSTER_HEAD, CLUSTER_GAP = 26.0, 16.0
 LABEL_HEIGHT, COUNT_ROOM = 16.0, 26.0
 """Height of an edge's label, and room in it for how often the edge was taken."""
 LABEL_INSET, BEHIND = 4.0, 5.0
-"""Pixels from a line to a label beside it; from a box that runs once per item to the one behind it."""
+"""Pixels from a line to a label next to it; from a box that runs once per item to the one behind it."""
 COUNT_WIDTH, ITEMS_WIDTH, COUNT_HEIGHT, BADGE = 44.0, 66.0, 15.0, 9.0
 """Sizes of a node's count, of a count of items, and of its badge (its radius)."""
 _LONGEST_TIMES, _LONGEST_TOOK = "×9999", "99 days"
@@ -97,12 +97,12 @@ def node_detail(node: NodeMark) -> str:
 
 
 def node_line(node: NodeMark) -> str:
-    """A node's small line in a run: how often it asked, where the count does not say it, else what it does."""
+    """A node's small line in a run: how often it asked, where that differs from the count, else its work."""
     return node.asked or node_detail(node)
 
 
 def node_remarks(node: NodeMark) -> str:
-    """Return what pictures without symbols say behind a node's kind.
+    """Return the words behind a node's kind in pictures without symbols.
 
     Args:
         node: the node.

@@ -1,8 +1,8 @@
 """A graph, or a run in it, as one SVG text that needs nothing else: no script, no link, no font, no network.
 
-Element ids, classes and geometry depend on the graph alone. What a run adds is what `overlaid` says, classes and texts:
+Element ids, classes and geometry depend on the graph alone. A run adds the classes and texts of `overlaid` only:
 a page that shows a run live, or replays it, changes these and nothing else. `data-path`, `data-node` and `data-edge`
-tell which node, or number in `graph.edges`, an element stands for; `data-slot` tells the places of texts.
+name the node, or the number in `graph.edges`, of an element; `data-slot` names the places of texts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def to_svg(
     """Draws a graph as SVG.
 
     Args:
-        graph: The graph; subgraphs are drawn open, unless `closed` says otherwise.
+        graph: The graph; subgraphs are drawn open, except those in `closed`.
         run: Laid over it: anything with `.overlay()`.
         direction: Down the page, or to the right.
         theme: Light, dark, or as the reader's system has it.

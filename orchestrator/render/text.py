@@ -1,6 +1,6 @@
 """A graph, or a run in it, as lines for a terminal.
 
-Every node stands once, every edge once. What every way passes stands on one line of sight, straight down; what only
+Every node is there once, every edge once. What every way passes stands on one line of sight, straight down; what only
 some ways pass is set in (the tree of dominators). Any other edge names the node that it leads to.
 """
 
@@ -40,9 +40,9 @@ def to_text(graph: GraphDefinition, run: RunLike | None = None, *, ascii: bool =
     """Draws a graph as plain text: no colours, no escape sequences, none from labels either.
 
     Args:
-        graph: The graph; subgraphs stand below their nodes.
+        graph: The graph; subgraphs are below their nodes.
         run: Laid over it: anything with `.overlay()`.
-        ascii: Draw with ASCII only, for terminals that know nothing else.
+        ascii: Draw with ASCII only, for terminals that have nothing else.
     """
     drawing = draw(graph, run)
     levels = drawing.levels()

@@ -47,7 +47,7 @@ class MockClock:
     `idle` must be longer than these take; functions that are not `async`, and SQLite stores, use threads.
 
     Args:
-        now: Unix time in seconds at which it begins.
+        now: Unix time in seconds at which it starts.
         idle: for how many seconds of real time all tasks must wait before it jumps.
     """
 

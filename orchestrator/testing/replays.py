@@ -97,10 +97,20 @@ def assert_replays_sync(
     """The same where no event loop runs. The arguments and errors are those of `assert_replays`."""
     return run_sync(
         partial(
-            assert_replays, store, graph, runs, status=status, labels=labels, model=model, models=models, tools=tools,
-            deps=deps, live=live, answers_only=answers_only,
+            assert_replays,
+            store,
+            graph,
+            runs,
+            status=status,
+            labels=labels,
+            model=model,
+            models=models,
+            tools=tools,
+            deps=deps,
+            live=live,
+            answers_only=answers_only,
         )
-    )  # fmt: skip
+    )
 
 
 async def _recorded(executor: Executor, graph: str, status: str | None, labels: Mapping[str, str] | None) -> list[str]:

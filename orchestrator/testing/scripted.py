@@ -1,4 +1,4 @@
-"""A model that says what a test tells it to."""
+"""A model whose replies are scripted by a test."""
 
 from __future__ import annotations
 

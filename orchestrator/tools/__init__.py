@@ -27,7 +27,7 @@ _HOMES = {
     "orchestrator.tools.schema": ("IdempotencyKey",),
     "orchestrator.tools.tool": ("Tool",),
     "orchestrator.tools.toolbox": ("Toolbox",),
-}  # fmt: skip
+}
 
 __all__ = [
     "Blob",

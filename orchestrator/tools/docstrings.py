@@ -23,7 +23,7 @@ _MARK = re.compile(r"[^ -~\n]|\n[ :.]|^[:.]|:(?:\n|$)|:param|---|```|\n\n\n")
 _PARAMETER = re.compile(r"    ([A-Za-z_][A-Za-z0-9_]*): ([!-~](?:[ -~]*[!-~])?)")
 _SYNONYMS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "object": "dict", "array": "list"}
 _LONGEST = 500
-"""Characters of a type that is read; a longer one says nothing that a schema could say."""
+"""Characters of a type that is read; a longer one is ignored."""
 _WORDS = re.compile(r"[A-Za-z_][\w.]*")
 
 

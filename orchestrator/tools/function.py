@@ -81,7 +81,7 @@ def _signature(function: Callable[..., object]) -> inspect.Signature:
     """Return the signature of a function.
 
     Raises:
-        TypeError: it does not tell, as some that are written in C.
+        TypeError: it has none, as some functions written in C.
     """
     try:
         return inspect.signature(function)
@@ -151,11 +151,19 @@ def tool(
     given = {
         key: value
         for key, value in {
-            "name": name, "description": description, "risk": risk, "effect": effect, "timeout": timeout,
-            "retry": retry, "ends": ends, "group": group, "reconcile": reconcile, "pool": pool,
+            "name": name,
+            "description": description,
+            "risk": risk,
+            "effect": effect,
+            "timeout": timeout,
+            "retry": retry,
+            "ends": ends,
+            "group": group,
+            "reconcile": reconcile,
+            "pool": pool,
         }.items()
         if value is not None
-    }  # fmt: skip
+    }
     around = sys._getframe(1).f_locals
 
     def wrap(function: Callable[..., object] | Tool, /) -> Tool:

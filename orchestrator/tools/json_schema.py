@@ -37,7 +37,7 @@ _NOTES = frozenset(
         "$anchor", "$comment", "$vocabulary",
     }
 )  # fmt: skip
-"""Keywords that say something of a value, and accept every value."""
+"""Keywords that describe a value, and accept every value."""
 KEYWORDS = BY_NAME | INNER | LISTS | _CHECKED | _NOTES
 _NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
 _ELSEWHERE = {
@@ -51,7 +51,7 @@ _ELSEWHERE = {
 
 
 def schema_faults(schema: Mapping[str, Any]) -> list[str]:
-    """Return what in a schema would check no value, each fault once. Keywords that begin with `x-` are notes."""
+    """Return the parts of a schema that check no value, each fault once. Keywords with the prefix `x-` are notes."""
     found: dict[str, None] = {}
     todo: list[Any] = [schema]
     while todo:

@@ -35,7 +35,7 @@ Aside: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
 CLOSING = 5.0
 """Seconds that making an instance as new again, or closing it, may take."""
 _LOOKS = (0.2, 5.0)
-"""Seconds between two looks of a run that waits whether it waits in vain: at first, and later."""
+"""Seconds between checks for a deadlock while a run waits: at first, and later."""
 log = logging.getLogger("orchestrator")
 
 
@@ -74,7 +74,7 @@ class Instance(Generic[T]):
     async def made(cls, factory: Factory) -> Instance[T]:
         """Make one, and enter it if it is a context manager.
 
-        A thread that is at it is waited for, also by who is cancelled: what it makes would never be closed.
+        A thread that makes one is waited for even if the caller is cancelled: its instance would never be closed.
         """
         made = await whole(factory)
         kind = type(made)
@@ -152,7 +152,7 @@ class InstanceLease(Generic[T]):
         return self.instance.value
 
     def in_thread(self, call: Callable[[], object]) -> Callable[[], Any]:
-        """A sync function that works with the instance, so that the pool knows when it is done."""
+        """Wrap a sync function that uses the instance, so that the pool is notified when it is done."""
         inside = self.inside = _Thread()
 
         def run() -> Any:
@@ -187,7 +187,7 @@ class _Thread:
             self._then()
 
     def leave(self, then: Callable[[], None]) -> bool:
-        """Have `then` called in the thread when it is done. False: it is done already, or never begins."""
+        """Have `then` called in the thread when it is done. False: it is done already, or never starts."""
         with self._lock:
             if not self._works:
                 self._left = True
@@ -349,7 +349,7 @@ class Pool(Generic[T]):
         await self.aclose()
 
     async def reclaim(self) -> None:
-        """Take back what resting holders hold, as far as somebody waits."""
+        """Reclaim the instances of resting holders, as far as calls wait for them."""
         for lease in list(self._held.values()):
             if not self._waiting:
                 return
@@ -463,7 +463,7 @@ class Pool(Generic[T]):
         return waited
 
     async def _granted(self, waiter: _QueuedCall, key: Hashable) -> None:
-        """Wait until an instance is given; a run looks now and then whether one can be at all.
+        """Wait until an instance is granted; a run checks now and then for a deadlock.
 
         Raises:
             PoolTimeout: it cannot.
@@ -487,7 +487,7 @@ class Pool(Generic[T]):
             key.waits.remove(self)
 
     def _give(self) -> None:
-        """There may be one more: let the first who waits have it."""
+        """Grant a free place to the first call that waits."""
         if self._waiting:
             waiter = self._waiting.popleft()
             waiter.granted = True
@@ -560,7 +560,7 @@ async def whole(call: Callable[[], object], *, abandon: bool = False) -> Any:
     """Return the result of a function, awaited if it is awaitable; a sync function runs in a thread.
 
     Args:
-        abandon: the thread is left behind by who is cancelled; else it is waited for.
+        abandon: leave the thread behind if the caller is cancelled; else wait for it.
     """
     if is_async(call):
         found = call()
@@ -570,7 +570,7 @@ async def whole(call: Callable[[], object], *, abandon: bool = False) -> Any:
 
 
 async def locked(lock: anyio.Lock, aside: Aside) -> None:
-    """Acquire a lock; what is held beside it is let go while it is waited for."""
+    """Acquire a lock, inside `aside` while waiting."""
     try:
         lock.acquire_nowait()
         return

@@ -56,8 +56,8 @@ class PoolClient:
 def in_vain(who: PoolClient, pool: PoolLike) -> bool:
     """True if a run waits for an instance that cannot be returned, and is part of the circle that prevents it.
 
-    Each instance of the pool is held by a run that itself waits for one that cannot come back. Who holds none of them
-    waits on: it would set nobody free by giving up.
+    Each instance of the pool is held by a run that itself waits for one that cannot come back. A client that
+    holds none of them waits on: it would free no instance by giving up.
     """
     full: dict[PoolLike, list[PoolClient]] = {}
     seen: set[PoolLike] = set()
@@ -100,7 +100,7 @@ class PoolLeases:
         self._pools: dict[PoolLike, None] = {}
 
     def of(self, run_id: str) -> PoolClient:
-        """The run as who holds instances. It works now."""
+        """The run as a client of pools. It is active now."""
         holder = self._holders.get(run_id)
         if holder is None:
             holder = self._holders[run_id] = PoolClient(run_id)
@@ -131,7 +131,7 @@ class PoolLeases:
             await holder.rest()
 
     async def release(self, run_id: str) -> None:
-        """The run is over, or somebody else may go on with it."""
+        """The run is over, or another executor may continue it."""
         holder = self._holders.pop(run_id, None)
         if holder is not None:
             self._pools.update(holder.pools)

@@ -1,7 +1,6 @@
 """Tools by group and name.
 
-A registry is an object that a program makes; there is none behind the scenes, so two of them know nothing of each
-other:
+A registry is an object that a program makes; there is no global one, and two registries are independent:
 
     registry = Registry()
 

@@ -93,7 +93,7 @@ def placeholder_of(part: Part) -> str:
 
 
 def part_of(data: bytes) -> Part | str:
-    """Bytes as what they are: a picture by how it begins, a text if they are one, else a blob."""
+    """Convert bytes: to a picture, recognized by its first bytes, to a text if they are one, else to a blob."""
     for start, kind in _STARTS:
         if data.startswith(start):
             return Image.of(data, f"image/{kind}")
@@ -114,7 +114,7 @@ Risk: TypeAlias = Literal["none", "read", "write", "dangerous"]
 """Effects of a call on the outside, the least first."""
 
 Effect: TypeAlias = Literal["pure", "read", "idempotent", "irreversible"]
-"""Kind of effect. It says if a call may be repeated after a crash left its outcome unknown; `irreversible` may not."""
+"""Kind of effect: tells if a call may be repeated after a crash left its outcome unknown. `irreversible` may not."""
 
 _anything = Codec(Any)
 
@@ -152,7 +152,7 @@ class ToolResult(BaseModel, metaclass=Spelled):
     exit_code: int = 0
     """0: it worked. A call may fail without an error in words: then `output` says what went wrong."""
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
-    """Whatever else the tool tells; not shown to a model."""
+    """Further data from the tool; not shown to a model."""
     content: list[Part] = Field(default_factory=list, exclude_if=not_)
     """Pictures, which a model is shown behind the text, and other binary data, which the journal keeps."""
     shown: SkipJsonSchema[str] = Field(default="", exclude_if=not_)
@@ -258,7 +258,7 @@ def result_of(value: Any) -> ToolResult:
 
     A result of another library is an object with `output` and one of `exit_code` and `error`. An `Image`, a `Blob`,
     and `bytes` that are no text, are content, alone or in a list; the rest of the list is the output. A value that
-    JSON cannot say becomes its text.
+    JSON cannot represent becomes its text.
 
     Raises:
         SecretInState: the value holds a secret.
@@ -281,7 +281,7 @@ def result_of(value: Any) -> ToolResult:
 def storable(result: ToolResult) -> ToolResult:
     """The result of a call that was made, as the journal can keep it; a failed one if it cannot keep what was given.
 
-    Halves of surrogate pairs become U+FFFD, which `metadata` tells.
+    Halves of surrogate pairs become U+FFFD, noted in `metadata`.
     """
     data = result.model_dump(mode="json", include=_FIELDS, exclude_defaults=True)
     try:
@@ -351,7 +351,7 @@ def _is_json(value: JsonValue) -> bool:
 
 
 def _text(value: object) -> str:
-    """A value in words. A call that was made has a result, whatever its value says to that."""
+    """A value as text. A call that was made has a result, even if its value cannot be converted."""
     try:
         return str(value)
     except Exception as error:

@@ -78,7 +78,7 @@ def wants_of(function: Callable[..., object], name: str, *, bound: bool, pooled:
 
     Raises:
         TypeError: it takes `*args`, which has no name that a model could use; or it has a pool and no `env`, or an
-            `id`, which says whose instance a call uses.
+            `id`, which selects the instance that a call uses.
     """
     parameters = list(inspect.signature(function).parameters.values())
     given: list[inspect.Parameter] = []
@@ -120,13 +120,13 @@ def _is_key(annotation: object) -> bool:
 def spec_of(
     function: Callable[..., object], name: str, wants: Wants, *, around: Mapping[str, object] | None = None
 ) -> Spec:
-    """The schema of a function's parameters, with what its docstring says of them.
+    """The schema of a function's parameters, with their descriptions from its docstring.
 
     A type that is not hinted is read from the docstring, as far as it is one of the plain ones, else from the
     default; nothing of a docstring is evaluated.
 
     Args:
-        around: names that hints may use beside the function's globals.
+        around: names that hints may use in addition to the function's globals.
 
     Raises:
         TypeError: pydantic has no schema for a parameter's type.
@@ -219,7 +219,7 @@ def _written_default(adapter: TypeAdapter[object], default: object) -> object:
     """A default as JSON, the same in each process.
 
     Raises:
-        ValueError: JSON cannot say it.
+        ValueError: JSON cannot represent it.
     """
     found = ordered(default, adapter.dump_python(default, mode="json", warnings=False))
     json.dumps(found, allow_nan=False)
@@ -236,7 +236,7 @@ def _typed(annotation: object, default: object, place: str) -> TypeAdapter[objec
 
 
 def _adapter(annotation: Any, default: object) -> TypeAdapter[Any]:
-    """For values of a type. None, where it is the default, can also be given, whatever the type says."""
+    """Adapter for values of a type. None, if it is the default, is accepted whatever the type."""
     annotation = with_newer_dicts(annotation)
     adapter: TypeAdapter[Any] = TypeAdapter(annotation)
     if default is None:

@@ -54,16 +54,39 @@ _MOST_FAULTS = 20
 _NAME = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_.-]+(?: [A-Za-z0-9_.-]+)*+")
 """Spaces are for people, and for models that write calls as text; on the wire they become `_`."""
 _CHANGEABLE = frozenset(
-    ("name", "description", "parameters", "risk", "effect", "timeout", "retry", "ends", "group", "reconcile",
-     "max_shown", "max_kept")
-)  # fmt: skip
+    (
+        "name",
+        "description",
+        "parameters",
+        "risk",
+        "effect",
+        "timeout",
+        "retry",
+        "ends",
+        "group",
+        "reconcile",
+        "max_shown",
+        "max_kept",
+    )
+)
 """Attributes that `Tool.with_` changes."""
 
 
-_NO_OUTPUT = frozenset({
-    ToolResult, ToolFailure, Image, Blob, bytes,
-    abc.Iterable, abc.Iterator, Generator, abc.AsyncIterable, abc.AsyncIterator, AsyncGenerator,
-})  # fmt: skip
+_NO_OUTPUT = frozenset(
+    {
+        ToolResult,
+        ToolFailure,
+        Image,
+        Blob,
+        bytes,
+        abc.Iterable,
+        abc.Iterator,
+        Generator,
+        abc.AsyncIterable,
+        abc.AsyncIterator,
+        AsyncGenerator,
+    }
+)
 """Return types that do not describe a tool's output."""
 
 
@@ -123,12 +146,12 @@ class Tool:
     parameters: JsonObject
     """JSON Schema of its arguments."""
     output_schema: JsonObject | None
-    """JSON Schema of its output, for a person who says what a call returned. Default: that of the type it returns; None
-    if that is not known."""
+    """JSON Schema of its output, for a person who enters what a call returned. Default: that of the type it returns;
+    None if that is not known."""
     risk: Risk = "dangerous"
     """Risk of a call: `none`, `read`, `write` or `dangerous`."""
     effect: Effect = "irreversible"
-    """Kind of effect: says if a call may be repeated after a crash left its outcome unknown."""
+    """Kind of effect: tells if a call may be repeated after a crash left its outcome unknown."""
     timeout: float | None = None
     """Seconds that one call may take; None: no limit."""
     retry: Retry | None = None
@@ -167,7 +190,7 @@ class Tool:
     if not TYPE_CHECKING:
 
         def __getattr__(self, attribute: str) -> Any:
-            """Name, description and parameters where the class does not say them."""
+            """Name, description and parameters where the class does not set them."""
             if attribute == "name":
                 return type(self).__name__
             if attribute == "parameters":
@@ -528,8 +551,8 @@ async def run_function(
 ) -> Any:
     """Call a function and return its result, awaited if it is awaitable.
 
-    A sync function runs in a thread, which goes on by itself if the caller is cancelled. Either way the call passes the
-    run's fence immediately before it is made: while it waited for a thread, the run may have been taken over.
+    A sync function runs in a thread, which continues by itself if the caller is cancelled. Either way the call passes
+    the run's fence immediately before it is made: while it waited for a thread, the run may have been taken over.
 
     Args:
         inline: a sync function is quick, and runs here.
@@ -555,7 +578,7 @@ async def collected(
     """Run a generator, sync or async, and return its texts joined, or the last value that is not a text.
 
     Args:
-        tell: is told each text as it comes.
+        tell: receives each text as it arrives.
         most: characters that are held of the texts, if there are more: beginning and end, see `cut`.
         step: is put around each step of a sync one, which runs in a thread.
     """

@@ -26,7 +26,7 @@ class Toolbox:
     A toolbox is made of tools, of functions and methods, which become tools as with `@tool`, and of other toolboxes.
     Tools that are added to one of these later belong to this toolbox, too.
 
-    A subclass whose tools are known later, or change (those of a server), returns its tools in `current`, says in
+    A subclass whose tools are known later, or change (those of a server), returns its tools in `current`, reports in
     `ready` whether they are known, and names itself in `connections`. It is opened by `async with`, possibly several
     times at once. Its tools must allow renaming, because views contain copies made by `Tool.with_`.
     """

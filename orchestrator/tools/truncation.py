@@ -35,7 +35,7 @@ def cut(text: str, most: int, hint: str = "") -> str:
 
     Args:
         most: characters that are kept; the line comes on top.
-        hint: what the line says beside that, such as where the rest is.
+        hint: further text of the line, such as where the rest is.
     """
     return text if len(text) <= most else _cut(text, text, len(text), most, hint)
 

@@ -21,9 +21,9 @@ from orchestrator.json import canonical
 from orchestrator.tools.json_schema import KINDS, as_json, is_number, is_of_kind, kinds_of, referred
 
 DEEPEST = 50
-"""Levels of a value and its schema that are looked at."""
+"""Levels of a value and its schema that are checked."""
 _STEPS = 50_000
-"""Schemas that are looked at to check any value."""
+"""Schemas that are visited to check any value."""
 _STEPS_EACH = 25
 """Further steps for each part of a large value."""
 log = logging.getLogger("orchestrator")
@@ -258,7 +258,7 @@ def _same(one: object, other: object) -> bool:
 
 
 def _key(value: object) -> object:
-    """Something that can be looked up, and is the same for values that are."""
+    """Hashable key, equal for equal values."""
     return canonical(value) if isinstance(value, list | dict) else (isinstance(value, bool), value)
 
 
@@ -391,7 +391,7 @@ def _read(text: str) -> object:
 
 
 def _plain(value: object) -> object:
-    """The value as JSON; None if JSON cannot say it."""
+    """The value as JSON; None if JSON cannot represent it."""
     if isinstance(value, tuple):
         value = list(value)
     try:

@@ -4,7 +4,7 @@
 
 - `trace` keeps an `overlay` for drawings;
 - `causes` remembers why things happened, and `explainer` words it;
-- `timeline` lists the steps with their calls and says when they worked, and `step_names` gives them short names;
+- `timeline` lists the steps with their calls and the times when they worked, and `step_names` gives them short names;
 - `states` has the state before and after each step;
 - `step_tree` is the tree that a terminal shows;
 - `diff` compares two runs into a `run_diff`, and `replay_result` a run and its replay; `superseded` are the parts of a

@@ -134,7 +134,7 @@ class _GraphEnd(NamedTuple):
 
 
 class Causes(Fold):
-    """Remembers why a run went as it did. It keeps data for each step, so use it to look at runs, not to run them.
+    """Keeps the causes in a run. It has data for each step, so use it to show runs, not to drive them.
 
     Attributes:
         transitions: Activation -> where it led.

@@ -336,7 +336,7 @@ class StepPair:
         """The calls of a step, each with the number of its attempt among those that count.
 
         Of an attempt that was set aside it has those that hold for the later ones, if the other run has them, too:
-        whether a later attempt asked for them the journal does not say.
+        the journal does not have whether a later attempt asked for them.
         """
         read, other = self.reads[which], self.reads[1 - which]
         made = [(call, read.number_of(call)) for call in row.calls]
@@ -602,7 +602,7 @@ class PairedRuns:
 
 
 def in_order(one: Sequence[Place], other: Sequence[Place]) -> Iterator[Place]:
-    """All places in the order of the first sequence; those of the second only where that came to them."""
+    """All places in the order of the first sequence; places of the second alone where it reached them."""
     known, at = set(one), {place: number for number, place in enumerate(other)}
     passed = 0
     for place in one:

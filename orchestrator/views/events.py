@@ -63,7 +63,7 @@ def record_of(event: Event) -> Record | None:
     """The record of a journaled event; None for a live event.
 
     Raises:
-        ValueError: this version does not know the record, or the event has another style.
+        ValueError: the record is unknown to this version, or the event has another style.
     """
     if event.seq is None:
         return None

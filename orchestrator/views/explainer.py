@@ -101,7 +101,7 @@ class Explainer:
 
     Args:
         rows: the run's timeline.
-        status: the run's status, as `Run.status`. The journal does not say whether a process drives it.
+        status: the run's status, as `Run.status`. The journal does not have whether a process drives it.
         queued: see `Run.queued`.
         standby: see `Run.standby`.
     """
@@ -247,7 +247,7 @@ class Explainer:
     # -- the run --------------------------------------------------------------------------------------------------
 
     def current_steps(self) -> list[TimelineRow]:
-        """The steps that show where the run stands: the live ones, else the one that ended it."""
+        """The steps that show the place of the run: the live ones, else the one that ended it."""
         live = [row for row in self.rows.rows if row.live and not (row.graph and self._open_inside(row))]
         if live:
             return live[:_MOST]
@@ -403,7 +403,7 @@ class PoolWait:
         pool: The pool.
         places: How many places it has.
         holders: Number of the steps that hold one.
-        held_by: The path and node of each of them, in the order in which they began, as far as the journal says it.
+        held_by: The path and node of each of them, in the order in which they began, as far as the journal has it.
         ahead: How many steps wait before this one.
     """
 
@@ -444,7 +444,7 @@ def pool_waits(run: RunState, rows: Timeline) -> Iterator[PoolWait]:
 def executor_pool(run: RunState, row: TimelineRow) -> str:
     """The pool of the executor in which a step that has called nothing so far needs a place; empty: it needs none.
 
-    The graph leaves the number of places to the executor (`pools={"api": None}`), so no record says who holds them.
+    The graph leaves the number of places to the executor (`pools={"api": None}`), so no record has who holds them.
     """
     token = run.running.get(row.activation)
     pool = None if token is None else token.frame.plan.pooled.get(token.node)

@@ -3,7 +3,7 @@
     causes, rows = Causes(), Rows()
     read(plan, records, causes, rows)
 
-A view is a `Fold`. It learns of a record before the fold (`applying`), of what the fold does (the other methods of
+A view is a `Fold`. It receives a record before the fold (`applying`), what the fold does (the other methods of
 `Observer`), and of the result (`applied`). Live events, which are not journaled, reach it through `live_event`.
 """
 

@@ -105,7 +105,7 @@ class Run(Generic[StateT]):
         labels: its labels.
         queued: whether it is `running` and waits for an executor to take it up: it was enqueued, or an answer or event
             set it going while no process drove it.
-        standby: when it continues, and why its last drive stopped, if no process drives it and the store knows that.
+        standby: when it continues, and why its last drive stopped, if no process drives it and the store has that.
         archived: where its records are, if they were moved from the store to an archive; else None.
     """
 
@@ -376,7 +376,7 @@ class Run(Generic[StateT]):
         """Make a self-contained page of the run with its replay, steps, states, prompts and calls.
 
         Args:
-            other: a second run to show beside it.
+            other: a second run to show next to it.
 
         Returns:
             An HTML document.
@@ -389,7 +389,7 @@ class Run(Generic[StateT]):
         A saved notebook keeps the page, which takes 130 KB and more.
 
         Args:
-            other: a second run to show beside it.
+            other: a second run to show next to it.
             height: of the frame, in pixels. Default: 720.
 
         Returns:

@@ -133,7 +133,7 @@ DifferenceKind: TypeAlias = Literal[
 """The kind of a difference.
 
 state      the state that the run began with, or that a fork or a migration set
-step       one run came to the step, and the other did not
+step       only one run reached the step
 request    a call of the step asked something else, or only one run made it
 result     a call got another result
 question   the step asked something else

@@ -46,7 +46,7 @@ def lines(text: str, limit: int | None = None) -> str:
 
 
 def told(text: str, limit: int | None = None) -> str:
-    """Like `plain`, with secrets redacted before the cut can halve them: for what a model, a tool or a run said."""
+    """Like `plain`, with secrets redacted before the cut can halve them: for texts of a model, a tool or a run."""
     found = plain(text)
     return cut(redact(found if limit is None else found[: limit + BEHIND]), limit)
 

@@ -99,7 +99,7 @@ class States(Fold):
             self.before(activation)
 
     def added(self, token: Activation) -> None:
-        """See `Observer.added`. A merge is looked at while its parents are known."""
+        """See `Observer.added`. A merge is read while its parents are known."""
         version, schema = token.version, token.frame.plan.schema
         if version.key in self._made or version.key in self._merges:
             return

@@ -23,7 +23,7 @@ LONGEST_PLACE = 60
 _NAMED = ("name", "title", "id", "key", "url", "path")
 """Keys that name an item of a map, the best one first."""
 _MAIN = ("query", "q", "question", "expression", "url", "path", "command", "code", "text", "name", "id")
-"""Arguments that say most about a call, the best one first."""
+"""Arguments that identify a call, the best one first."""
 _MOST_TOOLS = 3
 _DEEPEST = 2
 
@@ -63,7 +63,7 @@ def step_name(row: TimelineRow) -> StepName:
 
 
 def main_argument(args: object) -> str:
-    """The argument of a call that says most about it, on one line; empty: there is none.
+    """The argument of a call that identifies it best, on one line; empty: there is none.
 
     Args:
         args: the arguments by name, or the only one.

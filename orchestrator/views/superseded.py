@@ -39,7 +39,7 @@ class _Call:
     inner: Usage | None = None
     """Usage of the run that it started."""
     asked: tuple[int, str] = (0, "")
-    """The record and the question by which a person was last asked what became of it."""
+    """The record and the question that last asked a person for its outcome."""
 
 
 class Superseded(Fold):
@@ -68,7 +68,7 @@ class Superseded(Fold):
         self._opened: dict[str, int] = {}
         """Activation of a subgraph's node -> the attempt that opened the graph inside."""
         self._ends: dict[str, int] = {}
-        """Activation that was begun again -> the record that had it begin again."""
+        """Activation that was started again -> the record that restarted it."""
         self._calls: dict[str, _Call] = {}
         self._around: dict[str, tuple[str, int]] = {}
         """Activation inside a subgraph -> the activation of its node, and the attempt that it is of."""
@@ -247,7 +247,7 @@ class Superseded(Fold):
             call.spent += _shared(record.usage - before)
 
     def _forked(self, record: r.Forked) -> None:
-        """A fork goes on where its parent was over; a replay of a reopened run begins where that began again."""
+        """A fork continues where its parent was over; a replay of a reopened run starts where that was reopened."""
         root = self.run.root
         self._goes_on("" if root is None or root.result is None else root.result.status, record.seq)
         self.first = {name: attempt for name, attempt in self.first.items() if name in self._known}
@@ -260,7 +260,7 @@ class Superseded(Fold):
         self._goes_on(record.status, self._ended)
 
     def _goes_on(self, status: str, until: int) -> None:
-        """The run goes on, which had ended like this; `until`: at this record."""
+        """Continue a run that had ended with this status, at the record `until`."""
         self._revoke("cancelled")
         if status == "exhausted":
             self._revoke("exhausted")
@@ -270,7 +270,7 @@ class Superseded(Fold):
             self._behind_limit = None
 
     def _revoke(self, kind: str) -> None:
-        """Note that what a record from outside stopped goes on."""
+        """Note that what a record from outside stopped continues."""
         gone = [seq for seq, what in self._outside.items() if what == kind]
         self.revoked.update(gone)
         for seq in gone:

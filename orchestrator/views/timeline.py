@@ -161,7 +161,7 @@ class Timeline(Fold):
     Attributes:
         rows: In the order in which they began.
         by_activation: The same by activation.
-        gaps: Times in which nobody drove the run.
+        gaps: Times in which no process drove the run.
         start: Time of the first record.
         end: Time of the last record.
     """
@@ -220,7 +220,7 @@ class Timeline(Fold):
                 self._drop(key, record)
 
     def moved(self, record: r.Migrated) -> None:
-        """See `Observer.moved`. Steps that have not ended go on under the names of the new version."""
+        """See `Observer.moved`. Steps that have not ended continue under the names of the new version."""
         for key, row in self._live.items():
             token = self.run.activation(key)
             if token is not None:
@@ -315,7 +315,7 @@ class Timeline(Fold):
                 pass
 
     def _answered(self, answered: r.Answered, question: str, seq: int, ts: float) -> None:
-        """A record says, or brings about, what a question is answered."""
+        """Note the answer of a question, which a record has or causes."""
         asking, span = self._asked.get(question, (None, None))
         if asking is None or span is None or asking.answer is not None:
             return

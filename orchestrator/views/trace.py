@@ -50,7 +50,7 @@ class _PlannedMap:
         self.look(number)
 
     def restore(self, number: int) -> None:
-        """A step that failed is begun again."""
+        """Start a failed step again."""
         if self.ended.get(number) == "failed":
             del self.ended[number]
         self.look(number)
@@ -149,7 +149,7 @@ class PlannedMaps:
         return {number for number, _ in found}
 
     def restores(self, token: Activation) -> Collection[int]:
-        """A token that failed is begun again. Returns the numbers of the plans that may change."""
+        """Start a failed token again. Returns the numbers of the plans that may change."""
         found = self._of(token)
         for number, item in found:
             self._plans[number].restore(item.index)
@@ -211,7 +211,7 @@ def overlay_of(plan: Plan, records: Iterable[r.Record], status: str | None = Non
     Args:
         plan: of the run's graph (`run.plan`); its code is not needed.
         records: the run's records from its first one.
-        status: the run's status; None: the one that the journal says.
+        status: the run's status; None: the one in the journal.
     """
     trace = Trace()
     read(plan, records, trace)
@@ -395,7 +395,7 @@ class Trace(Fold):
         """The overlay after the last record; later records do not change it.
 
         Args:
-            status: the run's status; None: the one that the journal says.
+            status: the run's status; None: the one in the journal.
         """
         live = self.live
         kept: dict[str, Any] = {name: dict(getattr(live, name)) for name in _COUNTS}
@@ -467,7 +467,7 @@ class Trace(Fold):
             self._moved(self._asked[record.question][0], record.question, record.ts, changed)
 
     def _moved(self, asker: Activation, question: str, ts: float, changed: OverlayChange) -> None:
-        """A step goes on that waited."""
+        """A step that waited continues."""
         _, _, since = self._asked[question]
         self._time.waited(asker.key, since, ts)
         self._withdraw(question, changed)

@@ -89,7 +89,7 @@ def _renamed(names: Renames, path: str, node: str) -> tuple[str, str]:
 
 
 def _fork(names: Renames, place: str, fork: str) -> str:
-    """The name of a fork: a node, or a map beside other edges, `plan*search:queries`."""
+    """The name of a fork: a node, or a map next to other edges, `plan*search:queries`."""
     source, star, rest = fork.partition("*")
     target, colon, field = rest.partition(":")
     if not star or not colon:

@@ -19,10 +19,10 @@ class WorkerInfo:
         id: the executor's id, which is the `holder` of its leases.
         state: `alive`; `draining`: it takes no more runs; `lapsed`: its heartbeat is overdue, and others take its runs
             over; `dead`: its process is known to have ended.
-        worker: whether it takes up runs by itself (`Executor.work`).
+        worker: whether it acquires runs by itself (`Executor.work`).
         host: the machine's name, for people.
         pid: the process id on that machine.
-        graphs: the graphs whose runs it takes up.
+        graphs: the graphs whose runs it acquires.
         slots: how many runs it drives at the same time; None if it is no worker.
         started: when it began to work, in Unix seconds; None if it is no worker.
         version: the version of this library that it runs.
@@ -57,7 +57,7 @@ class Standby:
     """State of a run that no process drives, as the store has it.
 
     Attributes:
-        due: when it may be taken up at the earliest, in Unix seconds; None: it does not wait to be taken up.
+        due: when a worker may acquire it at the earliest, in Unix seconds; None: it waits for no worker.
         deaths: how many drives in a row failed or died since a step landed.
         retry_at: before this time, in Unix seconds, no worker takes it up; None: no such time.
         fault: why the last drive stopped.

@@ -40,7 +40,7 @@ def app(
     """Make the ASGI application of an executor, to be mounted in another one or served by itself.
 
     The caller opens the executor, for example in the lifespan of the application around it. Without `authorize` only
-    requests that name this machine's loopback interface as their host are answered: whoever reaches the API can
+    requests that name this machine's loopback interface as their host are answered: everybody who reaches the API can
     approve calls.
 
     Args:

@@ -140,7 +140,7 @@ def _alone(group: ExceptionGroup[Exception]) -> Exception:
 
 
 async def _call(service: Service, endpoint: Endpoint, request: Request) -> Call[NoQuery, None]:
-    """Check a request: first whether it may be made, then what it says.
+    """Check a request: first the permission for it, then its query and body.
 
     Raises:
         HttpProblem: it is refused, or does not fit.

@@ -166,7 +166,7 @@ FEWEST, MOST = 2, 6
 
 
 async def listing(call: Call[AlignedQuery]) -> AlignedRuns | ASGIApp:
-    """The rows; or, if the client wants a stream, when the runs have changed."""
+    """The rows; or, if the client accepts a stream, an event for each change of the runs."""
     if MEDIA in call.request.headers.get("accept", ""):
         infos = await _seen(call, call.query.runs)
         return call.stream(_changes(call, infos), [info.run_id for info in infos])
@@ -215,7 +215,7 @@ def names_of(given: Sequence[str]) -> list[str]:
     """The ids that a query names.
 
     Raises:
-        HttpProblem: they are too few, too many, or one stands there twice.
+        HttpProblem: they are too few, too many, or one occurs twice.
     """
     names = [name for name in (given[0].split(",") if len(given) == 1 else given) if name]
     if not FEWEST <= len(names) <= MOST:

@@ -154,7 +154,7 @@ class Standby(Document):
 
 
 class RunResult(Document):
-    """A run, and what it came to."""
+    """A run and its result."""
 
     run_id: str
     graph: str
@@ -435,7 +435,7 @@ def blank(value: object) -> Any:
 
 
 def first_line(text: str) -> str:
-    """The first line of a text in which something stands, blanked and cut."""
+    """The first line of a text that is not empty, blanked and cut."""
     line = next((line.strip() for line in str(redacted(text)).splitlines() if line.strip()), "")
     return line if len(line) <= _FIRST else f"{line[: _FIRST - 1]}…"
 
@@ -503,7 +503,7 @@ def result_fields(run: Run, *, answerable: bool = True) -> dict[str, Any]:
 
 
 async def result_of(run: Run) -> RunResult:
-    """A run, and what it came to."""
+    """A run and its result."""
     machine = run.machine
     shown = machine.ended, [*machine.questions.values()], run.error, run.labels
     return await away(lambda: RunResult(**result_fields(run)), *shown)

@@ -131,7 +131,7 @@ class Call(Generic[QueryT, BodyT]):
         """Return the name of the person who acts, for the journal.
 
         Args:
-            given: what the body says.
+            given: the name in the body.
 
         Raises:
             HttpProblem: the principal has another name.
@@ -158,7 +158,7 @@ class Call(Generic[QueryT, BodyT]):
         """The limits that a request asks for.
 
         Args:
-            changes: what the request says.
+            changes: the limits in the request.
             own: the limits of the graph, or of the run as it is.
 
         Raises:
@@ -189,7 +189,7 @@ class Call(Generic[QueryT, BodyT]):
 
     @property
     def own(self) -> Mapping[str, str]:
-        """The labels that runs must have to be the principal's; empty: `authorize` says which are, or there is none."""
+        """The labels that runs must have to be the principal's; empty: `authorize` decides, or there is none."""
         return {OWNER: self.principal} if self.settings.scratch and self.settings.authorize is not None else {}
 
     async def graph(self, name: str) -> GraphDefinition:
@@ -218,7 +218,7 @@ class Call(Generic[QueryT, BodyT]):
         return await name_of(self.settings.authorize, self.request, self.action, asked) is not None
 
     async def check(self, action: str, act: Act) -> None:
-        """Ask `authorize` whether the principal may do something to the run of the address that it is told more of.
+        """Ask `authorize` whether the principal may do something to the run of the address, with details of it.
 
         Raises:
             HttpProblem: the principal may not.
@@ -293,7 +293,7 @@ class Call(Generic[QueryT, BodyT]):
 
         Args:
             events: the events, each as text of the stream.
-            runs: the ids of the runs that the stream is about, beside that in the address.
+            runs: the ids of the runs that the stream is about, besides that in the address.
 
         Raises:
             HttpProblem: no further stream can be opened.
@@ -341,7 +341,7 @@ class Endpoint:
     body: type[Body] | None = None
     status: int = 200
     problems: tuple[int, ...] = ()
-    """Statuses of problems beside those that every route of its form has, see `statuses`."""
+    """Statuses of problems besides those that every route of its form has, see `statuses`."""
     media: str = JSON
     streams: type[Document] | None = None
     """The model of the events, if the answer is a stream of these, or can be one."""

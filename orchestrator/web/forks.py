@@ -299,7 +299,7 @@ _ANCESTORS = 10
 _FORKS = 20
 """Forks of one run that are listed."""
 _LOOKS = 20
-"""Parts of the forks of one run that are looked at, if `authorize` leaves them out."""
+"""Parts of the forks of one run that are read, if `authorize` leaves them out."""
 _VALUE = 80
 """Characters of a value that a line of a family shows."""
 _LINES = 8

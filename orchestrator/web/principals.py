@@ -49,7 +49,7 @@ class Act:
     redact: bool = True
     """True if text that looks like a secret is blanked in the answer."""
     tool: str = ""
-    """The tool whose call it approves or denies, or says what became of; empty: the question is about none."""
+    """The tool whose call it approves or denies, or whose outcome it gives; empty: the question is about none."""
     risk: str = ""
     """The risk of that call; empty: it is not known."""
 
@@ -60,7 +60,7 @@ def answering(question: Question | None, records: Sequence[Record], tools: Itera
     Args:
         question: the question; None: there is none.
         records: the journal of its run.
-        tools: those that the run may call: a question about an unknown outcome does not say the risk of its call.
+        tools: those that the run may call: a question about an unknown outcome does not have the risk of its call.
     """
     if question is None:
         return Act()
@@ -88,7 +88,7 @@ Authorize: TypeAlias = "Callable[[Request, str, RunInfo | None], Principal | Awa
 
 
 _GENERATIONS = 100
-"""Runs that are looked at for the labels of one."""
+"""Runs that are read for the labels of one."""
 
 
 async def labelled(store: Store, info: RunInfo) -> RunInfo:

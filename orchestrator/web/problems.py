@@ -41,7 +41,7 @@ STATUSES: tuple[tuple[type[errors.OrchestratorError], int], ...] = (
 
 
 class HttpProblem(Exception):
-    """Raised when a request cannot be answered as it wants.
+    """Raised when a request cannot be fulfilled.
 
     Args:
         status: the HTTP status.

@@ -41,7 +41,7 @@ _STREAMED = 1000
 
 
 async def listing(call: Call[QuestionsQuery]) -> QuestionPage | ASGIApp:
-    """A page of open questions, the oldest first; or, if the client wants a stream, these and then every change."""
+    """A page of open questions, the oldest first; or, if the client accepts a stream, these and then every change."""
     if MEDIA in call.request.headers.get("accept", ""):
         return call.stream(_changes(call))
     return await page_of(call)

@@ -54,7 +54,7 @@ class ReplayBatches:
             batch.stop()
 
     def runs(self, name: str) -> dict[str, ReplayProgress]:
-        """Replay -> how far it is, as far as this server knows."""
+        """Replay -> its progress, as far as this server has it."""
         return {one.replay_id: one for batch in self._batches.get(name, ()) for one in batch.runs}
 
     def keep(self, replay_id: str, version: object, result: Replay) -> None:

@@ -138,7 +138,7 @@ _ANSWER = 200
 
 
 async def start(call: Call[NoQuery, ReplaysBody]) -> ReplaysDocument:
-    """Begin to replay runs. Those that cannot be replayed say why, and the others are still replayed."""
+    """Start to replay runs. Those that cannot be replayed are listed with the reason; the others start."""
     body, batches = call.body, call.service.replays
     runs = _once(body.runs)
     graph = None if body.graph is None else await call.graph(body.graph)
@@ -171,7 +171,7 @@ async def stop(call: Call[NoQuery, StopBody]) -> ReplaysDocument:
 
 
 async def listing(call: Call[ReplaysQuery]) -> ReplaysDocument | ASGIApp:
-    """Return the results of the replays; or, if the client wants a stream, an event for each change of them."""
+    """Return the results of the replays; or, if the client accepts a stream, an event for each change of them."""
     runs = names_of(call.query.runs)
     if MEDIA in call.request.headers.get("accept", ""):
         seen = [run_id for run_id in runs if await _seen(call, run_id) is not None]

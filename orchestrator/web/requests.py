@@ -481,7 +481,7 @@ def _fitting(data: bytes, model: type[BodyT]) -> BodyT:
 
 
 def _once(pairs: list[tuple[str, object]]) -> None:
-    """Refuse a name that stands twice in an object: of two readers, one could see the first and one the last.
+    """Refuse a name that occurs twice in an object: of two readers, one could see the first and one the last.
 
     Raises:
         ValueError: there is one.
@@ -494,7 +494,7 @@ def _once(pairs: list[tuple[str, object]]) -> None:
 
 
 async def _read(request: Request) -> bytes:
-    """The bytes of a body. They are counted: what Content-Length says need not be true.
+    """The bytes of a body. They are counted: Content-Length need not be true.
 
     A body that is too long is read to its end and dropped, because many clients read no answer before. One that is far
     too long is not.

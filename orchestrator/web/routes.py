@@ -79,7 +79,7 @@ ROUTES: tuple[Endpoint, ...] = (
         documents.RunResult, body=requests.AnswerBody, problems=(409,),
     ),
     Endpoint(
-        "POST", f"{_RUN}/resume", "resume_run", run_commands.resume, "Go on with a run.", documents.RunResult,
+        "POST", f"{_RUN}/resume", "resume_run", run_commands.resume, "Resume a run.", documents.RunResult,
         body=requests.ResumeBody, problems=(409,),
     ),
     Endpoint(

@@ -1,6 +1,6 @@
 """Commands to runs: start, answer, resume, pause, cancel, fork, replay, send, delete.
 
-A run is never driven by a request: it goes on in the background of the executor, so a client that disconnects neither
+A run is never driven by a request: it continues in the background of the executor, so a client that disconnects neither
 holds it up nor interrupts it.
 """
 
@@ -30,7 +30,7 @@ from orchestrator.web.requests import (
 )
 
 _STOPPING = 10.0
-"""Seconds in which a pause or a cancellation reaches its run, though nobody waits for what becomes of it."""
+"""Seconds in which a pause or a cancellation reaches its run, though no request waits for its result."""
 
 
 async def start(call: Call[NoQuery, StartBody]) -> RunResult:
@@ -59,7 +59,7 @@ async def start(call: Call[NoQuery, StartBody]) -> RunResult:
 
 
 async def answer(call: Call[NoQuery, AnswerBody]) -> RunResult:
-    """Answer a question; the run goes on in the background."""
+    """Answer a question; the run continues in the background."""
     body, executor = call.body, call.executor
     by = call.by(body.by)
     await call.check_answers([body.question])
@@ -98,7 +98,7 @@ def _became(records: list[Record], question: str) -> dict[str, object]:
 
 
 async def resume(call: Call[NoQuery, ResumeBody]) -> RunResult:
-    """Go on with a run in the background."""
+    """Resume a run in the background."""
     body = call.body
     if call.settings.scratch and body.limits is not None and body.limits.model_fields_set & {"steps", "seconds"}:
         raise HttpProblem(403, "limits-refused", "a try keeps its limits of steps and seconds: try the text again")
@@ -136,7 +136,7 @@ async def _stopped(call: Call[NoQuery, StopBody], stop: Callable[..., Awaitable[
 
 
 async def fork(call: Call[NoQuery, ForkBody]) -> RunResult:
-    """Make a fork, which goes on in the background."""
+    """Make a fork, which continues in the background."""
     body, executor = call.body, call.executor
     labels = (await call.labelled(call.run)).labels
     await call.check_new(body.run_id, call.run.graph, {**labels, **body.labels})
@@ -175,7 +175,7 @@ async def replay(call: Call[NoQuery, ReplayBody]) -> ReplayDocument:
 
 
 async def send(call: Call[NoQuery, SendBody]) -> RunResult:
-    """Send an event to a run, which goes on in the background."""
+    """Send an event to a run, which continues in the background."""
     body = call.body
     by = call.by(body.by)
     run = await call.executor.send(call.run_id, body.event, body.data, id=body.id, by=by, background=True)

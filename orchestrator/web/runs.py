@@ -218,7 +218,7 @@ SEARCHED = 10.0
 
 
 async def listing(call: Call[RunsQuery]) -> RunPage | ASGIApp:
-    """A page of runs; or, if the client wants a stream, each change of it and of how many questions wait for people."""
+    """A page of runs; or, if the client accepts a stream, each change of it and of the number of open questions."""
     if MEDIA in call.request.headers.get("accept", ""):
         return call.stream(_changes(call))
     return await page_of(call)
@@ -272,7 +272,7 @@ def _event_text(event: Event) -> str:
 
 
 def _after(call: Call[EventsQuery]) -> int:
-    """The last record that the reader has. A browser that connects again says it in a header."""
+    """The last record that the reader has. A browser that connects again sends it in a header."""
     said = call.request.headers.get("last-event-id", "")
     if not said:
         return call.query.after

@@ -37,7 +37,7 @@ class Settings:
     session: float = 43_200.0
     """Length of a session; after it, a browser needs the token again."""
     approve: Risk | None = None
-    """The highest risk that a request may have approved without asking; None: requests cannot say `approve`."""
+    """The highest risk that a request may have approved without asking; None: requests cannot use `approve`."""
     limits: Limits | None = None
     """The highest limits that a request may set, by the fields that are set here. Others can only be lowered."""
     refs: Callable[[str, str], Mapping[str, object] | None] | None = None
@@ -58,7 +58,7 @@ class Settings:
     wait: float = 60.0
     """The longest that a request waits for a run; then it is answered with the run as it is."""
     poll: float = 1.0
-    """Between two looks at the store for questions that were opened or closed."""
+    """Seconds between polls of the store for questions that were opened or closed."""
 
     def __post_init__(self) -> None:
         if not _PREFIX.fullmatch(self.prefix):

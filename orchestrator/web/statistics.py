@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 SHARE = 0.1
-"""The part of the time that a stream looks at the store at most: sums over many runs take long."""
+"""The largest part of the time in which a stream reads the store: sums over many runs take long."""
 _REST = 2.0
-"""Seconds between two looks of a stream at least."""
+"""Least seconds between two readings of a stream."""
 
 
 class StatsEvent(Document):
@@ -34,7 +34,7 @@ class StatsEvent(Document):
 
 
 async def stats(call: Call[StatsQuery]) -> StatsDocument | ASGIApp:
-    """Return the spending of runs in groups; or, if the client wants a stream, an event for each change of it."""
+    """Return the spending of runs in groups; or, if the client accepts a stream, an event for each change of it."""
     if MEDIA in call.request.headers.get("accept", ""):
         return call.stream(_changes(call))
     return StatsDocument(groups=await _asked(call))

@@ -1,6 +1,6 @@
 """Server-sent events: streams that end with their source, their reader, or the server, and hold nothing up.
 
-A stream that follows a store reads it only after something was written to it, as far as the store can tell.
+A stream that follows a store reads it only after something was written to it, as far as the store can detect that.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class OpenStreams:
         """Count a request that waits for a run. It waits until its time is over, or the client or the server ends.
 
         Args:
-            receive: tells when the client disconnects.
+            receive: reports when the client disconnects.
             seconds: the longest that it waits; while as many streams are open as there may be, `least`.
-            least: for how long it goes on behind its client: what it does takes a moment.
+            least: seconds for which it continues after its client left: its work takes a moment.
         """
         longest = seconds if len(self._scopes) < self._limit else min(seconds, least)
         with self.opened() as scope:
@@ -216,7 +216,7 @@ class StoreWatch:
     Args:
         store: the store.
         settings: the times of the application.
-        rest: seconds between two looks at least, for looks that cost much.
+        rest: least seconds between two readings, for readings that cost much.
     """
 
     def __init__(self, store: Store, settings: Settings, *, rest: float = 0.0) -> None:

@@ -24,7 +24,7 @@ _RUNS = 5
 
 
 async def listing(call: Call[WorkersQuery]) -> WorkerList | ASGIApp:
-    """The workers and the parked runs; or, if the client wants a stream, when they are others."""
+    """The workers and the parked runs; or, if the client accepts a stream, an event for each change of them."""
     if MEDIA in call.request.headers.get("accept", ""):
         return call.stream(_changes(call))
     return await list_of(call)

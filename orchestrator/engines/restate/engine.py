@@ -20,14 +20,20 @@ if TYPE_CHECKING:
 log = logging.getLogger("orchestrator.worker")
 
 _LOOKS = 5.0
-"""Seconds between checks that the server, which may have lost its data, still knows the workers."""
+"""Seconds between checks that the workers are still registered with the server, which may have lost its data."""
 _PATIENCE = 10.0
 """Seconds within which the server answers."""
 _STATUSES: dict[str, EngineStatus] = {
-    "pending": "queued", "scheduled": "queued", "ready": "queued", "backing-off": "queued", "paused": "queued",
-    "running": "running", "suspended": "running", "completed": "done",
-}  # fmt: skip
-"""Status of an invocation -> what it says of the run."""
+    "pending": "queued",
+    "scheduled": "queued",
+    "ready": "queued",
+    "backing-off": "queued",
+    "paused": "queued",
+    "running": "running",
+    "suspended": "running",
+    "completed": "done",
+}
+"""Status of an invocation -> status of the run."""
 
 
 class RestateEngine:
@@ -51,7 +57,7 @@ class RestateEngine:
         await self._ask("POST", f"{self.address.ingress}/{path}", json={}, params={"delay": f"{delay}ms"})
 
     async def cancel(self, run_id: str) -> None:
-        """See `Engine.cancel`. A delivery that is under way goes on; it does nothing with an ended run."""
+        """See `Engine.cancel`. A delivery in progress continues; it does nothing with an ended run."""
         for invocation, status in await self._invocations(run_id):
             if _STATUSES.get(status) == "queued":
                 url = f"{self.address.admin}/invocations/{invocation}/kill"
@@ -93,7 +99,7 @@ class RestateEngine:
             await client.aclose()
 
     async def _keep_registered(self) -> None:
-        """Register the workers, as soon as the server is there, and again when it does not know them any more."""
+        """Register the workers as soon as the server is available, and again when it has lost them."""
         pause, registered = 0.2, False
         while True:
             try:
@@ -116,7 +122,7 @@ class RestateEngine:
         return await self._ask("GET", url, accept=(404,)) is not None
 
     async def _invocations(self, run_id: str) -> list[tuple[str, str]]:
-        """Id and status of each delivery of a run that the server knows."""
+        """Id and status of each delivery of a run at the server."""
         key, service = (text.replace("'", "''") for text in (run_id, self.address.service))
         query = (
             "SELECT id, status FROM sys_invocation"
@@ -129,7 +135,7 @@ class RestateEngine:
         """Ask the server for something, as JSON.
 
         Args:
-            accept: statuses of HTTP that are no faults, beside those of success.
+            accept: HTTP statuses that are no errors, in addition to those of success.
             how: arguments of the HTTP client.
 
         Raises:

@@ -2,7 +2,7 @@
 
 The service is one virtual object for each run, which drives it and sends itself the next timer.
 
-Restate has one delivery of a run under way at a time; the others wait. What a delivery came to is journaled there, and
+Restate makes one delivery of a run at a time; the others wait. The result of a delivery is journaled there, and
 with it the next delivery is sent. The object keeps the time of the only timer that counts: one that was replaced by a
 later delivery does nothing, so that a run with many answers and deadlines has one timer, not one for each of them.
 """
@@ -39,9 +39,12 @@ LONGEST = timedelta(hours=1)
 """Longest silence of a delivery. Then Restate asks it to end; after as long again it cuts the connection and
 delivers the run again, which waits for the drive."""
 _RETRIES = restate.InvocationRetryPolicy(
-    initial_interval=timedelta(milliseconds=100), exponentiation_factor=2.0, max_interval=timedelta(seconds=10),
-    max_attempts=10_000, on_max_attempts="kill",
-)  # fmt: skip
+    initial_interval=timedelta(milliseconds=100),
+    exponentiation_factor=2.0,
+    max_interval=timedelta(seconds=10),
+    max_attempts=10_000,
+    on_max_attempts="kill",
+)
 """Retries of deliveries whose worker is gone. Giving one up loses nothing: workers poll for such runs themselves."""
 
 
@@ -69,7 +72,7 @@ def service(
         executor: an open executor with the graphs of the runs; or `Deliveries`, to bound how many are driven.
         name: the name of the service, as in the URL of the engine.
         longest: how long Restate waits for a delivery before it asks it to end, and after that before it cuts its
-            connection. The run goes on regardless; the next delivery waits for it.
+            connection. The run continues regardless; the next delivery waits for it.
 
     Raises:
         ImportError: the extra `restate` is not installed.
@@ -127,7 +130,7 @@ async def listen(
     Args:
         service: the service.
         address: host and port. Several processes of a machine may listen there; the kernel spreads the connections.
-        stop: ends it, when the deliveries under way have been answered.
+        stop: ends it, once the deliveries in progress have been answered.
         listening: called once when connections can be made.
 
     Raises:
@@ -217,7 +220,7 @@ class _App:
         await anyio.to_thread.run_sync(asyncio.run, self._inner(_HEALTH, _nothing, _drop))
 
     async def close(self) -> None:
-        """Give the calls under way some time to end, then end them."""
+        """Give the calls in progress some time to end, then end them."""
         with anyio.move_on_after(_GRACE):
             while self._under_way:
                 await self._idle.wait()

@@ -42,7 +42,7 @@ _PATIENCE = timedelta(seconds=10)
 _TASK = timedelta(seconds=5)
 """Time limit of a decision of the workflow, which takes milliseconds; then another worker is asked."""
 _BEAT = 1.0
-"""Seconds between two reports that a drive goes on."""
+"""Seconds between reports that a drive continues."""
 _STICKY = timedelta(seconds=1)
 """Time that a workflow waits for the worker that has it in memory, before another one replays its history."""
 _GRACE = timedelta(seconds=15)
@@ -117,16 +117,22 @@ class TemporalEngine:
         client = await self._connected()
         try:
             await client.start_workflow(
-                RunWorkflow.run, run_id, id=_id(run_id), task_queue=self.address.task_queue,
+                RunWorkflow.run,
+                run_id,
+                id=_id(run_id),
+                task_queue=self.address.task_queue,
                 id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-                start_signal="submit", start_signal_args=[wait], task_timeout=_TASK, rpc_timeout=_PATIENCE,
-            )  # fmt: skip
+                start_signal="submit",
+                start_signal_args=[wait],
+                task_timeout=_TASK,
+                rpc_timeout=_PATIENCE,
+            )
         except RPCError as error:
             raise self._unavailable(error) from error
 
     async def cancel(self, run_id: str) -> None:
-        """See `Engine.cancel`. A delivery that is under way goes on; it does nothing with an ended run."""
+        """See `Engine.cancel`. A delivery in progress continues; it does nothing with an ended run."""
         handle = await self._handle(run_id)
         try:
             await handle.signal(RunWorkflow.cancel, rpc_timeout=_PATIENCE)
@@ -262,10 +268,15 @@ def worker(executor: Executor | Deliveries, client: Client, *, task_queue: str =
         return Outcome(delivered.status, wait, delivered.tries)
 
     return Worker(
-        client, task_queue=task_queue, workflows=[RunWorkflow], activities=[drive],
-        max_concurrent_activities=deliveries.slots, sticky_queue_schedule_to_start_timeout=_STICKY,
-        max_heartbeat_throttle_interval=timedelta(seconds=_BEAT), graceful_shutdown_timeout=_GRACE,
-    )  # fmt: skip
+        client,
+        task_queue=task_queue,
+        workflows=[RunWorkflow],
+        activities=[drive],
+        max_concurrent_activities=deliveries.slots,
+        sticky_queue_schedule_to_start_timeout=_STICKY,
+        max_heartbeat_throttle_interval=timedelta(seconds=_BEAT),
+        graceful_shutdown_timeout=_GRACE,
+    )
 
 
 async def _report() -> None:

@@ -32,13 +32,15 @@ keeps it: the run's lease decides."""
 LONGEST = timedelta(days=30)
 """Time limit of a delivery. The next one waits for the drive."""
 _RETRIES = RetryPolicy(
-    initial_interval=timedelta(milliseconds=100), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=10),
+    initial_interval=timedelta(milliseconds=100),
+    backoff_coefficient=2.0,
+    maximum_interval=timedelta(seconds=10),
     maximum_attempts=0,
-)  # fmt: skip
+)
 """Retries of deliveries whose worker is gone. A run that cannot be driven is no failure of the activity: its outcome
 says when to deliver the run again, so that an answer need not wait for the retry."""
 _EVENTS = 1000
-"""Events of a history after which the workflow goes on in a new one. Workers that take it over replay it."""
+"""Events of a history after which the workflow continues in a new one. Workers that take it over replay it."""
 _NOW = 0.001
 """Seconds that are not worth a timer."""
 
@@ -70,7 +72,7 @@ class RunWorkflow:
 
         Args:
             run_id: the run's id.
-            wait: seconds until the first delivery; None: a signal says so.
+            wait: seconds until the first delivery; None: a signal sets it.
             tries: see `Delivered.tries`.
 
         Returns:
@@ -82,10 +84,14 @@ class RunWorkflow:
         while await self._is_time():
             self._at = None
             outcome = await workflow.execute_activity(
-                DRIVE, args=[run_id, tries], result_type=Outcome, start_to_close_timeout=LONGEST,
-                heartbeat_timeout=SILENCE, retry_policy=_RETRIES,
+                DRIVE,
+                args=[run_id, tries],
+                result_type=Outcome,
+                start_to_close_timeout=LONGEST,
+                heartbeat_timeout=SILENCE,
+                retry_policy=_RETRIES,
                 cancellation_type=workflow.ActivityCancellationType.ABANDON,
-            )  # fmt: skip
+            )
             status, tries = outcome.status, outcome.tries
             if outcome.wait is not None and not self._cancelled:
                 self._ask(outcome.wait)
@@ -101,7 +107,7 @@ class RunWorkflow:
 
     @workflow.signal
     def cancel(self) -> None:
-        """Deliver the run no more. A delivery that is under way goes on."""
+        """Deliver the run no more. A delivery in progress continues."""
         self._cancelled, self._at = True, None
 
     def _ask(self, wait: float) -> None:

@@ -66,8 +66,8 @@ def _calls_tools(node: Node) -> bool:
 
 
 def acts(node: Node) -> bool:
-    """Whether a node may change the world: it calls tools, says that it is irreversible, or holds a node that does
-    and is not confirmed inside."""
+    """Return True if a node may change the world: it calls tools, is irreversible, or holds a node that does and is not
+    confirmed inside."""
     inner = node.subgraph
     if inner is not None:
         return any(True for _ in _unconfirmed_ways(inner))
@@ -75,7 +75,7 @@ def acts(node: Node) -> bool:
 
 
 def _harmless(node: Node) -> bool:
-    """Whether all tools of a node are known here and none of them changes anything."""
+    """Return True if all tools of a node are known here and none of them changes anything."""
     toolset = node.toolset
     return toolset is not None and all(not isinstance(one, str) and one.risk in HARMLESS for one in toolset)
 

@@ -196,7 +196,7 @@ def kind_problems(graph: GraphDefinition) -> Iterator[Problem]:
 
 
 MOST_DEEP = 50
-"""How deep graphs may be inside each other, the outermost counted: what is written as JSON has to be read again."""
+"""The most levels of graphs inside each other, with the outermost one: their JSON has to be read again."""
 
 
 def nested_problems(graph: GraphDefinition) -> Iterator[Problem]:
@@ -411,14 +411,14 @@ def failure_problems(graph: GraphDefinition) -> Iterator[Problem]:
 
 
 def can_time_out(node: Node) -> bool:
-    """Whether a node, or one in the graph inside it, has a time-out."""
+    """Return True if a node, or one in the graph inside it, has a time-out."""
     inner = node.subgraph
     timed = getattr(node, node.timed_by, None) is not None
     return timed or (inner is not None and any(can_time_out(one) for one in inner.nodes.values()))
 
 
 def _fault_of(error: str) -> str | None:
-    """What is wrong with the name of an error, where that is certain: a class may be defined later."""
+    """Return the fault of an error's name, where it is certain: a class may be defined later."""
     module, colon, qualname = error.rpartition(":")
     if colon:
         loaded = sys.modules.get(module)

@@ -16,7 +16,7 @@ from orchestrator.graph.topology import START, FanOut, Topology, digraph, reache
 
 
 MOST_PAIRS = 20_000
-"""Of (node, open forks). A graph with more is refused as too tangled to be understood."""
+"""The most pairs of a node and its open forks. A graph with more is refused as too tangled to be understood."""
 
 _SOURCE = "the fork"
 
@@ -60,10 +60,10 @@ def _meetings(topology: Topology) -> list[Problem]:
 
 @dataclass(frozen=True, slots=True)
 class _Meetings:
-    """Where branches of a fork meet first."""
+    """The first places where branches of a fork meet."""
 
     branches: list[str]
-    """Where they begin."""
+    """The first node of each."""
     before: Mapping[str, Iterable[str]]
     """The predecessors of each vertex on their ways."""
     nodes: list[str]
@@ -109,7 +109,7 @@ def _first_meetings(topology: Topology, fork: str, targets: Iterable[str], exits
 
 
 def _first_dominators(dominators: Mapping[str, str]) -> dict[str, str]:
-    """Of each vertex the first of its dominators, behind the source; of one that has no other, the vertex itself."""
+    """Return the first dominator of each vertex, after the source; the vertex itself if it has no other."""
     first: dict[str, str] = {}
     for vertex in dominators:
         chain = [vertex]
@@ -294,5 +294,6 @@ class Placements:
                     stack.append((target, forks))
 
     def allow(self, node: str, forks: tuple[str, ...], *, fired: bool = False) -> bool:
-        """Whether a token can be at a node with these forks open around it. `fired`: a join at this node made it."""
+        """Return True if a token can be at a node with these forks open around it. `fired`: a join at this node made
+        it."""
         return (node, forks) in (self.fired if fired else self.arriving)

@@ -1,4 +1,4 @@
-"""What the shape of a graph proves, claim by claim, each with a path that breaks it where it does not hold.
+"""Proofs of claims by the shape of a graph, each with a path that breaks the claim where it does not hold.
 
 The claims are about every run that the rules of `docs/kernel.md` allow: whatever outcomes nodes take of those that they
 declare, however long the lists of maps are, in whatever order steps end, and wherever a limit is spent.

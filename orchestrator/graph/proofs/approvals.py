@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Parted(NamedTuple):
-    """Where a token with an approval of a call parted from others that have it, too."""
+    """A fork where a token with an approval of a call parted from others that have it, too."""
 
     fork: tuple[int, str]
     """The graph and the fork."""
@@ -44,11 +44,11 @@ class Parted(NamedTuple):
     """Numbers the place of the fork's node and what was approved there."""
     edge: int
     each: bool
-    """Whether it is an item of a map."""
+    """True if it is an item of a map."""
     open: bool = True
-    """Whether the fork is open; False: the branches that met are one."""
+    """True if the fork is open; False: the branches that met are one."""
     alone: bool = True
-    """Whether the token met no branch of that fork, so that it does not matter what they do."""
+    """True if the token met no branch of that fork, so that it does not matter what they do."""
 
 
 class ApprovedCall(NamedTuple):
@@ -57,7 +57,7 @@ class ApprovedCall(NamedTuple):
     tool: str
     args: str
     whole: bool
-    """Whether a person was asked, whatever the tool's risk."""
+    """True if a person was asked, whatever the tool's risk."""
     parted: frozenset[Parted] = frozenset()
     """Forks behind the approval in which a node makes the call."""
 
@@ -68,10 +68,10 @@ class ApprovedCall(NamedTuple):
 
 
 class Approved(NamedTuple):
-    """What is approved where a token is."""
+    """The approvals at the place of a token."""
 
     next: bool = False
-    """Whether the next run of the node that the search is about is."""
+    """True if the next run of the node in question is approved."""
     calls: frozenset[ApprovedCall] = frozenset()
 
     @property
@@ -84,7 +84,7 @@ _State: TypeAlias = tuple[Spot, Approved]
 
 
 class _Before(NamedTuple):
-    """How a state was reached: from which one, by which step, and through which path of the graph inside."""
+    """The way to a state: the state before, the step, and the path of the graph inside."""
 
     state: _State
     step: WitnessStep
@@ -95,7 +95,7 @@ class _Before(NamedTuple):
 
 @dataclass
 class _Summary:
-    """What becomes of the approvals on the paths through one graph."""
+    """The approvals after the paths through one graph."""
 
     came: dict[_State, _Before | None] = field(default_factory=dict)
     exits: dict[tuple[str, Approved], tuple[_State, WitnessStep]] = field(default_factory=dict)
@@ -138,8 +138,8 @@ class ApprovalSearch:
         """Confirmations that may ask about other tools of the same names than the node calls."""
         self.parts: dict[object, int] = {}
         self.uses: dict[Parted, tuple[str, bool]] = {}
-        """Where a call is made with an approval that other branches may have, the node that makes it, and whether
-        another approval may cover it as well."""
+        """Fork -> the node that makes a call with an approval that other branches may have, and True if another
+        approval may cover it as well."""
         self.at_target: set[Parted] = set()
         self.refused: frozenset[Parted] = frozenset()
         """Forks behind which an approval is taken not to cover the call."""
@@ -210,7 +210,7 @@ class ApprovalSearch:
         return frozenset(sure), frozenset(unsure)
 
     def _parted(self, paths: Paths, scope: Scope, state: _State, move: Move, approved: Approved) -> Approved:
-        """What is approved on one of several ways that are all taken."""
+        """Return the approvals on one of several ways that are all taken."""
         spot, _ = state
         others = any(move.outcome == one.outcome and move.edge != one.edge for one in paths.moves(spot))
         if not approved.calls or not (move.each or others) or move.target.vertex in ENDS or not move.target.forks:
@@ -226,7 +226,7 @@ class ApprovalSearch:
         return approved._replace(calls=frozenset(calls))
 
     def _is_used_in(self, paths: Paths, fork: str, call: ApprovedCall) -> bool:
-        """Whether a node in a branch of a fork may make an approved call."""
+        """Return True if a node in a branch of a fork may make an approved call."""
         key = (id(paths.graph), fork, call)
         if key not in self._users:
             nodes = paths.graph.nodes
@@ -241,7 +241,7 @@ class ApprovalSearch:
 
     @staticmethod
     def _met(paths: Paths, forks: Sequence[str], approved: Approved, *, closes: bool) -> Approved:
-        """What is approved where branches of the first of some forks met."""
+        """Return the approvals where branches of the first of some forks met."""
         here = {(id(paths.graph), fork) for fork in forks}
         calls = (
             call._replace(
@@ -277,7 +277,7 @@ class ApprovalSearch:
                 yield _Before(state, step), move.target, self._parted(paths, scope, state, move, after)
 
     def _joined(self, paths: Paths, target: Spot, approved: Approved) -> Approved:
-        """What is approved at a place that a token arrives at: at a join, branches become one."""
+        """Return the approvals where a token arrives: at a join, branches become one."""
         if target.vertex in ENDS or not paths.waits(target):
             return approved
         fork, closes = paths.topology.match[target.vertex], paths.topology.closes[target.vertex]
@@ -287,7 +287,7 @@ class ApprovalSearch:
         return self._restored(paths, (fork,), approved) if closes else approved
 
     def _restored(self, paths: Paths, forks: Sequence[str], approved: Approved) -> Approved:
-        """What is approved behind forks: `local` fields that a branch wrote have their values from before again."""
+        """Return the approvals after forks: `local` fields that a branch wrote have their values from before again."""
         if not approved.calls or not forks:
             return approved
         fields = paths.graph.schema.fields
@@ -299,7 +299,7 @@ class ApprovalSearch:
         return approved._replace(calls=frozenset(kept))
 
     def _may_write(self, paths: Paths, fork: str, name: str) -> bool:
-        """Whether a branch of a fork may write a field."""
+        """Return True if a branch of a fork may write a field."""
         key = (id(paths.graph), fork)
         if key not in self._writers:
             nodes = paths.graph.nodes
@@ -342,7 +342,7 @@ class ApprovalSearch:
 
     @staticmethod
     def _may_take(node: Node, inner: GraphDefinition, outcome: str, label: str) -> bool:
-        """Whether a subgraph may take an outcome when a token entered its END by some label."""
+        """Return True if a subgraph may take an outcome when a token entered its END by some label."""
         if inner.topology.fans or node.outcomes == (DONE,):
             return True
         return outcome == (label if label in node.outcomes else DONE)
@@ -357,7 +357,7 @@ class ApprovalSearch:
         return Approved(approved.next, frozenset(calls))
 
     def _leave(self, node: Node, approved: Approved, entered: Approved, found: Approved) -> Approved:
-        """What is approved behind a subgraph: a call that was handed in and used is not."""
+        """Return the approvals after a subgraph: without a call that was handed in and used."""
         written = self._written(node)
         left = found.plain.calls
         kept = []
@@ -501,7 +501,7 @@ def _proof(places: Sequence[Place], place: Place, name: str, calls: Calls, tools
 def _made_twice(
     places: Sequence[Place], place: Place, name: str, tools: Sequence[NodeTool] | None, found: ApprovalSearch
 ) -> tuple[bool, str, tuple[WitnessStep, ...]] | None:
-    """Whether two branches make a call with one approval, the reason, and the path of one of them."""
+    """Return True if two branches make a call with one approval, the reason, and the path of one of them."""
     root = place
     while root.around is not None:
         root = root.around

@@ -57,7 +57,7 @@ def _called(place: Place) -> str:
 
 
 def _limits_of(place: Place, nodes: Sequence[str]) -> str:
-    """What bounds the cycles through some nodes, the tightest first."""
+    """Return the limits of the cycles through some nodes, the tightest first."""
     own = {place.named(name): most for name, most in place.limits.visits.items()}
     visits = [f"visits of {name} ({own[name]:,})" for name in nodes if name in own]
     return ", ".join(filter(None, (*visits, _called(place) if not (visits or _whole(place)) else "", _whole(place))))

@@ -23,27 +23,27 @@ LIMIT_SPENT = "a limit is spent"
 
 
 class Spot(NamedTuple):
-    """Where a token arrives, with the forks open around it, outermost first."""
+    """A place where a token arrives, with the forks open around it, outermost first."""
 
     vertex: str
     forks: tuple[str, ...] = ()
     spent: bool = False
-    """Whether the graph's limit is spent, and its edge for that was taken: each node runs at most once (R14)."""
+    """True if the graph's limit is spent, and its edge for that was taken: each node runs at most once (R14)."""
     blocked: frozenset[str] = frozenset()
     """Joins that never fire for it, because a concurrent branch can reach them as long as the graph runs."""
     stopped: frozenset[str] = frozenset()
-    """Those of them for which such a branch can enter STOP. The others wait forever."""
+    """The ones for which such a branch can enter STOP. The others wait forever."""
 
 
 class Move(NamedTuple):
-    """One way on from a spot."""
+    """A way on from a spot."""
 
     outcome: str
     target: Spot
     note: str = ""
-    """What else makes a token take it: an empty list."""
+    """A further condition for taking it: an empty list."""
     each: bool = False
-    """Whether it is a map: as many tokens as the list has items."""
+    """True if it is a map: as many tokens as the list has items."""
     edge: int = 0
     """The number of the edge in the graph's text."""
     firing: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class Paths:
 
     @cached_property
     def jumps(self) -> tuple[tuple[str, Spot], ...]:
-        """Where all tokens together go on from wherever they are, and why."""
+        """The spots where all tokens continue together from wherever they are, each with the reason."""
         found: list[tuple[str, Spot]] = []
         target = self.topology.exhausted_target
         if target is not None and target not in ENDS and (not self.inner or may_run_out(self.graph)):
@@ -87,7 +87,7 @@ class Paths:
         return tuple(found)
 
     def jumps_from(self, spot: Spot) -> tuple[tuple[str, Spot], ...]:
-        """Those that are possible while a token is at a spot."""
+        """Return the jumps that are possible while a token is at a spot."""
         if spot.vertex in ENDS or spot.vertex == START:
             return ()
         return tuple((why, target) for why, target in self.jumps if not (spot.spent and target.spent))
@@ -103,12 +103,12 @@ class Paths:
                 yield outcome
 
     def waits(self, spot: Spot) -> bool:
-        """Whether a token that arrives there waits at a join."""
+        """Return True if a token that arrives there waits at a join."""
         fork = self.topology.match.get(spot.vertex)
         return fork is not None and fork in spot.forks
 
     def runs(self, spot: Spot) -> bool:
-        """Whether the node of a spot can run there; a join that is blocked never fires."""
+        """Return True if the node of a spot can run there; a join that is blocked never fires."""
         return spot.vertex not in ENDS and not (spot.vertex in spot.blocked and self.waits(spot))
 
     def inside(self, spot: Spot) -> tuple[str, ...]:
@@ -152,7 +152,8 @@ class Paths:
                         yield move._replace(target=self._beside(spot, move.target, others), firing=firing)
 
     def _has_run(self, spot: Spot, target: str) -> bool:
-        """Whether a node surely ran behind a spent limit, so that the run ends when another token arrives (R14)."""
+        """Return True if a node surely ran after a spent limit, so that the run ends when another token arrives
+        (R14)."""
         return target in (spot.vertex, self.topology.exhausted_target) and not self.waits(Spot(target, spot.forks))
 
     def _along(self, spot: Spot, forks: tuple[str, ...], outcome: str, route: Route) -> Iterator[Move]:
@@ -186,7 +187,7 @@ class Paths:
         return node.join == 1 or spot.forks[-1] == self.topology.match[spot.vertex]
 
     def can_reach(self, spot: Spot, join: str) -> bool:
-        """Whether a token that arrives at a spot can still reach a join of a fork that it is in (R4)."""
+        """Return True if a token that arrives at a spot can still reach a join of a fork that it is in (R4)."""
         fork = self.topology.match[join]
         if fork is None or fork not in spot.forks or spot.vertex in ENDS:
             return False
@@ -315,14 +316,14 @@ def _leading_to(before: _Before, goals: Sequence[Spot]) -> set[Spot]:
 
 
 def can_take(node: Node, outcome: str) -> bool:
-    """Whether a node can end with a reserved outcome: one without a time-out never takes `timeout`."""
+    """Return True if a node can end with a reserved outcome: without a time-out it never takes `timeout`."""
     if outcome == "timeout":
         return node.kind == "unresolved" or can_time_out(node)
     return outcome != "exhausted" or node.subgraph is not None
 
 
 def may_run_out(graph: GraphDefinition) -> bool:
-    """Whether a graph may spend limits of its own before it reaches its end."""
+    """Return True if a graph may spend limits of its own before it reaches its end."""
     limits = graph.limits
     if any(value is not None for value in (limits.seconds, limits.tokens, limits.cost, limits.calls)):
         return True

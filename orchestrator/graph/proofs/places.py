@@ -31,12 +31,12 @@ _DECLARING = frozenset(
 
 
 Toolset: TypeAlias = "tuple[str | NodeTool, ...] | None"
-"""What a node may call; None: whatever the run has."""
+"""The tools that a node may call; None: all tools of the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What the subgraph nodes around a graph say of tools."""
+    """The tools that the subgraph nodes around a graph declare."""
 
     names: tuple[str, ...] | None = None
     """The only tools that nodes get which name none; None: all of the run's."""
@@ -75,12 +75,12 @@ class OwnTool:
 
 
 EVERYWHERE = Scope()
-"""That of a run: no node is around it."""
+"""The scope of a run: no node is around it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """What a node may do that wants a confirmation before it."""
+    """The calls of a node that require a confirmation before it."""
 
     changing: tuple[str, ...] = ()
     """Tools that change something, with their risks."""
@@ -89,7 +89,7 @@ class Calls:
 
     @property
     def any(self) -> bool:
-        """Whether there is anything to confirm."""
+        """True if there is anything to confirm."""
         return bool(self.changing or self.unknown)
 
 
@@ -132,7 +132,7 @@ def calls_of(node: Node, tools: Sequence[NodeTool] | None, scope: Scope = EVERYW
 def asks_about_calls(
     confirm: Node, asking: Scope, unasked: Sequence[str], node: Node, calling: Scope, tools: Sequence[NodeTool] | None
 ) -> bool | None:
-    """Whether a confirmation asks about the tools that a node calls, and not about others of the same names.
+    """Return True if a confirmation asks about the tools that a node calls, and not about others of the same names.
 
     Args:
         confirm: the confirmation, which judges a call by the tool that it sees itself.
@@ -177,32 +177,33 @@ def _by_name(toolset: Toolset, tools: Sequence[NodeTool] | None) -> dict[str, st
 
 
 def has_own_code(node: Node) -> bool:
-    """Whether the node's work is a function, or a method, of the user's."""
+    """Return True if the node's work is a function or a method of the user."""
     return node.subgraph is None and (node.kind in ("function", "unresolved") or not is_shipped(type(node)))
 
 
 def may_call(node: Node) -> bool:
-    """Whether the node's code gets at tools, and can await what they give."""
+    """Return True if the node's code can reach tools, and await their results."""
     return sees_tools(node) and getattr(node, "awaits", True)
 
 
 def sees_tools(node: Node) -> bool:
-    """Whether the node's work gets at tools."""
+    """Return True if the node's work can reach tools."""
     return node.sees_tools or not _answers_for(type(node), "sees_tools")
 
 
 def calls_tools(node: Node) -> bool:
-    """Whether the node itself calls tools."""
+    """Return True if the node itself calls tools."""
     return node.calls_tools or (not _answers_for(type(node), "calls_tools") and sees_tools(node) and bool(node.tools))
 
 
 def approval_of(node: Node) -> Approval | None:
-    """What the node has a person approve; None: nothing, as far as is known."""
+    """Return the calls that a person approves in the node; None: none, as far as is known."""
     return node.approves if _answers_for(type(node), "approves") else None
 
 
 def asks_model_before(node: Node, outcome: str) -> bool:
-    """Whether a step of the node only takes an outcome after a call of a model. A step from the cache made none."""
+    """Return True if a step of the node takes an outcome only after a call of a model. A step from the cache made
+    none."""
     return node.cache is None and outcome in node.after_model and _answers_for(type(node), "after_model")
 
 
@@ -223,7 +224,7 @@ def updates_of(node: Node) -> frozenset[str] | None:
 
 
 def _answers_for(kind: type[Node], name: str) -> bool:
-    """Whether what a kind declares by an attribute is about the work that it does.
+    """Return True if an attribute of a kind describes the work that it really does.
 
     A class of the user's that replaces a method of a kind of the library's does other work: then only what it declares
     itself counts.
@@ -266,7 +267,7 @@ class Place:
     callers: tuple[Limits, ...] = ()
     """The limits of the runs that call it as a tool."""
     scope: Scope = EVERYWHERE
-    """What the nodes around it say of tools."""
+    """The tools that the nodes around it declare."""
 
     @property
     def path(self) -> str:

@@ -30,11 +30,11 @@ MOST_PAIRS = 20_000
 
 
 class _Token(NamedTuple):
-    """One of the two."""
+    """One of the two tokens."""
 
     spot: Spot
     ready: bool
-    """Whether its node runs; False: it waits at a join."""
+    """True if its node runs; False: it waits at a join."""
 
 
 class _Pair(NamedTuple):
@@ -43,12 +43,12 @@ class _Pair(NamedTuple):
     first: _Token
     second: _Token
     shared: int
-    """How many of the forks open around the first are open around the second: the very same ones."""
+    """Number of forks open around the first that are open around the second, too: the very same ones."""
     wrote: str = ""
     """The node of the first that has written the field since they parted; only behind a spent limit its name, since
     there each node runs once."""
     also: bool = False
-    """Whether the second has written it before that; only where joins let other branches run."""
+    """True if the second has written it before that; only where joins let other branches run."""
     passed: frozenset[str] = frozenset()
     """Joins that let the other one of the two run: it ends there."""
     barred: frozenset[str] = frozenset()
@@ -60,7 +60,7 @@ class _Pair(NamedTuple):
 
 
 class _Came(NamedTuple):
-    """How a pair was reached."""
+    """The way to a pair."""
 
     before: _Pair | None
     step: WitnessStep
@@ -159,7 +159,7 @@ class BranchPairs:
         moves: Sequence[Move],
         shared: Sequence[str],
     ) -> frozenset[tuple[str, int]]:
-        """How many other branches wait at joins of shared forks, after a move.
+        """Return the numbers of other branches that wait at joins of shared forks, after a move.
 
         Args:
             before: how many did before it.
@@ -182,12 +182,12 @@ class BranchPairs:
         )
 
     def _number(self, join: str) -> int:
-        """How many branches a join waits for; 0 if it does not take a number."""
+        """Return the number of branches that a join waits for; 0 if it does not take a number."""
         wanted = self.topology.nodes[join].join
         return wanted if isinstance(wanted, int) else 0
 
     def _takes_next(self, pair: _Pair, join: str) -> bool:
-        """Whether a join fires as soon as one more branch is there."""
+        """Return True if a join fires as soon as one more branch is there."""
         return self._number(join) - dict(pair.beside).get(join, 0) == 1
 
     def _ran(self, spot: Spot) -> frozenset[str]:
@@ -250,7 +250,7 @@ class BranchPairs:
                     yield arrived, step, by_second
 
     def _stays(self, other: _Token, join: str, shared: int) -> bool:
-        """Whether a token is not dropped when a join fires that takes the first branch."""
+        """Return True if a token is not dropped when a join fires that takes the first branch."""
         fork, forks = self.topology.match[join], other.spot.forks
         if fork not in forks or forks.index(fork) >= shared or other.spot.vertex == END:
             return True
@@ -305,14 +305,14 @@ class BranchPairs:
         return self._fired(pair, mine, by_second)._replace(passed=pair.passed | {mine.spot.vertex})
 
     def _takes_others(self, join: str) -> bool:
-        """Whether enough branches can reach a join that it may fire without one of them."""
+        """Return True if enough branches can reach a join that it may fire without one of them."""
         wanted, fork = self.topology.nodes[join].join, self.topology.match[join]
         if not isinstance(wanted, int) or fork is None:
             return True
         return max(most_tokens(self.topology, fork, join, fan) for fan in self.topology.fans[fork]) > wanted
 
     def _meet(self, pair: _Pair) -> bool:
-        """Whether both wait at one join of a fork that both are in."""
+        """Return True if both wait at one join of a fork that both are in."""
         first, second = pair.first, pair.second
         if first.ready or second.ready or first.spot.vertex != second.spot.vertex:
             return False
@@ -320,7 +320,7 @@ class BranchPairs:
         return fork in first.spot.forks[: pair.shared]
 
     def _may_fire(self, mine: _Token, other: _Token, pair: _Pair) -> bool:
-        """Whether a join that a token waits at may fire before the other token moves on, which stays where it is."""
+        """Return True if a join that a token waits at may fire before the other token moves on from its place."""
         join, forks = mine.spot.vertex, mine.spot.forks
         fork = self.topology.match[join]
         if join in mine.spot.blocked or (mine is pair.second and join in pair.barred):

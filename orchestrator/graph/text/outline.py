@@ -37,7 +37,7 @@ class Outline:
 
     graph: GraphDefinition
     skipped: tuple[str, ...]
-    """What was not checked, each with the reference that would have to be followed."""
+    """The parts that were not checked, each with the reference that would have to be followed."""
 
 
 def outline(data: object) -> Outline:

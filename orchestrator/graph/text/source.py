@@ -216,8 +216,8 @@ def _loader() -> Callable[[str, int], yaml.SafeLoader]:
             self._depth = self._count = self._length = 0
             self._most = most
             self._sizes: dict[int, tuple[int, int]] = {}
-            """How many values and characters each composed node stands for, by its id; the document keeps the nodes
-            alive."""
+            """Numbers of values and characters that each composed node stands for, by its id; the document keeps the
+            nodes alive."""
 
         def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
             event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # its stubs omit it
@@ -343,7 +343,7 @@ def _last_line(node: Any, lines: list[str]) -> int:
 
 
 def _is_blank(line: str, end: Any, number: int) -> bool:
-    """Whether there is nothing of a value on a line, which ends at a mark: no text, or only a comment."""
+    """Return True if a line holds nothing of a value that ends at a mark: no text, or only a comment."""
     text = (line[: end.column] if number == end.line + 1 else line).strip()
     return not text or text.startswith("#")
 
@@ -375,7 +375,7 @@ def placed(error: GraphError, text: str, root: Any = None) -> list[PlacedProblem
 
 
 _SAID = re.compile(r"line (\d{1,9})\b(?:, column (\d{1,9})\b)?")
-"""How the message of a fault of YAML or JSON itself begins."""
+"""Beginning of the message of a fault of YAML or JSON itself."""
 
 
 def _with_lines(error: PlacedFault | GraphFaults | InvalidGraph, path: Path, text: str) -> GraphError:
@@ -397,7 +397,7 @@ def _with_lines(error: PlacedFault | GraphFaults | InvalidGraph, path: Path, tex
 
 
 class _Lines:
-    """Where the parts of a text are. What is looked up is indexed once: a text can have thousands of problems."""
+    """The places of the parts of a text, indexed once: a text can have thousands of problems."""
 
     def __init__(self, text: str) -> None:
         self._text = text

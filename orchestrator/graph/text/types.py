@@ -24,7 +24,7 @@ _SIMPLE: dict[str, Any] = {
 }  # fmt: skip
 _GENERIC: dict[str, tuple[Any, int]] = {"list": (list, 1), "set": (set, 1), "dict": (dict, 2)}
 TYPE_NAMES = (*_SIMPLE, *_GENERIC, "Literal")
-"""What a type is made of."""
+"""Names that types are made of."""
 _LONGEST = 1_000
 """Characters of a type. It bounds how deep it can be nested, too: each level takes five."""
 _TOKEN = re.compile(r"""\s*(?:([A-Za-z_]\w*)|([\[\],|])|("[^"\\\n]*"|'[^'\\\n]*'|-?\d{1,18}(?![\w.])))""")
@@ -161,7 +161,7 @@ def shipped_name(annotation: object) -> str | None:
 
 @contextmanager
 def model_faults(what: str) -> Iterator[None]:
-    """What pydantic says against a model, as an error of the graph."""
+    """Raise pydantic's faults of a model as errors of the graph."""
     try:
         yield
     except (NameError, TypeError, ValueError, PydanticUserError) as error:
@@ -202,7 +202,7 @@ class InlineTypes:
         return parse_type(text, self._named, self._known)
 
     def default(self, name: str, kind: Any, spec: Mapping[str, object]) -> dict[str, Any]:
-        """What `Field` takes for the default of a field; empty for a field that must be given.
+        """Return the arguments of `Field` for the default of a field; empty for a required field.
 
         Raises:
             GraphError: the default is not of the field's type.

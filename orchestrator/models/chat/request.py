@@ -142,7 +142,7 @@ def _arguments(call: ToolCall) -> str:
 
 
 def wire_names(request: ModelRequest) -> dict[str, str]:
-    """What is sent for each name with spaces; no two tools are sent under one name."""
+    """The name that is sent for each name with spaces; no two tools are sent under one name."""
     offered = list(_offered_names(request))
     called = (call.name for message in request.messages for call in message.tool_calls)
     taken = {name for name in offered if " " not in name}

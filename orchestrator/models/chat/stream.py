@@ -81,14 +81,14 @@ _BLANKS = " \t\n\r"
 
 
 class Piece(NamedTuple):
-    """What one chunk adds for somebody who watches."""
+    """The text and reasoning that one chunk adds."""
 
     text: str = ""
     reasoning: str = ""
 
 
 class _Object:
-    """Whether text that comes in pieces is one whole JSON object: each character is read once, and parsed once."""
+    """Checks whether text that arrives in pieces is one whole JSON object, reading and parsing each character once."""
 
     def __init__(self) -> None:
         self._read = 0
@@ -99,7 +99,7 @@ class _Object:
         """None until the brackets are closed; nothing can make False true again."""
 
     def whole(self, parts: Sequence[str]) -> bool:
-        """Whether the parts make one object; the parts of an earlier call come first again."""
+        """Return True if the parts make one object. Pass the parts of earlier calls again, first."""
         while self._read < len(parts) and self._whole is not False:
             self._take(parts[self._read], parts)
             self._read += 1
@@ -170,7 +170,7 @@ class _PartialCall:
         return len(name) == self._named and name == self.name
 
     def goes_on(self, identity: str, name: str) -> bool:
-        """Whether a piece with this id and name belongs to this call."""
+        """Return True if a piece with this id and name belongs to this call."""
         if identity and identity == self.id:
             return True
         if not name:  # some write a new id in every piece, but none begins a call without a name
@@ -204,7 +204,7 @@ class _PartialCall:
 
 
 class Assembly:
-    """One answer of chat completions, made of the chunks of its stream."""
+    """An answer of chat completions, assembled from the chunks of its stream."""
 
     def __init__(self) -> None:
         self.finish: str | None = None

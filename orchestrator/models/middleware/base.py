@@ -129,7 +129,7 @@ class MiddlewareModel(Wrapping, ModelInterface):
 
 
 class _Asking:
-    """An `Ask` that sees to it that what it opened is closed."""
+    """An `Ask` that closes the iterators that it opened."""
 
     def __init__(
         self, name: str, function: Callable[[ModelRequest], AsyncIterator[ModelEvent]], opened: AsyncExitStack
@@ -166,7 +166,7 @@ def with_middleware(model: Model, *middleware: Middleware) -> MiddlewareModel:
 
 
 async def asked(model: Model, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-    """What a model says to a request: in pieces if those are wanted, `parsed` left out."""
+    """Send a request to a model; yield pieces if the request wants them, and the reply without `parsed`."""
     # The schema goes in instead of the class: whether the text fits that is found out outermost.
     given, options = (request.messages, request.tools, request.output), cast("dict[str, Any]", request.options)
     await pass_fence()  # layers may have let it wait
@@ -192,7 +192,7 @@ def jsonable(name: str, request: ModelRequest) -> dict[str, Any]:
 
 
 class Hook(Middleware):
-    """A layer with nothing to do while the reply comes: override one method or several."""
+    """A layer that does nothing while the reply arrives: override one method or several."""
 
     async def before(self, request: ModelRequest) -> ModelRequest | Reply | None:
         """Change a request before it is sent, or answer it.

@@ -1,4 +1,4 @@
-"""Replies that were given once are given again to the same request.
+"""A cache of replies: equal requests get the reply of the first one.
 
 They are kept in memory, or in a directory with one JSON file for each.
 """
@@ -30,14 +30,14 @@ from orchestrator.models.middleware.files import write_whole
 
 
 class CacheStore(Protocol):
-    """Keeps JSON objects by name (32 hexadecimal digits). What raises `OSError` or `ValueError` is a miss."""
+    """Stores JSON objects by name (32 hexadecimal digits). `OSError` and `ValueError` count as misses."""
 
     async def get(self, name: str) -> JsonObject | None:
-        """What was put there last, if it is still there."""
+        """Return the entry last stored under this name, or None."""
         ...
 
     async def put(self, name: str, entry: JsonObject) -> None:
-        """Keep this."""
+        """Store an entry."""
         ...
 
 
@@ -133,7 +133,7 @@ _NOT_WHOLE = frozenset({"length", "content_filter", "refusal"})
 
 @dataclass(frozen=True)
 class CacheStatistics:
-    """What became of the requests so far."""
+    """Counts of the requests so far, by how they were answered."""
 
     hits: int = 0
     """Answered from stored replies."""
@@ -213,7 +213,7 @@ class Cache(Middleware):
         self._hits = self._shared = self._misses = 0
 
     def statistics(self) -> CacheStatistics:
-        """What became of the requests so far."""
+        """Counts of the requests so far, by how they were answered."""
         entries = len(self._store) if isinstance(self._store, MemoryCacheStore | DirectoryStore) else None
         return CacheStatistics(self._hits, self._shared, self._misses, entries)
 

@@ -83,7 +83,7 @@ class Cassette(Middleware):
 
     @property
     def mode(self) -> CassetteMode:
-        """What it does: `record`, `replay` or `add`."""
+        """The mode: `record`, `replay` or `add`."""
         return self._mode
 
     def __enter__(self) -> Self:
@@ -198,7 +198,7 @@ _SHOWN = 60
 
 @dataclass
 class RecordedOutcome:
-    """What came of one request. Neither reply nor error: its reader left after these pieces."""
+    """The outcome of one request. Without reply and error, its reader stopped after these pieces."""
 
     reply: dict[str, Any] | None = None
     pieces: list[dict[str, Any]] = field(default_factory=list)
@@ -208,13 +208,13 @@ class RecordedOutcome:
 
 @dataclass
 class Entry:
-    """One request, and what came of it each time that it was made. None: it is under way."""
+    """A request and the outcome of each time that it was made; None while it is under way."""
 
     asked: dict[str, Any]
     """The model's name, and the request."""
     outcomes: list[RecordedOutcome | None] = field(default_factory=list)
     used: int = 0
-    """How many of them were given out."""
+    """Number of outcomes that were replayed."""
 
 
 class CassetteFile:
@@ -262,7 +262,7 @@ class CassetteFile:
         write_whole(self.path, json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
     def unused(self) -> list[str]:
-        """One line for each request that has outcomes which were not given out."""
+        """Return a line for each request with outcomes that were not replayed."""
         return [
             f"{len(entry.outcomes) - entry.used} of {_last(entry.asked)}"
             for entry in self.entries.values()
@@ -270,7 +270,7 @@ class CassetteFile:
         ]
 
     def nearest(self, asked: Mapping[str, object]) -> str:
-        """How the recorded request that is most like this one differs from it."""
+        """Describe how this request differs from the most similar recorded one."""
         if not self.entries:
             return "nothing is recorded"
         text = canonical(asked)
@@ -286,7 +286,7 @@ class CassetteFile:
 
 
 def differences(old: object, new: object, place: str = "") -> Iterator[str]:
-    """Where two JSON values differ: `request.messages[1].content: recorded '...', asked '...'`."""
+    """Yield the differences of two JSON values: `request.messages[1].content: recorded '...', asked '...'`."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in dict.fromkeys([*old, *new]):
             at = f"{place}.{key}" if place else str(key)

@@ -1,4 +1,4 @@
-"""No more requests, tokens or calls at a time than a server allows."""
+"""Limits for requests, tokens and concurrent calls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CHARS_PER_TOKEN = 4
 
 @dataclass(frozen=True)
 class RateStatistics:
-    """What is going on now."""
+    """The current load."""
 
     waiting: int
     running: int
@@ -78,12 +78,12 @@ class RateLimit(Middleware):
         self._begun: deque[float] = deque()
         self._spent: deque[tuple[float, int]] = deque()
         self._running: dict[object, int] = {}
-        """What runs, and how many tokens that may spend."""
+        """Running requests, each with its estimated tokens."""
         self._queue: deque[_QueuedRequest] = deque()
         self._held_until = float("-inf")
 
     def statistics(self) -> RateStatistics:
-        """What is going on now."""
+        """The current load."""
         with self._lock:
             now = self._clock()
             self._forget(now)
@@ -188,7 +188,7 @@ def _spent(reply: Reply, guess: int) -> int:
 
 
 class _QueuedRequest:
-    """One that waits, and can be called from the threads of other event loops."""
+    """A waiting request, which other threads can wake in its event loop."""
 
     def __init__(self) -> None:
         self.event = anyio.Event()

@@ -64,7 +64,7 @@ def negative(term: Term) -> Term:
 
 
 def value_of(term: Term) -> Fraction:
-    """What a term comes to.
+    """Return the value of a term.
 
     Raises:
         Unanswerable: it divides by zero, is too large, or is not a real number.
@@ -131,7 +131,7 @@ def first_operation(term: Term) -> Operation | None:
 
 
 def contains(term: Term, part: Term) -> bool:
-    """Whether a term is, or holds, another."""
+    """Return True if a term is, or contains, another."""
     if term == part:
         return True
     if isinstance(term, Negative):
@@ -172,7 +172,7 @@ def advanced(term: Term, asked: Term | None, found: Fraction) -> Term:
 
 
 def near(one: Fraction, other: Fraction) -> bool:
-    """Whether two numbers are the same but for the rounding of floating point; whole ones are not rounded."""
+    """Return True if two numbers are equal but for the rounding of floating point; whole ones are not rounded."""
     if one.denominator == other.denominator == 1 and max(abs(one), abs(other)) < 2**53:
         return one == other
     return abs(one - other) <= abs(other) * Fraction(1, 10**9)
@@ -318,7 +318,7 @@ def read(question: str) -> Term:
 
 
 def _unknown(token: _TermToken, before: _TermToken) -> bool:
-    """Whether a token is an operation that is not known here; `!` is one only behind a number."""
+    """Return True if a token is an operation that is not supported; `!` is one only behind a number."""
     return token.text in _UNKNOWN and (token.text != "!" or before.kind in ("number", ")"))
 
 

@@ -1,4 +1,4 @@
-"""Which tool does an operation, and with which arguments: by what tools say of themselves."""
+"""Choice of the tool for an operation, and of its arguments, from the descriptions of tools."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def choose(term: Term, operation: Operation, offers: Iterable[ToolOffer]) -> Too
 
 
 def arguments(term: Term, operation: Operation, offer: ToolOffer) -> dict[str, Any] | None:
-    """What to call a tool with, so that it does the operation or works out the whole term; None if it cannot."""
+    """Return arguments with which a tool does the operation or computes the whole term; None if it cannot."""
     if not _does(offer, operation.name) and not _does(offer, None):
         return None
     parameters = offer.parameters or {}
@@ -126,7 +126,7 @@ def _words(text: str) -> list[str]:
 
 
 def _does(offer: ToolOffer, name: OperationName | None) -> bool:
-    """Whether a tool says that it does an operation; None: that it works out expressions."""
+    """Return True if a tool's description names the operation; for operation None, if it computes expressions."""
     named, described = _words(offer.name), set(_words(offer.description))
     wanted = _CALCULATOR if name is None else _WORDS[name]
     if set(named) & wanted and set(named) <= wanted | _NEUTRAL | _CALCULATOR:

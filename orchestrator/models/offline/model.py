@@ -97,7 +97,7 @@ def _offered(facts: Mapping[str, Any], request: ModelRequest) -> list[ToolOffer]
 
 
 def _begun(facts: Mapping[str, Any]) -> Term:
-    """What is asked for, after what was found out before."""
+    """The term that the question asks for, after the steps so far."""
     question = str(facts["question"])
     return after_steps(read(question), question, facts.get("steps") or (), related=True)
 

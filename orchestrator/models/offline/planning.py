@@ -85,7 +85,7 @@ def solve(facts: Mapping[str, Any]) -> str:
 
 
 def _followed(term: Term, steps: Sequence[Mapping[str, Any]]) -> Fraction | None:
-    """What the calls that `plan_calls` makes of a term came to; None if these are others, or one failed.
+    """Return the value that the calls of `plan_calls` computed; None if the calls are others, or one failed.
 
     Their ids tell which call worked out what. Their numbers do not: `(2 - 2) * 7 + 0 * 7` has two calls `0 * 7`.
     """

@@ -54,7 +54,7 @@ _close = re.compile(r"\s{0,99}\]")
 _quoted = re.compile(r"'([^'\n]*)'\s{0,99}\]")
 _end_of_line = re.compile(r"[ \t*.;`]{0,16}(?:\r?\n|\Z)")
 _aside = re.compile(r"[ \t*`.,;:–—-][^\[\]\n]*(?:\n|\Z)")
-"""What may follow a call on its line: words about it, without a bracket that would make another call of them."""
+"""Text that may follow a call on its line: words without a bracket that would make them another call."""
 _keyword = re.compile(r"\s{0,16}(\w{1,200})\s{0,16}=(?!=)")
 _beginning = re.compile(
     r"[ \t]{0,8}\*{0,2}(?:a(?:c(?:t(?:i(?:o(?:n[ \t]{0,8}\d{0,6}[ \t]{0,8}\*{0,2}[ \t]{0,8})?)?)?)?)?)?", re.IGNORECASE
@@ -251,7 +251,7 @@ def _json_text(text: str, start: int) -> tuple[str, int] | None:
 
 
 def _balanced(text: str, start: int, opening: str, closing: str) -> int:
-    """Where the bracket is that closes the one before `start`."""
+    """Return the place of the bracket that closes the one before `start`."""
     depth = 1
     for found in _bracket_or_stop[closing].finditer(text, start):
         depth += {opening: 1, closing: -1}.get(found[0], -depth - 1)
@@ -269,7 +269,7 @@ _apart = re.compile(
     """,
     re.VERBOSE,
 )
-"""What a list of values is cut by: commas that are in no quotes and no brackets."""
+"""Commas outside of quotes and brackets, by which a list of values is split."""
 _integer = re.compile(r"[+-]?\d{1,300}", re.ASCII)
 _decimal = re.compile(r"[+-]?\d{1,300}(?:\.\d{1,300})?(?:e[+-]?\d{1,3})?", re.ASCII | re.IGNORECASE)
 

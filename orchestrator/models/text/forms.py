@@ -34,13 +34,13 @@ class Parsed:
     """A reply's text, read."""
 
     content: str
-    """What the model said beside its calls; the whole text, untouched, if there are none."""
+    """The text around the calls; the whole text, unchanged, if there are none."""
     calls: tuple[ToolCall, ...] = ()
     """All of offered tools, or of any where `ANY` is offered. Those that the model gave no id have none yet."""
     unread: str = ""
     """Why something that looks like a call is none, in one line; empty if nothing looks like one."""
     cut: str = ""
-    """What was said behind the calls, and is left out."""
+    """Text after the calls, which is left out."""
     words: str = ""
     """The calls as the model wrote them, with the space before them, in forms whose conversations keep that."""
 
@@ -54,7 +54,7 @@ class Unread(Exception):
 
 
 class Form(ABC):
-    """One way to write tool calls. Reading never guesses: it is all calls of a reply, or it is text."""
+    """A way to write tool calls. Reading never guesses: it returns all calls of a reply, or text."""
 
     name: str
     how: str
@@ -62,7 +62,7 @@ class Form(ABC):
     several: str = ""
     """Tells it how to make several calls at once; empty where that cannot be."""
     stop: tuple[str, ...] = ()
-    """Where a model is to stop, because what it writes after that is not used."""
+    """Sequences at which the model stops, because text after them is not used."""
 
     def parse(self, text: str, offers: Sequence[OfferedTool], *, ended: bool = True) -> Parsed:
         """Read a reply. Any text can be read: it raises nothing, and takes time in proportion to the length.
@@ -87,11 +87,11 @@ class Form(ABC):
 
     @abstractmethod
     def render(self, content: str, calls: Sequence[ToolCall]) -> str:
-        """What a model says that makes these calls."""
+        """Return the text of a model that makes these calls."""
 
     @abstractmethod
     def edge(self, text: str, start: int) -> tuple[int, bool]:
-        """Where in a text that is still coming a call may begin, and whether that is sure.
+        """Return the place where a call may begin in an unfinished text, and True if that is certain.
 
         Nothing before that place belongs to a call, whatever comes. Sure means: what comes need not be looked at.
 
@@ -108,7 +108,7 @@ class Form(ABC):
         return None
 
     def result(self, name: str, number: int | None, content: str) -> str:
-        """What the model is told of a call.
+        """Return the text by which the model receives the result of a call.
 
         Args:
             number: which of several calls of one reply it was, from 1 on; None if it was the only one.
@@ -162,7 +162,7 @@ def short(text: str) -> str:
 
 
 def partial(text: str, start: int, marker: str) -> int:
-    """Where the text's end may be the beginning of a marker; the text's length if it is not."""
+    """Return the place where the end of the text may begin a marker; else the text's length."""
     for size in range(min(len(marker) - 1, len(text) - start), 0, -1):
         if text.endswith(marker[:size]):
             return len(text) - size
@@ -170,7 +170,7 @@ def partial(text: str, start: int, marker: str) -> int:
 
 
 def last_line(text: str, start: int) -> int | None:
-    """Where the last line begins, None if that is before `start`."""
+    """Return the place where the last line begins; None if that is before `start`."""
     begin = text.rfind("\n", max(start - 1, 0)) + 1
     return begin if begin or start == 0 else None
 
@@ -194,7 +194,7 @@ def cut_at_commas(text: str, apart: re.Pattern[str]) -> list[str]:
 MARK = "¦"
 
 _u = r"\\{1,8}u"
-"""How JSON begins the number of a character, also inside of a text inside of a text."""
+"""The JSON escape of a character's number, also in nested JSON text."""
 _bar = rf"(?:\||{_u}007c)"
 # Also as JSON and HTML escape it: a model that is shown such a page or file says it without the escapes.
 _token = re.compile(rf"(<|{_u}003c|&lt;){_bar}([^|<>\n]{{0,80}}?){_bar}(?=>|{_u}003e|&gt;)", re.IGNORECASE)

@@ -37,7 +37,7 @@ _fence_beginning = re.compile(r" {0,3}(?:`(?:`(?:`(?:j(?:s(?:o)?)?)?)?)?)?", re.
 
 
 class JsonForm(Form):
-    """One JSON object, or a list of them."""
+    """Calls as one JSON object, or a list of them."""
 
     name = "json"
     how = (
@@ -87,7 +87,7 @@ class JsonForm(Form):
 
 
 def _block(text: str) -> tuple[int | None, str]:
-    """Where the part of the reply begins that may be calls, and that part without its fence; None: nowhere.
+    """Return the place and text, without a fence, of the part that may be calls; place None if there is none.
 
     Raises:
         Unread: something that looks like calls does not stand alone.
@@ -266,7 +266,7 @@ def calls_in(value: Any, offers: Sequence[OfferedTool], *, marked: bool) -> tupl
 
 
 def like_calls(value: Any, offers: Sequence[OfferedTool]) -> bool:
-    """Whether a JSON value is so much like calls that it deserves a reason why it is none."""
+    """Return True if a JSON value is so similar to calls that the reply should say why it is not one."""
     if isinstance(value, list):
         return any(like_calls(one, offers) for one in value if isinstance(one, dict))
     if not isinstance(value, dict):

@@ -156,7 +156,7 @@ class TextProtocol(Wrapping, RequestModel):
 
 @dataclass(frozen=True, slots=True)
 class _TextRequest:
-    """What the inner model is asked, and what its reply may call."""
+    """The request to the inner model, and the tools that its reply may call."""
 
     messages: tuple[Message, ...]
     output: JsonObject | None

@@ -55,7 +55,7 @@ def parted(text: str) -> tuple[str, str]:
 
 
 def thoughts_in(block: str) -> str:
-    """What stands in a block."""
+    """Return the text of a block."""
     found = _block.match(block)
     return found[1].strip() if found else ""
 
@@ -66,7 +66,7 @@ class Aside:
     def __init__(self, screen: CallScreen) -> None:
         self._screen = screen
         self._begin = ""
-        """What came while it is open whether a block begins."""
+        """Text received before it is known whether a block begins."""
         self._tail: str | None = None
         """The last characters of a block that has begun."""
         self._over = False

@@ -45,11 +45,11 @@ class PlannedCall(BaseModel):
     needs: tuple[str, ...] = ()
     """Ids of the calls whose evidence the input uses."""
     thought: str = ""
-    """What the planner says that it is for."""
+    """Its purpose, in the planner's words."""
     tool: str = ""
     """Name of the tool; empty: nothing is called, the input itself is the evidence."""
     input: str = ""
-    """What stands in the brackets, as it was written."""
+    """The text in the brackets, as it was written."""
 
     @property
     def written(self) -> str:
@@ -71,7 +71,7 @@ _head = re.compile(
     rf"|{_EVIDENCE.format('later')}(?=[ \t]*+[*`]*+{_NAME}(?:[ ][\w.-]++){{0,4}}+[*`]*+[\[(])",
     re.IGNORECASE | re.MULTILINE,
 )
-"""Where a plan or a call begins: at the start of a line, and a call also within one if it has its brackets."""
+"""Beginning of a plan or a call: at the start of a line; a call with its brackets also within a line."""
 _call = re.compile(
     rf"[ \t]*+[*`]*+(?P<tool>{_NAME}(?:[*`]*+(?=[\[(])|(?:[ ]++[\w.-]++)*+[*`]*+[ \t]*+(?=\[)))(?P<open>[\[(])"
 )
@@ -170,7 +170,7 @@ def _read_call(text: str, start: int) -> tuple[str, str, int]:
 
 
 def _closing(text: str, opened: int, stop: int) -> int | None:
-    """Where the bracket that was opened is closed: in JSON, or as the partner of the first one.
+    """Return the place of the closing bracket: the end of JSON, or the partner of the first bracket.
 
     Brackets in quotes do not count, unless there is no other way to read it.
     """
@@ -191,7 +191,7 @@ def _closing(text: str, opened: int, stop: int) -> int | None:
 
 
 def _partner(text: str) -> int | None:
-    """Where the bracket that a text begins with is closed, None if it is not."""
+    """Return the place that closes the bracket at the start of a text; None if it is not closed."""
     begin, close = text[0], _PAIRS[text[0]]
     depths = accumulate((sign == begin) - (sign == close) for sign in text)
     place = next((place for place, depth in enumerate(depths) if depth == 0), None)
@@ -204,7 +204,7 @@ def _partner(text: str) -> int | None:
 
 
 def _wrong(calls: list[PlannedCall], broken: Collection[str]) -> Iterator[str]:
-    """What is wrong with ids and what they need."""
+    """Yield the faults of ids and of references to them."""
     known: dict[str, PlannedCall] = {}
     for call in calls:
         if call.id in known:

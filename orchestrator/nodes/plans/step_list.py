@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 from orchestrator.nodes.plans import PlanFault
 
 END_OF_PLAN = "<END_OF_PLAN>"
-"""What a planner writes behind its plan; whatever follows is no part of it."""
+"""The end mark of a plan; text after it is ignored."""
 _NO_STEPS = f"it has no steps: write each step on its own line, as `1. ...`, and {END_OF_PLAN} after the last"
 _WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 _BOLD = r"(?:\*\*|__)"
@@ -56,7 +56,7 @@ class _StepMark:
     text: str
     number: int = 0
     level: int = 0
-    """Of a Markdown heading."""
+    """Level of a Markdown heading."""
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ def read_steps(text: str) -> list[str]:
 
 
 def _parts(lines: Sequence[str]) -> Iterator[list[str]]:
-    """Where the plan may be: behind its title, else anywhere."""
+    """Yield the parts that may hold the plan: after its title, else anywhere."""
     for number, line in enumerate(lines, 1):
         title = _title.match(line)
         if title is not None:
@@ -126,17 +126,17 @@ class _StepReader:
         self.drafts: list[_Draft] = []
         self.first: _StepMark | None = None
         self.indent = 0
-        """Of the first marker."""
+        """Indent of the first marker."""
         self.number = 0
-        """Of the last step."""
+        """Number of the last step."""
         self.inner = False
-        """Whether a list inside of the last step was begun."""
+        """True if a list inside of the last step has begun."""
         self.blank = False
-        """Whether the line before was empty."""
+        """True if the previous line was empty."""
         self.wrapped = False
-        """Whether the whole plan stands inside a fence."""
+        """True if the whole plan is inside a fence."""
         self.code = False
-        """Whether this is inside a fence inside of a step."""
+        """True inside of a fence within a step."""
 
     def read(self, line: str) -> bool:
         """Take one line; false if the plan ends before it."""
@@ -177,7 +177,7 @@ class _StepReader:
         return True
 
     def _counts(self, mark: _StepMark, indent: int) -> bool:
-        """Whether a marker is one of the plan's own, and not of a list, or in a sentence, inside of a step."""
+        """Return True if a marker belongs to the plan, and not to a list or a sentence inside of a step."""
         assert self.first is not None
         if mark.kind != self.first.kind:
             return False
@@ -190,7 +190,7 @@ class _StepReader:
         return mark.number <= self.number + 2  # one may be left out; `20. ` at the start of a line is a sentence's end
 
     def _lazy(self, mark: _StepMark) -> bool:
-        """Whether all steps have the same number, as Markdown allows."""
+        """Return True if all steps have the same number, as Markdown allows."""
         assert self.first is not None
         return mark.number == self.number == self.first.number and not self.drafts[-1].paragraphs
 
@@ -237,7 +237,7 @@ def _unlabelled(text: str) -> str:
 
 
 def _behind_space(text: str, begin: int) -> int:
-    """Where the first character is, from a place on, that is no space."""
+    """Return the place of the first character, from a place on, that is not a space."""
     space = _space.match(text, begin)
     assert space is not None
     return space.end()
@@ -257,7 +257,7 @@ def _in_one_line(reader: _StepReader) -> list[_Draft]:
 
 
 def _next(kind: _Kind, number: int) -> re.Pattern[str]:
-    """What comes before a step inside of a line. A number with a full stop may as well end a sentence."""
+    """Return the pattern before a step within a line. A number with a full stop may also end a sentence."""
     if kind == "step":
         return re.compile(rf"\s+step\s*{number}\s*[.:)]\s", re.IGNORECASE)
     return re.compile(rf"(?<=[.;,!?])\s+{number}\.\s|\s\(?{number}\)\s")

@@ -21,7 +21,7 @@ _EXPORT = re.compile(r"export ((?:const|function|async function|class) (\w+)\b.*
 
 
 class BundleError(ValueError):
-    """Raised when a module has a form that the transformation does not know."""
+    """Raised when a module has a form that the transformation does not support."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,7 @@ def _pane(prefix: str, data: Mapping[str, Any], heading: str, svg: str, fold: st
 
 
 def _inside(svg: str) -> str:
-    """A picture as a part of a page: its style is the page's. What it says is escaped, so only ours can look like an
+    """A picture as a part of a page: its style is the page's. Its texts are escaped, so only ours can look like an
     attribute."""
     return _LOOK.sub("", _STYLE.sub("", svg, count=1))
 

@@ -6,7 +6,7 @@
     writer.take(more, now)          # further records, and how the run is loaded behind them
     writer.since(version)           # what is different: costs what these records touched
 
-Whatever strangers said in it is blanked and bounded.
+Texts from outside are blanked and bounded.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class RunWriter:
             self._holder = told(record.holder, 80)
 
     def _settle(self, tokens: Iterable[Any]) -> None:
-        """Rows of steps that wait for answers say so."""
+        """Rows of steps that wait for answers are marked as waiting."""
         for token in tokens:
             row = self._rows.live.get(token.key)
             if row is not None and token.phase is Phase.ASKING:
@@ -180,7 +180,7 @@ class RunWriter:
         self._note(version)
 
     def _note(self, version: int) -> None:
-        """Take what grew beside the steps."""
+        """Take what grew besides the steps."""
         self._whole.extend((clean(state) for state in self._states.whole[len(self._whole.items) :]), version)
         for known, found in (
             (self._messages, self._calls.messages),
@@ -215,7 +215,7 @@ class RunWriter:
     # -- writing --------------------------------------------------------------------------------------------------
 
     def document(self) -> dict[str, Any]:
-        """The whole run. Steps stand in the order of a tree, and are named by their places in it.
+        """The whole run. Steps are in the order of a tree, and are named by their places in it.
 
         Parts of it are the writer's own: write it down before the writer takes more.
         """

@@ -1,4 +1,4 @@
 """Runs on a terminal: a live tree, reports, tables and questions.
 
-`excerpts` puts what steps and calls say in few words, `tree` makes lines of a `views.step_tree`, `screen` shows them.
+`excerpts` shortens the texts of steps and calls, `tree` makes lines of a `views.step_tree`, `screen` shows them.
 """

@@ -1,4 +1,4 @@
-"""Colours on a terminal: where they are wanted, and which one says what."""
+"""Colours on a terminal: where they are wanted, and the meaning of each."""
 
 from __future__ import annotations
 

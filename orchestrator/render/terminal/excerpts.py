@@ -1,4 +1,4 @@
-"""Short excerpts of what steps and calls said: one line, no terminal control sequences, secrets redacted."""
+"""Short excerpts of the texts of steps and calls: one line, no terminal control sequences, secrets redacted."""
 
 from __future__ import annotations
 

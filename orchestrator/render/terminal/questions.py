@@ -52,7 +52,7 @@ def question_text(question: Question) -> str:
 
 
 def _outcome(one: OutcomeChoice) -> str:
-    """An answer to the question what became of a call: its words, with what is given with it, or its danger."""
+    """An answer to the question for the outcome of a call: its words, with the value given with it, or its danger."""
     if one.result:
         return f"{one.label} ({one.result})"
     return f"{one.label}. {one.hint}" if one.dangerous else one.label

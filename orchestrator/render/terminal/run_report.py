@@ -44,7 +44,7 @@ def run_text(
         why: why it is where it is, and why each step ran.
         approved: lines on what its journal approves.
         waiting: the text of its open questions; empty if there are none.
-        ahead: the commands that continue it, which stand last; empty if there are none.
+        ahead: the commands that continue it, which come last; empty if there are none.
         width: cells in a line of the terminal; None: it is not shown on a terminal.
     """
     usage = run.usage

@@ -72,7 +72,7 @@ class Screen:
             self._start()
 
     def hold(self) -> None:
-        """Stop drawing until the next event, and print where the run stands."""
+        """Stop drawing until the next event, and print the state of the run."""
         live, self._live = self._live, None
         if live is not None:
             live.stop()

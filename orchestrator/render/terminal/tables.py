@@ -88,7 +88,7 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell | str] | str],
 
     Args:
         columns: the columns.
-        rows: the cells of each row; a row that is a text stands alone on its line, as the name of a group.
+        rows: the cells of each row; a row that is a text is alone on its line, as the name of a group.
         looks: what the terminal allows.
     """
     grouped = any(isinstance(row, str) for row in rows)
@@ -200,7 +200,7 @@ def _status(info: RunInfo) -> str:
 
 
 def what_happened(info: RunInfo) -> str:
-    """The text that says most about a run, on one line: what it asks, why it failed or was given up, its answer, or
+    """The main text of a run, on one line: its question, why it failed or was given up, its answer, or
     its input, with the time at which it is to begin."""
     if info.deaths and info.status not in FINAL:
         times = f"{info.deaths} {'time' if info.deaths == 1 else 'times'}"
@@ -316,7 +316,7 @@ def tool_table(groups: Mapping[str, Sequence[Tool]], looks: Looks = PLAIN) -> st
 
 
 def whole(tool: Tool) -> str:
-    """All that a model is told of a tool: its description, and the JSON Schema of its arguments."""
+    """All that a model receives of a tool: its description, and the JSON Schema of its arguments."""
     said = visible(tool.description.strip())
     schema = visible(plain(tool.parameters))
     return "\n".join(("", said, "", schema) if said else ("", schema))

@@ -45,13 +45,13 @@ def value_text(value: object, limit: int = _LONGEST, *, name: str = "") -> str:
     Args:
         value: plain JSON.
         limit: the most cells of a terminal.
-        name: of the field that has it, which may say that it is a secret.
+        name: of the field that has it, which may mark it as a secret.
     """
     return fitting(plain(_words(_safe({name: _last(value)})[name])), limit)
 
 
 def _field(name: str, value: object) -> str:
-    """A field and its value; the words of a message name who said it, and need no field."""
+    """A field and its value; the words of a message name its role, and need no field."""
     words = _words(value)
     if isinstance(value, _Last) or _is_message(value):
         return words

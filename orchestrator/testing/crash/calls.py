@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass
 class World:
-    """Counts effects. Those that are under way when a process stops go on here, as they would outside."""
+    """Counts effects. Those in progress when a process stops continue here, as they would outside."""
 
     tasks: TaskGroup
     replies: dict[str, object] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class World:
             self.faults.append(f"the result of {known} was given to a call of {effect.name} with another request")
 
     async def settle(self) -> None:
-        """Wait until nothing is under way any more."""
+        """Wait until no call is in progress."""
         while self._busy:
             self._quiet = anyio.Event()
             await self._quiet.wait()
@@ -115,7 +115,7 @@ class Diary:
 
     Args:
         path: of the file.
-        tell: is told what is done from now on; None: this diary is only read.
+        tell: receives each new line; None: this diary is only read.
     """
 
     def __init__(self, path: str | Path, tell: Callable[[dict[str, Any]], None] | None = None) -> None:
@@ -130,15 +130,15 @@ class Diary:
                 self._take(json.loads(line))
 
     def begin(self, key: str, kind: EffectKind, name: str, effect: EffectClass, wanted: str) -> None:
-        """A call begins."""
+        """Note that a call starts."""
         self._add({"did": "begin", "key": key, "kind": kind, "name": name, "effect": effect, "wanted": wanted})
 
     def finish(self, key: str, result: object) -> None:
-        """It is done."""
+        """Note that a call is done."""
         self._add({"did": "finish", "key": key, "result": result})
 
     def reuse(self, key: str, wanted: str) -> None:
-        """Its result was given to a call that wants this."""
+        """Note that its result was given to a call with this request."""
         self._add({"did": "reuse", "key": key, "wanted": wanted})
 
     def _add(self, line: dict[str, object]) -> None:

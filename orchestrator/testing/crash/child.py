@@ -44,11 +44,11 @@ class Order:
     diary: str
     """Path of what earlier processes of the run did."""
     replies: str
-    """Path of the diary that has what models said."""
+    """Path of the diary with the replies of models."""
     backend: str
     die_at: int | None = None
     """Number of the moment at which it dies. Moments are: before and after every write to the journal, and every
-    effect's call when it begins and when it has ended."""
+    effect's call when it starts and when it has ended."""
     fault: Fault | None = None
     """Fault of its disk, if it keeps its runs in a file."""
     write: int = 0

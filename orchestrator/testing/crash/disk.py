@@ -95,7 +95,7 @@ def last_write(log: bytes) -> tuple[int, int]:
 
 
 def before_and_after(file: Path) -> tuple[Path, Path]:
-    """Copies, beside a file, of how it was before its last transaction, and of how it is."""
+    """Copies next to a file: as it was before its last transaction, and as it is."""
     log = log_of(file).read_bytes()
     before, after = file.with_name(f"before-{file.name}"), file.with_name(f"after-{file.name}")
     for copy, end in ((before, last_write(log)[0]), (after, len(log))):

@@ -196,7 +196,7 @@ def journal_faults(journals: Journals, calls: Mapping[str, ObservedCall], *, end
 
 
 def _failed(journals: Journals) -> frozenset[str]:
-    """Keys of irreversible effects that a journal last says to have failed, and for certain."""
+    """Keys of irreversible effects whose last record is a certain failure."""
     intended: dict[str, EffectIntended] = {}
     failed: set[str] = set()
     for record in (record for journal in journals.values() for record in journal):

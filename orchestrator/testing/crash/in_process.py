@@ -150,7 +150,7 @@ class _Trial:
         return Facts.of(run, await journals(self.inner))
 
     async def stopped(self, places: list[int], side: Side) -> Facts:
-        """The run, stopped at these writes of its lives, and gone on with until it ends."""
+        """The run, stopped at these writes of its lives, and resumed until it ends."""
         for number in range(_LIVES):
             run = await self._live(places[number] if number < len(places) else None, side)
             written = await journals(self.inner)
@@ -165,7 +165,7 @@ class _Trial:
         """Raise if anything differs.
 
         Raises:
-            CrashUnsafe: says what.
+            CrashUnsafe: something differs; the message lists it.
         """
         faults = [*self.world.faults, *self.faults, *whole.differences(found)]
         if faults:

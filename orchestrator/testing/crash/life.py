@@ -99,7 +99,7 @@ Answering = Callable[["AnyQuestion"], object]
 
 
 class Answers:
-    """Answers a run's questions: as the test says, else as the kit knows.
+    """Answers a run's questions: with the test's function, else from the recorded calls.
 
     Args:
         answer: of the test; None, or what gives None, leaves it to the kit.
@@ -115,7 +115,7 @@ class Answers:
         """Return the answer to a question.
 
         Raises:
-            ValueError: nobody knows.
+            ValueError: there is no answer.
         """
         self.asked += question.kind == "unknown_outcome"
         found = None if self._answer is None else self._answer(question)
@@ -132,10 +132,10 @@ class Answers:
 
 
 async def live(executor: Executor, graph: Graph, given: object, answers: Answers) -> Run:
-    """Begin the run, or go on with it, and see it to its end.
+    """Start or resume the run, and drive it to its end.
 
     Raises:
-        ValueError: it waits for what nobody answers.
+        ValueError: it waits for something that is never answered.
     """
     try:
         run = await executor.load(RUN)
@@ -155,7 +155,7 @@ async def live(executor: Executor, graph: Graph, given: object, answers: Answers
 
 
 async def _go_on(executor: Executor, question: AnyQuestion, answers: Answers) -> Run:
-    """Have the run go on behind something that it waits for. Times pass at once."""
+    """Continue the run after something that it waits for. Timers fire at once."""
     if question.kind == "timer":
         return await say(executor._host, RUN, PassTime(question.id))
     if question.event and question.kind == "event":

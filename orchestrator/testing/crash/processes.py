@@ -56,7 +56,7 @@ class ProcessEnd:
 
     @property
     def gave_up(self) -> str:
-        """The words in which it said that the store is not available."""
+        """Message in which it reported that the store is not available."""
         return str(self.last["error"]) if self.code == 0 and self.last.get("did") == "give up" else ""
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ class Life:
     backend: str
     timeout: float
     replies: Path | None = None
-    """The diary that has what models said; None: its own."""
+    """Diary with the replies of models; None: its own."""
     url: str = ""
     """The URL of its store, an empty one; empty: a file in `folder`."""
     stops: int = 0
@@ -107,14 +107,19 @@ class Life:
             order: what else is in its order, see `child.Order`.
         """
         whole = {
-            "program": self.program, "store": self.url, "diary": str(self.diary_path),
-            "replies": str(self.replies or self.diary_path), "backend": self.backend, **order,
-        }  # fmt: skip
+            "program": self.program,
+            "store": self.url,
+            "diary": str(self.diary_path),
+            "replies": str(self.replies or self.diary_path),
+            "backend": self.backend,
+            **order,
+        }
         process = subprocess.Popen(
             [sys.executable, "-m", "orchestrator.testing.crash.child", json.dumps(whole)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )  # fmt: skip
+        )
         assert process.stdout is not None
         assert process.stderr is not None
         words: list[bytes] = []
@@ -146,7 +151,7 @@ class Life:
         """Hold what a process left against what was promised before it; a new promise is what is there now.
 
         Raises:
-            CrashUnsafe: says what was not as it must be.
+            CrashUnsafe: a promise is broken; the message lists the violations.
         """
         self.stops += not end.ended
         try:
@@ -182,7 +187,7 @@ class Life:
         """Raise if there is any.
 
         Raises:
-            CrashUnsafe: says which.
+            CrashUnsafe: there is; the message lists them.
         """
         lines = "\n".join(f"  - {fault}" for fault in dict.fromkeys(faults))
         if lines:
@@ -200,7 +205,7 @@ class Life:
 
 
 class Whole:
-    """A run that nothing happens to, and what others that begin the same are held against.
+    """An undisturbed run, to which others with the same input are compared.
 
     Args:
         program: see `Life`, as are the next three.
@@ -224,7 +229,7 @@ class Whole:
         self._count = 0
 
     def another(self) -> Life:
-        """A new run, to which models say the same."""
+        """A new run with the same replies of models."""
         self._count += 1
         first = self._first
         folder = self._folder / str(self._count)
@@ -234,7 +239,7 @@ class Whole:
         """Hold a run that has ended against this one, and count what happened to it.
 
         Raises:
-            CrashUnsafe: says what differs.
+            CrashUnsafe: they differ; the message lists how.
         """
         life.hold(self._facts.differences(life.facts()), place)
         life.add_to(self.report)
@@ -284,7 +289,7 @@ def assert_kill_safe(
 ) -> CrashReport:
     """Run a graph in real processes, kill them with SIGKILL, continue in new ones, and compare.
 
-    Half of the kills come at a random event of the run (a write, a call that begins or has ended), the others after
+    Half of the kills come at a random event of the run (a write, a call that starts or has ended), the others after
     a random time. The comparison is that of `assert_crash_safe`. What a tool changes must outlive the process, such
     as a file or a server.
 

@@ -26,7 +26,7 @@ async def ended_run(store: Store, *, created: float = 1.5) -> tuple[RunInfo, lis
 
 
 async def check_archiving(store: Store) -> None:
-    """The records of an ended run go and come back; its row stays, and says where they are."""
+    """The records of an ended run are moved out and back; its row stays, and holds where they are."""
     if not isinstance(store, Archivable):
         return
     info, records = await ended_run(store)

@@ -28,13 +28,20 @@ def new_run(
 
 def started(info: RunInfo) -> Record:
     return RunStarted(
-        seq=1, ts=1.5, run_id=info.run_id, graph=info.graph, structure=info.structure, content=info.content,
-        values={"n": 1}, labels=dict(info.labels), rules=2,
-    )  # fmt: skip
+        seq=1,
+        ts=1.5,
+        run_id=info.run_id,
+        graph=info.graph,
+        structure=info.structure,
+        content=info.content,
+        values={"n": 1},
+        labels=dict(info.labels),
+        rules=2,
+    )
 
 
 def a_lease(run_id: str, token: str, holder: str | None = None) -> Lease:
-    """A lease by a holder of its own, of which nothing says that it is dead; `token` is unique to its run."""
+    """A lease by a holder of its own, which counts as alive; `token` is unique to its run."""
     owner = {"host": "h", "machine": "m", "boot": "b", "pid": 7}
     return Lease(run_id, token, f"holder of {token} of {run_id}" if holder is None else holder, owner)
 

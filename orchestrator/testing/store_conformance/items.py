@@ -231,9 +231,14 @@ async def check_item_vectors(store: Store) -> None:
     """Items are found by the angle between vectors, the nearest first."""
     top = uuid4().hex
     for key, numbers in {
-        "east": [1.0, 0.0], "north": [0.0, 2.0], "north-east": [3.0, 3.0], "west": [-1.0, 0.0], "also east": [5.0, 0.0],
-        "zero": [0.0, 0.0], "longer": [1.0, 0.0, 0.0],
-    }.items():  # fmt: skip
+        "east": [1.0, 0.0],
+        "north": [0.0, 2.0],
+        "north-east": [3.0, 3.0],
+        "west": [-1.0, 0.0],
+        "also east": [5.0, 0.0],
+        "zero": [0.0, 0.0],
+        "longer": [1.0, 0.0, 0.0],
+    }.items():
         await store.put_item("memory", _item(top, key, vector=packed(numbers)))
     await store.put_item("memory", _item(top, "without"))
     found = await store.nearest_items("memory", (top,), packed([1.0, 0.0]), limit=9)

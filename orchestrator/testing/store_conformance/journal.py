@@ -39,7 +39,7 @@ async def check_create_and_read(store: Store) -> None:
 
 
 async def check_create_is_exclusive(store: Store) -> None:
-    """An id is taken once, whoever comes second; what is there stays as it is."""
+    """An id is taken once: a second run of the id is refused, and the first stays as it is."""
     info, records = new_run()
     won: list[int] = []
     refused: list[Exception] = []
@@ -458,7 +458,7 @@ async def check_a_message_is_read_or_refused(store: Store) -> None:
 
 
 async def check_release_without_records(store: Store) -> None:
-    """A lease that is given back by an append without records is given back once, also if that is asked for again."""
+    """A lease that an append without records releases is released once, also if the call is repeated."""
     for status, due in ((None, None), ("paused", 5.0), ("paused", None)):
         run_id = await created(store)
         await store.take_lease(a_lease(run_id, "t"), ttl=60.0)
@@ -487,7 +487,7 @@ def _ended(seq: int) -> Ended:
 
 
 async def check_reopened(store: Store) -> None:
-    """A run that has ended goes on: it is held again, has another status, and ends once more."""
+    """A run that has ended continues: it is held again, has another status, and ends once more."""
     run_id = await created(store)
     head = (await store.info(run_id)).head
     for number in range(2):

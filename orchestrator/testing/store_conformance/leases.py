@@ -1,4 +1,4 @@
-"""Checks of leases: who drives a run, by the store's clock; how runs are given out; writes that are asked again."""
+"""Checks of leases: the holder of a run, by the store's clock; claims of runs; repeated writes."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ async def check_fence_race(store: Store) -> None:
 
 
 async def check_asked_again(store: Store) -> None:
-    """A caller that does not know what became of its write asks again, and there is one write."""
+    """A caller that does not know the outcome of its write repeats it, and there is one write."""
     info, _ = new_run()
     first, lease = [started(info)], a_lease(info.run_id, "t")
     for _ in range(2):
@@ -294,7 +294,7 @@ async def found_parked(store: Store, run_id: str) -> RunInfo | None:
 
 
 async def check_claims(store: Store) -> None:
-    """Runs that could go on and that nobody drives are given out, each to one claimer."""
+    """Runs that can continue and have no driver are given out, each to one claimer."""
     mark, past = uuid4().hex, time.time() - 10
     owner = an_owner()
 
@@ -359,7 +359,7 @@ async def check_claims(store: Store) -> None:
 
 
 async def check_new_runs_are_claimed_last(store: Store) -> None:
-    """Runs that have begun are claimed before enqueued ones, no matter how many of those wait or how long."""
+    """Started runs are claimed before enqueued ones, no matter how many of those wait or how long."""
     mark, now = uuid4().hex, time.time()
 
     async def run(what: str, **row: Any) -> str:
@@ -414,7 +414,7 @@ async def check_claims_are_disjoint(store: Store) -> None:
 
 
 async def check_interrupted(store: Store) -> None:
-    """The list says of each run who holds it, and finds those that nobody does, in one question."""
+    """The list has the holder of each run, and finds the runs without one, in one query."""
     mark = uuid4().hex
     ids: dict[str, str] = {}
     for what in ("free", "held", "expired", "paused"):

@@ -169,9 +169,16 @@ async def check_schedules(store: Store) -> None:
     """A schedule is kept whole, replaced by one of its name, and moved by one of several workers."""
     a, b = (f"check-{uuid4().hex}-{letter}" for letter in "ab")
     first = Schedule(
-        name=a, graph="g", cron="0 * * * *", next_at=60.5, timezone="Europe/Vienna", catch_up="all",
-        values={"n": [1, None]}, labels={"k": "v"}, approve="read",
-    )  # fmt: skip
+        name=a,
+        graph="g",
+        cron="0 * * * *",
+        next_at=60.5,
+        timezone="Europe/Vienna",
+        catch_up="all",
+        values={"n": [1, None]},
+        labels={"k": "v"},
+        approve="read",
+    )
     second = Schedule(name=b, graph="g", cron="* * * * *", next_at=1.0)
 
     async def own() -> dict[str, Schedule]:

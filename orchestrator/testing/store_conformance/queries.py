@@ -107,11 +107,14 @@ async def check_filters(store: Store) -> None:
         info, records = new_run(labels={"mark": mark})
         relation = relations[number % 4]
         info = replace(
-            info, created=1000.0 + number, updated=2000.0 + 10 * number,
+            info,
+            created=1000.0 + number,
+            updated=2000.0 + 10 * number,
             parent=None if relation is None else Parent(mother, number, relation),
-            status="failed" if number % 3 else "completed", input=f"What about case {number}, Zoë?",
+            status="failed" if number % 3 else "completed",
+            input=f"What about case {number}, Zoë?",
             waiting=2 if number in (3, 8) else 0,
-        )  # fmt: skip
+        )
         await store.create(NewRun(info, records))
         infos.append(info)
 
@@ -166,7 +169,7 @@ async def check_search_with_filters(store: Store) -> None:
 
 
 async def check_search(store: Store) -> None:
-    """Words are looked for in inputs and outputs as they are now; no text of a user is a query."""
+    """Words are searched in inputs and outputs as they are now; no text of a user is a query."""
     mark = uuid4().hex
 
     async def add(given: str, output: str = "", **labels: str) -> str:
@@ -232,8 +235,11 @@ async def check_listing(store: Store) -> None:
     await expect("statuses", lambda info: info.status in ("paused", "failed"), status=["paused", "failed"])
     await expect("no status at all", lambda info: False, status=[])
     await expect("status, interrupted", lambda info: info.status == "running", status="interrupted")
-    await expect("statuses, interrupted among them", lambda info: info.status in ("running", "failed"),
-                 status=["running", "interrupted", "failed"])  # fmt: skip
+    await expect(
+        "statuses, interrupted among them",
+        lambda info: info.status in ("running", "failed"),
+        status=["running", "interrupted", "failed"],
+    )
     error = await raises(ValueError, store.runs(RunQuery(status="complete")), "runs of a status that there is not")
     that("completed" in str(error), f"the message names the status that may be meant: {error}")
     await raises(ValueError, store.runs(RunQuery(status=["paused", ""])), "runs of an empty status")
@@ -243,8 +249,10 @@ async def check_listing(store: Store) -> None:
     await expect(
         "everything",
         lambda info: (info.status, info.graph, info.labels["user"]) == ("running", f"{mark} 0", "u0"),
-        status={"running"}, graph=f"{mark} 0", labels={"user": "u0", "parity": "0"},
-    )  # fmt: skip
+        status={"running"},
+        graph=f"{mark} 0",
+        labels={"user": "u0", "parity": "0"},
+    )
     page = await store.runs(RunQuery(graph=f"{mark} 0", status="running", limit=100))
     wanted = [info for info in newest_first if info.graph == f"{mark} 0" and info.status == "running"]
     equal(list(page.runs), wanted, "runs by graph and status, without labels")
@@ -265,8 +273,10 @@ async def check_pages(store: Store) -> None:
 
     ids = [await add(100.0 + number // 4) for number in range(30)]
     several: tuple[dict[str, Any], ...] = (
-        {"labels": {"mark": mark}}, {"graph": mark}, {"graph": mark, "status": ["running", "paused"]},
-    )  # fmt: skip
+        {"labels": {"mark": mark}},
+        {"graph": mark},
+        {"graph": mark, "status": ["running", "paused"]},
+    )
     for filters in several:
         seen: list[str] = []
         cursor: str | None = None
@@ -391,10 +401,12 @@ async def check_stats(store: Store) -> None:
         labels = {"mark": mark} | ({"team": f"t{number % 2}"} if number % 5 else {})
         info, records = new_run(labels=labels)
         info = replace(
-            info, graph=f"{mark} {number % 3}", created=20_000 * _DAY + number * _DAY / 7,
+            info,
+            graph=f"{mark} {number % 3}",
+            created=20_000 * _DAY + number * _DAY / 7,
             status=("completed", "failed", "running", "paused")[number % 4],
             totals=None if number % 10 == 7 else _totals(number),
-        )  # fmt: skip
+        )
         await store.create(NewRun(info, records))
         runs.append(info)
     await store.append(Append(runs[3].run_id, [event(2)], after=1, status="failed", totals=_totals(8)))
@@ -428,9 +440,13 @@ async def check_stats(store: Store) -> None:
     equal((everything.p50, everything.p95), (24.0, 38.0), "percentiles: the nearest rank")
     first, last = runs[4].created, runs[20].created
     several_filters: tuple[dict[str, Any], ...] = (
-        {"since": first}, {"until": last}, {"since": first, "until": last}, {"labels": {"team": "t1"}},
-        {"graph": f"{mark} 1"}, {"graph": f"{mark} 1", "labels": {"team": "t0"}, "since": first},
-    )  # fmt: skip
+        {"since": first},
+        {"until": last},
+        {"since": first, "until": last},
+        {"labels": {"team": "t1"}},
+        {"graph": f"{mark} 1"},
+        {"graph": f"{mark} 1", "labels": {"team": "t0"}, "since": first},
+    )
     for filters in several_filters:
         labels = {"mark": mark, **filters.get("labels", {})}
         for by in ((), ("model", "day")):

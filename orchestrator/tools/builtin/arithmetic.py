@@ -16,7 +16,7 @@ from orchestrator.tools.function import tool
 Number: TypeAlias = Annotated[int | float, WithJsonSchema({"type": "number"})]
 
 _DIGITS = 1000
-"""Digits of the longest whole number that is given back."""
+"""Digits of the longest whole number that is returned."""
 _context = decimal.Context(
     prec=28, Emax=308, Emin=-308, traps=[decimal.DivisionByZero, decimal.InvalidOperation, decimal.Overflow]
 )

@@ -35,9 +35,22 @@ _GRACE = 5.0
 """Seconds beyond its limit after which a process is killed from outside."""
 _DEEPEST = 30
 _LEAVES = (
-    bool, float, complex, type(None), type(...), type, range, re.Pattern, decimal.Decimal, pathlib.PurePath,
-    dt.date, dt.time, dt.timedelta, dt.tzinfo, BaseException,
-)  # fmt: skip
+    bool,
+    float,
+    complex,
+    type(None),
+    type(...),
+    type,
+    range,
+    re.Pattern,
+    decimal.Decimal,
+    pathlib.PurePath,
+    dt.date,
+    dt.time,
+    dt.timedelta,
+    dt.tzinfo,
+    BaseException,
+)
 _BRACKETS: dict[type, str] = {list: "[]", tuple: "()", set: "{}", frozenset: "{}", dict: "{}"}
 _LONGEST = 100_000
 """Characters of the longest code that is taken."""
@@ -110,7 +123,7 @@ class Sandbox:
         """Run code to its end or its limit.
 
         Args:
-            variables: plain JSON, set before it begins.
+            variables: plain JSON, set before it starts.
         """
         from pydantic_monty import MontyCrashedError, MontyError, MontyRuntimeError, MontySyntaxError
 
@@ -141,7 +154,7 @@ class Sandbox:
         return Ran(printed.text(), value, error)
 
     def kill(self) -> None:
-        """End what runs now; whoever waits for it gets an error."""
+        """Stop the running code; the call that waits for it gets an error."""
         if self._pid is not None and not self._gone.is_set():
             with suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
@@ -300,7 +313,7 @@ class PythonSession(_Sandboxed):
     the other.
 
     They are lost when a limit was reached, and when the run is stopped and resumed: they are no part of its journal.
-    The first output of a new interpreter says that it is one.
+    Mark the first output of a new interpreter.
     """
 
     def __init__(

@@ -48,7 +48,7 @@ class SearchProvider(Protocol):
         """At most `limit` pages, the best first.
 
         Raises:
-            ToolError: it cannot; says why.
+            ToolError: it cannot, with the reason.
         """
         ...
 
@@ -164,7 +164,7 @@ class SearXNG(JsonSearch):
         """
         Args:
             url: its address, such as `http://127.0.0.1:8888`, with or without `/search`.
-            params: what else it is told, such as `language` or `engines`.
+            params: further parameters, such as `language` or `engines`.
             seconds: the longest that one thing takes which the network does.
             limit: bytes of the longest answer.
 

@@ -49,7 +49,7 @@ class Progress(Protocol):
 _TRIES = 3
 _LONGEST_PAUSE = 30.0
 _LAST_WORDS = 7.0
-"""Seconds to wait for a lost connection to be cleared away, after which all that it said is known."""
+"""Seconds to wait for a lost connection to be closed, after which its last output is complete."""
 _TOLD = 2_000
 
 
@@ -122,7 +122,7 @@ class McpConnection:
         Raises:
             ToolUnavailable: the server cannot be reached; nothing was called.
             ToolDisconnected: it was lost during the call.
-            ToolError: it says that it cannot do it, or the tool is not what it was when it was listed.
+            ToolError: the server refuses it, or the tool is not what it was when it was listed.
             ResultRefused: its answer cannot be read.
         """
         for last in (False, True):
@@ -241,7 +241,7 @@ class McpConnection:
     # -- calling ---------------------------------------------------------------------------------------------------
 
     def _check(self, live: _OpenSession, tool: Listed) -> None:
-        """Refuses a tool that is not what it was: nobody has looked at, or approved, what it is now."""
+        """Refuse a tool that has changed: its new form was not reviewed or approved."""
         now = live.listed.get(tool.name)
         if now is None:
             raise ToolError(f"MCP server {self.server.name!r} has no tool {plain(tool.name)!r} any more")

@@ -1,8 +1,9 @@
 """The HTTP client under a streamable HTTP server: what goes wrong with one request stays with that request.
 
-The client's transport lets an error of one request end the connection, and with it all calls that are under way; who
-called learns no more than that it was closed. Here such an error is made the server's answer to that one request, with
-codes that say whether the call can have happened. They count only in an error that no server sent (see `origin`).
+The client's transport lets an error of one request end the connection, and with it all calls in progress; their
+callers receive no more than that it was closed. Here such an error becomes the server's answer to that one request,
+with codes that say whether the call can have happened. They count only in an error that no server sent (see
+`untrusted`).
 Answers are read up to a length only.
 """
 
@@ -31,7 +32,7 @@ LOST = -32092
 EXPIRED = -32093
 """Code of the error that stands for a connection that the server has forgotten."""
 _SAID = 8_192
-"""Bytes of a refusal that are looked at."""
+"""Bytes of a refusal that are read."""
 _CONNECT = 10.0
 _READ = 300.0
 
@@ -150,7 +151,7 @@ def _words_of(content: bytes) -> str:
 
 
 def _code(status: int) -> int:
-    """5xx of a gateway says nothing on whether the server did it; 4xx, and 503, that it did not."""
+    """5xx of a gateway leaves open whether the server did it; 4xx and 503 mean that it did not."""
     return LOST if status >= 500 and status != 503 else NOT_REACHED
 
 

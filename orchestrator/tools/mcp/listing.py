@@ -23,7 +23,7 @@ log = logging.getLogger("orchestrator")
 _PAGES = 100
 _TOOLS = 1_000
 _DESCRIPTION = 8_000
-"""Characters of a description that a model is told."""
+"""Characters of a description that a model receives."""
 _REFUSED = re.compile(r"[^A-Za-z0-9_.-]")
 _LONGEST = 64
 """Characters of a name that all providers of models take."""
@@ -34,8 +34,15 @@ _STEPS = 5_000
 _DROPPED = frozenset({"$schema", "$id", "$comment", "title", "examples"})
 """Said to people. `title` goes as a keyword only, not as the name of a property."""
 _NUMBERS = (
-    "minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "minContains", "maxContains",
-)  # fmt: skip
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+    "minContains",
+    "maxContains",
+)
 _KINDS = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
 _PATTERN = 500
 
@@ -133,7 +140,7 @@ def _wraps(schema: Mapping[str, Any] | None) -> bool:
 
 
 def _seen_in(schema: dict[str, object]) -> dict[str, object]:
-    """The schema with what it says to people and models as they see it; names and values stay as the server knows."""
+    """The schema with its texts for people and models made visible; names and values stay as the server has them."""
     return {key: _said_in(key, value) for key, value in schema.items()}
 
 
@@ -180,7 +187,7 @@ def checked_schema(schema: object) -> dict[str, Any]:
     A pattern that cannot be tried in linear time stays in the description of its value only: the server checks it.
 
     Raises:
-        ValueError: it is no schema, too big, too deep, or one by which checking could go on for ever.
+        ValueError: it is no schema, too big, too deep, or one by which checking could continue for ever.
     """
     try:
         size = len(json.dumps(schema, allow_nan=False))
@@ -260,7 +267,7 @@ def _is(kind: type, keyword: str, value: Any) -> Any:
 
 
 def _check_steps(root: Mapping[str, Any]) -> None:
-    """Refuses schemas that lead to themselves before they have looked at a part of the value, or fan out too far."""
+    """Refuse schemas that refer to themselves for the same value, or fan out too far."""
     known: dict[int, int] = {}
     under_way: set[int] = set()
 
@@ -282,7 +289,7 @@ def _check_steps(root: Mapping[str, Any]) -> None:
 
 
 def _for_same_value(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Any]:
-    """The schemas that look at the same value."""
+    """The schemas that check the same value."""
     if "$ref" in schema:
         yield referred(schema["$ref"], root)
     for keyword in ("anyOf", "oneOf", "allOf"):

@@ -56,7 +56,7 @@ class StdioServer:
     """A server that is a program: it is started, and spoken to over its standard input and output.
 
     Args:
-        command: the program, looked for on PATH.
+        command: the program, searched on PATH.
         args: its arguments.
         env: added to the few variables that a server gets anyway (PATH, HOME and the like).
         cwd: the directory in which it is started.
@@ -112,7 +112,7 @@ Server: TypeAlias = StdioServer | HttpServer
 
 
 def hidden(server: Server) -> tuple[str, ...]:
-    """Secrets that are blanked wherever the server itself says them: headers, and variables that are named like one."""
+    """Secrets that are blanked in all texts of the server: headers, and variables with names of secrets."""
     if isinstance(server, HttpServer):
         found = server.secrets
     else:

@@ -1,7 +1,7 @@
-"""A stdio server: its process, its messages, and what it says on stderr.
+"""A stdio server: its process, its messages, and its output on stderr.
 
 The client's own transport keeps lines of any length, takes time that grows with the square of it, forgets a call whose
-answer it cannot read, and gives what the server says on stderr to a file. So this one is ours.
+answer it cannot read, and writes the server's stderr to a file. So this one is ours.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ENDS = 400
 _FIRST = re.compile(rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(-?\d{1,15}|"[^"\\]{1,100}")\s*,')
 _LAST = re.compile(rb'"id"\s*:\s*(-?\d{1,15}|"[^"\\]{1,100}")\s*\}\s*\Z')
 GRACE = 2.0
-"""Seconds that a server has to end by itself, first after its input is closed, then after it was told to."""
+"""Seconds that a server has to end by itself, first after its input is closed, then after SIGTERM."""
 _FLUSH = 0.5
 _POLL = 0.01
 _GONE = (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
@@ -82,7 +82,7 @@ class Lines:
 
 
 def id_of(first: bytes, last: bytes) -> int | str | None:
-    """The id of an answer of which only the ends are known, or that cannot be read; None if they do not tell.
+    """The id of an answer of which only the ends are known, or that cannot be read; None if they do not have it.
 
     Servers write it first or last. One that lies about it ends a call of its own only.
     """
@@ -98,8 +98,8 @@ async def stdio(server: StdioServer, tail: Tail, ended: anyio.Event) -> AsyncIte
     """The streams of a server that is started here, and ended when they are left.
 
     Args:
-        tail: told what the server says beside its messages.
-        ended: set when it says no more.
+        tail: receives the server's other output.
+        ended: set when its output has ended.
 
     Raises:
         ToolUnavailable: it cannot be started.
@@ -151,7 +151,7 @@ async def _started(server: StdioServer) -> Process:
 async def _read(
     process: Process, to_us: MemoryObjectSendStream[SessionMessage | Exception], tail: Tail, ended: anyio.Event
 ) -> None:
-    """Hands on the server's messages until it says no more."""
+    """Forward the server's messages until its output ends."""
     from mcp.shared.message import SessionMessage
 
     assert process.stdout is not None
@@ -222,7 +222,7 @@ async def _listen(process: Process, tail: Tail, heard: anyio.Event) -> None:
 
 
 async def _end(process: Process, heard: anyio.Event) -> None:
-    """Ends a server and all that it started: its input is closed, then it is told to end, then it is killed."""
+    """End a server and all that it started: close its input, then terminate it, then kill it."""
     assert process.stdin is not None
     with suppress(*_GONE):
         await process.stdin.aclose()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mcp.types import CallToolResult, ContentBlock
 
 TIMEOUT = 300.0
-"""Seconds that a call may take, if nobody says otherwise."""
+"""Seconds that a call may take by default."""
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 """Media types that models accept as images."""
 
@@ -63,7 +63,7 @@ class McpTool(Tool):
             raise self._connection.refused(f"gave no result: {message_of(error)}", found) from error
 
     def failure(self, error: Exception) -> ToolFailure:
-        """As of every tool; a connection that was lost says so itself."""
+        """See `Tool.failure`; a lost connection has its own message."""
         found = super().failure(error)
         if isinstance(error, ConnectionError):
             return found.model_copy(update={"error": str(error)})
@@ -71,7 +71,7 @@ class McpTool(Tool):
 
 
 def _progress(ctx: object, key: str) -> Progress | None:
-    """Hands a call's progress on to who watches the run that makes it."""
+    """Forward a call's progress to the watchers of its run."""
     told = getattr(ctx, "progress", None)
     if told is None:
         return None
@@ -90,14 +90,14 @@ class McpToolbox(Toolbox):
 
     An executor opens the toolboxes that it is given. If the server is lost, the next call connects it again.
 
-    Every tool is `dangerous` and `irreversible` unless its user says otherwise. What the server says of its tools only
+    Every tool is `dangerous` and `irreversible` unless its user sets otherwise. What the server says of its tools only
     raises that: one that says it destroys is dangerous whatever `risk` is; one that says it only reads is no less
     dangerous for it, unless `trust_hints` is given. `override(...)` has the last word.
 
     Args:
         server: which, see `StdioServer` and `HttpServer`.
         prefix: put before the name of each tool.
-        risk, effect: of all tools, where nothing says that they are worse.
+        risk, effect: of all tools, unless their hints say that they are worse.
         trust_hints: whether the server is believed when it says that a tool only reads, or may be called again.
         timeout: seconds that a call may take; None: any time. A call whose time is over is cancelled.
         connect_timeout: seconds that connecting may take.
@@ -178,7 +178,7 @@ class McpToolbox(Toolbox):
         """Connect the server, if it is not, and list its tools.
 
         Raises:
-            ToolUnavailable: it cannot be reached; the message has the last that it said.
+            ToolUnavailable: it cannot be reached; the message has its last output.
         """
         async with anyio.create_task_group() as host:
             self._connection.add_host(host)
@@ -205,7 +205,7 @@ class McpToolbox(Toolbox):
         }
 
     def _rules(self, listed: Listed) -> dict[str, object]:
-        """Risk and effect of a tool: what the user says, raised by what the server says."""
+        """Risk and effect of a tool: those of the user, raised by the server's hints."""
         hints, risk, effect = listed.hints, self._risk, self._effect
         if self._trusting:
             if hints.read_only and not hints.destructive:
@@ -225,7 +225,7 @@ class McpToolbox(Toolbox):
 
 
 def toolbox_of(text: str, directory: str | None = None, **options: Any) -> Toolbox:
-    """The toolbox of a reference such as `mcp:.mcp.json`; of several servers, each tool begins with its server's name.
+    """The toolbox of a reference such as `mcp:.mcp.json`; with several, tool names start with their server's.
 
     Args:
         text, directory: see `servers_of`.
@@ -245,16 +245,16 @@ def toolbox_of(text: str, directory: str | None = None, **options: Any) -> Toolb
 def as_result(found: CallToolResult, secrets: tuple[str, ...] = (), *, wrapped: bool = False) -> ToolResult:
     """The result of a call: structured content as the output if there is any, else the texts.
 
-    Texts beside structured content say the same in words: they are what a model is shown. Pictures and other data are
-    kept beside the output; where structured content holds their bytes, too, a line replaces them.
+    Texts next to structured content say the same in words: they are what a model is shown. Pictures and other data are
+    stored next to the output; where structured content holds their bytes, too, a line replaces them.
 
     Args:
         found: what the server answered.
-        secrets: what the server was given and must not say.
+        secrets: values that the server was given and must not return.
         wrapped: whether `{"result": ...}` only wraps the value, because structured content has to be an object.
 
     Raises:
-        ToolError: it holds what JSON cannot say.
+        ToolError: it holds values that JSON cannot represent.
     """
     texts: list[str] = []
     parts: list[Part] = []
@@ -305,7 +305,7 @@ def _without_bytes(value: JsonValue, blocks: Sequence[ContentBlock], parts: Sequ
 
 
 def _part(block: ContentBlock) -> Part | str:
-    """A part of the answer: a text, or what goes beside the output."""
+    """A part of the answer: a text, or a part for `content`."""
     match block.type:
         case "text":
             return block.text

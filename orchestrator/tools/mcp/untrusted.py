@@ -1,4 +1,4 @@
-"""The last that a server said beside its messages, as an error can quote it."""
+"""Texts and errors of a server, which are not trusted: marked by their origin, bounded, and cleaned."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEPT = 8_192
 _TOLD_LINES = 12
 _TOLD = 1_500
 _SHORTEST = 4
-"""Characters of a secret that is looked for; a shorter one would be found everywhere."""
+"""Characters of the shortest secret that is searched; a shorter one would be found everywhere."""
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _UNSEEN = re.compile(
     r"[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff"
@@ -49,19 +49,19 @@ def marked_error(text: str | bytes) -> str | None:
 
 
 class Tail:
-    """Keeps the end of what is said, and tells it without secrets and without what moves a terminal's cursor."""
+    """Keeps the end of a server's output, and shows it without secrets and without control characters."""
 
     def __init__(self, secrets: tuple[str, ...] = ()) -> None:
         self._secrets = secrets
         self._kept = b""
 
     def add(self, said: bytes) -> None:
-        """Keep what was said."""
+        """Add output."""
         self._kept = (self._kept + said)[-_KEPT:]
 
     @property
     def text(self) -> str:
-        """The last lines; empty if nothing was said."""
+        """The last lines; empty if there was no output."""
         # Secrets go before anything is cut off, else half of one would stay. One that the kept end begins inside of
         # cannot be recognised, so that first line goes too.
         kept = self._kept.decode("utf-8", "replace")
@@ -73,7 +73,7 @@ class Tail:
 
 
 def without(text: str, secrets: tuple[str, ...]) -> str:
-    """The text with these secrets, and whatever looks like one, blanked."""
+    """The text with these secrets, and everything that resembles one, blanked."""
     return redact(exactly_without(text, secrets))
 
 
@@ -94,7 +94,7 @@ def plain(text: str) -> str:
 def seen(text: str) -> str:
     """The text without characters that people do not see; how many there were stands in their place.
 
-    Who reads what a tool is for sees what the model is told: text in tag characters is an instruction to models alone.
+    People who read a description see what the model receives: text in tag characters is an instruction to models alone.
     A single one, as emoji have it, goes without a word.
     """
     return _UNSEEN.sub(lambda run: "" if len(run[0]) == 1 else f"[{len(run[0])} invisible characters]", text)

@@ -406,7 +406,7 @@ def _fields(state: object, code: GivenCode) -> Iterator[CheckedField]:
 T = TypeVar("T")
 _THREADS: RunVar[CapacityLimiter] = RunVar("threads that check texts")
 AT_ONCE = 2
-"""Texts that are looked at at the same time."""
+"""Texts that are checked at the same time."""
 WAITING = 16
 """Texts that wait for that."""
 

@@ -138,7 +138,7 @@ def _strategies() -> Iterator[StrategyRow]:
 
 
 def _text(graph: GraphDefinition) -> str:
-    """The graph as a text to edit: with its state written out, if a text can say it."""
+    """The graph as a text to edit: with its state written out, if a text can hold it."""
     try:
         return to_plain_yaml(graph)
     except NotSerialisable:

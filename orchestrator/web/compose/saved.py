@@ -1,7 +1,7 @@
 """Graphs that the page saves as files in one folder, and that are graphs of the server from then on.
 
 A file is never written over unless its digest is named: of two that save at the same time, in this process or another,
-one is told what the other wrote. It is written whole under another name, flushed to the disk, and then renamed. Names
+one receives what the other wrote. It is written whole under another name, flushed to the disk, and then renamed. Names
 are those of graphs, so no path, hidden file or device can be meant; the folder is held open while a file is written,
 and links in it are not followed.
 
@@ -95,7 +95,7 @@ def check_name(name: str) -> None:
 
 
 def digest_of(data: bytes) -> str:
-    """The digest of a file, by which one who replaces it says what they have seen."""
+    """The digest of a file, by which a request to replace it names the text that its author has seen."""
     return sha256(data).hexdigest()
 
 
@@ -249,7 +249,7 @@ class SavedGraphs:
             raise ValueError(f"save_graphs: there is no folder {str(folder)!r}: make it first")
         self._folder, self._executor, self._texts = folder.resolve(), executor, texts
         self._lock = Lock()
-        """Held while one file is looked at, so that of two looks the later one counts."""
+        """Held while one file is read, so that of two readings the later one counts."""
         self._refreshing = anyio.Lock()
         self._seen: dict[str, _Seen] = {}
         self._found: deque[_Found] = deque()
@@ -266,7 +266,7 @@ class SavedGraphs:
         """Take over what was changed in the folder: another process may have written there.
 
         Args:
-            name: the only graph that is looked at; None: all.
+            name: the only graph that is read; None: all.
         """
         if name is not None:
             if is_name(name) and name not in self._texts.given:
@@ -280,7 +280,7 @@ class SavedGraphs:
         """Read the files that are new, or are not as they were. It blocks; `settle` makes their graphs the server's.
 
         Args:
-            only: the only file that is looked at, by its name; None: all.
+            only: the only file that is read, by its name; None: all.
         """
         try:
             with self._opened() as folder:

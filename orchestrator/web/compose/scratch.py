@@ -1,14 +1,14 @@
 """Tries: runs of texts in a store of their own, which is in memory, bounded, and gone with the server.
 
-They are driven by an executor of their own beside that of the server, with its tools, dependencies and models, and
+They are driven by an executor of their own next to that of the server, with its tools, dependencies and models, and
 served under `/try` by the same routes. What bounds them:
 
-    runs        `MOST_RUNS`; a further one replaces the oldest of whoever has most, one that has ended first
+    runs        `MOST_RUNS`; a further one replaces the oldest of the principal that has most, one that has ended first
     bytes       `MOST_BYTES` of journals, messages and graphs; a run that would write more is given up, and deleted
     age         `LONGEST` seconds since a run was last written to
     one run     `STEPS` steps and `SECONDS` seconds alive at most
 
-Calls of tools that change something are asked about, whatever the text says. With `authorize`, a principal sees its own
+Calls of tools that change something are asked about, whatever the text has. With `authorize`, a principal sees its own
 tries only.
 """
 
@@ -200,11 +200,11 @@ LONGEST = 3600.0
 STEPS = 500
 SECONDS = 120.0
 OFFLINE, DEFAULT = "offline", "default"
-"""Names of models beside those of the server: the one that does arithmetic, and that of nodes that name none."""
+"""Names of models besides those of the server: the one that does arithmetic, and that of nodes that name none."""
 OWNER = "principal"
-"""The label that names whoever began a try."""
+"""The label that names the principal that started a try."""
 _PAUSE = 1.0
-"""Seconds between two looks at what is to be deleted."""
+"""Seconds between two searches for tries to delete."""
 _PATIENCE = 5.0
 """Seconds in which a run that is to be deleted must stop."""
 
@@ -247,7 +247,7 @@ class Scratch:
             limits: limits of the run; they can only be lower than those of tries.
             approve: the highest risk of calls that need no approval.
             labels: labels of the run.
-            principal: the name of whoever tries it; empty without `authorize`.
+            principal: the name of the principal that tries it; empty without `authorize`.
 
         Raises:
             HttpProblem: there is no such model.

@@ -114,7 +114,7 @@ async def _begin(call: Call[Any]) -> dict[str, Any]:
 
 
 def _text(graph: GraphDefinition) -> str:
-    """A graph as a text to edit: with its state written out, if a text can say it.
+    """A graph as a text to edit: with its state written out, if a text can hold it.
 
     Raises:
         NotSerialisable: something in it is code that no file can name.
@@ -126,7 +126,7 @@ def _text(graph: GraphDefinition) -> str:
 
 
 def _renamed(text: str, taken: Collection[str]) -> str:
-    """The text of a graph under a name of its own, which `name: ` at its begin says."""
+    """The text of a graph under a name of its own, in its line `name: `."""
     found = re.match(r"name: ([^\W\d](?:[\w-]|[^\x00-\x7f])*)\n", text)
     if found is None:
         return text

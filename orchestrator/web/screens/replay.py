@@ -113,7 +113,7 @@ async def replay(call: Call[ReplayQuery]) -> Response:
 
 
 _LEFT = ("absent", "stopped", "interrupted")
-"""Outcomes of replays that can be begun, or gone on with."""
+"""Outcomes of replays that can be started or continued."""
 
 
 def _parameters(query: ReplayQuery) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Runs as their pages follow them: each is read once, and a page gets what changed since it last asked.
 
 A long run is read part by part: its page opens with the first records, and each time that it asks it gets what the next
-ones changed. Meanwhile the row of the run says how it is.
+ones changed. Meanwhile the row of the run has its state.
 
 A run is kept while pages ask for it. A page that comes back after a run was forgotten, or after the server was started
 again, gets the whole run, as far as it is read.
@@ -109,7 +109,7 @@ class RunFeed:
         self._ahead: RunInfo | None = None
         """The row of the run, if it has more records than were read."""
         self._caught_up = 0
-        """The version in which it was read to its end: the picture says how long the run is."""
+        """The version in which it was read to its end: the picture shows how long the run is."""
 
     @property
     def head(self) -> int:

@@ -1,4 +1,4 @@
-"""The list of runs: rows, filters that stand in the address, pages."""
+"""The list of runs: rows, filters in the address, pages."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _place(row: RunRow) -> str:
 
 
 def span_of(row: RunRow, now: float) -> float:
-    """Seconds between the first and the last moment of a run; of one that goes on, until now."""
+    """Seconds between the first and the last moment of a run; of one that is not over, until now."""
     stands = row.status in FINAL or row.status == "interrupted"
     return max(0.0, (row.updated if stands else max(row.updated, now)) - row.created)
 

@@ -26,7 +26,7 @@ from orchestrator.tools.toolbox import Toolbox
 __all__ = ["Browser", "browser", "of"]
 
 _SPARE = 15.0
-"""Seconds that a call has beyond those of its action: for the browser to start, and to say what took too long."""
+"""Seconds that a call has beyond those of its action: for the browser to start, and to report what took too long."""
 
 
 class BrowserTool(Tool):

@@ -1,6 +1,6 @@
 """The browser of a toolbox, in a process of its own, and the connections to it.
 
-The process begins with the first context and ends with the last one. Whatever ends this process ends it, too.
+The process starts with the first context and ends with the last one. It also ends with this process.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class BrowserSession:
         self.ended = False
 
     async def do(self, action: str, **arguments: Any) -> dict[str, Any]:
-        """Have something done, and return what the browser says.
+        """Send an action and return the browser's answer.
 
         Raises:
             ToolError: it could not be done.

@@ -23,10 +23,15 @@ _SECONDS = 20.0
 _HOP = (b"connection:", b"proxy-connection:", b"keep-alive:", b"proxy-authorization:")
 """Headers that are meant for one connection only."""
 
-_OF_CHROMIUM = frozenset({
-    b"content-autofill.googleapis.com", b"edgedl.me.gvt1.com", b"optimizationguide-pa.googleapis.com",
-    b"safebrowsing.googleapis.com", b"update.googleapis.com",
-})  # fmt: skip
+_OF_CHROMIUM = frozenset(
+    {
+        b"content-autofill.googleapis.com",
+        b"edgedl.me.gvt1.com",
+        b"optimizationguide-pa.googleapis.com",
+        b"safebrowsing.googleapis.com",
+        b"update.googleapis.com",
+    }
+)
 """Hosts that the browser contacts by itself, not for a page: the first receives the fields of each form."""
 
 
@@ -132,7 +137,7 @@ class Proxy:
             await asyncio.gather(there, here, return_exceptions=True)
 
     async def _back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, tunnel: bool) -> None:
-        """Pass a response on; of a request, say that the connection serves no other one."""
+        """Forward a response; the answer to a request is marked as the last of its connection."""
         if not tunnel:
             head = await reader.readuntil(b"\r\n\r\n")
             while _is_interim(head):

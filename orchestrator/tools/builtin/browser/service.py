@@ -1,9 +1,9 @@
 """The process of a browser: `python -m orchestrator.tools.builtin.browser.service`.
 
 It reads its settings from standard input as one line of JSON, starts Chromium, listens on a socket in a folder of its
-own, says `ready`, and ends when its input does. Each connection has a context of its own, with no cookie of another
+own, prints `ready`, and ends when its input does. Each connection has a context of its own, with no cookie of another
 one; the context is closed with the connection. Playwright runs in asyncio only, and the library in trio too: this is
-why the browser has a process of its own, beside the fact that whatever happens there ends with it.
+why the browser has a process of its own, apart from the fact that all its activity ends with it.
 """
 
 from __future__ import annotations
@@ -85,9 +85,13 @@ class Service:
             )
             downloads = None if settings["downloads"] is None else Path(settings["downloads"])
             tabs = of_tabs.Tabs(
-                context, guard, downloads=downloads, most=settings["tabs"], shown=settings["shown"],
+                context,
+                guard,
+                downloads=downloads,
+                most=settings["tabs"],
+                shown=settings["shown"],
                 seconds=settings["seconds"],
-            )  # fmt: skip
+            )
             await self._converse(tabs, reader, writer)
         except (OSError, ValueError, asyncio.IncompleteReadError, Error):
             pass  # the connection or the browser ended, in whatever way
@@ -139,10 +143,15 @@ async def main() -> int:
     async with async_playwright() as playwright:
         try:
             browser = await playwright.chromium.launch(
-                executable_path=settings["program"], args=[*ARGUMENTS], chromium_sandbox=settings["sandbox"],
-                handle_sigint=False, handle_sigterm=False, handle_sighup=False, env=dict(os.environ),
+                executable_path=settings["program"],
+                args=[*ARGUMENTS],
+                chromium_sandbox=settings["sandbox"],
+                handle_sigint=False,
+                handle_sigterm=False,
+                handle_sighup=False,
+                env=dict(os.environ),
                 ignore_default_args=["--disable-popup-blocking"],
-            )  # fmt: skip
+            )
         except Exception as error:
             return _failed(f"{settings['program']} cannot be started: {str(error).strip().splitlines()[0][:300]}")
         service = Service(settings, browser)

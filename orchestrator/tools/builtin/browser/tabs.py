@@ -26,7 +26,7 @@ _SETTLE = 1.0
 """Seconds that a page has to load and build itself after an action; what takes longer is seen by the next reading."""
 _CLOSING = 3.0
 _PATIENCE = 3.0
-"""Seconds that the frames of a page have to say what is in them."""
+"""Seconds that the frames of a page have to report their content."""
 _MOST_NOTES = 20
 _NOTE = 300
 """Characters of a note: it may hold the text of a page's dialog."""
@@ -69,16 +69,24 @@ class Tabs:
         context.on("page", self._opened)
         context.on("dialog", self._asked)
         self._actions: dict[str, Callable[..., Awaitable[Answer]]] = {
-            "goto": self.goto, "back": self.back, "read": self.read, "click": self.click, "fill": self.fill,
-            "select": self.select, "key": self.key, "scroll": self.scroll, "screenshot": self.screenshot,
-            "tab": self.tab, "download": self.download,
-        }  # fmt: skip
+            "goto": self.goto,
+            "back": self.back,
+            "read": self.read,
+            "click": self.click,
+            "fill": self.fill,
+            "select": self.select,
+            "key": self.key,
+            "scroll": self.scroll,
+            "screenshot": self.screenshot,
+            "tab": self.tab,
+            "download": self.download,
+        }
 
     async def do(self, action: str, arguments: dict[str, Any]) -> Answer:
         """Do something, within the time that an action has.
 
         Raises:
-            ToolError: it cannot be done; says why.
+            ToolError: it cannot be done, with the reason.
         """
         self._notes.clear()
         self._refusals.clear()
@@ -317,7 +325,7 @@ class Tabs:
         return await page.aria_snapshot(mode="ai", timeout=500 * self._seconds)  # the page itself takes long
 
     async def _element(self, ref: str, element: str) -> tuple[Page, ElementHandle]:
-        """An element by its number; it has to be what the caller, and who approved the call, thinks it is.
+        """An element by its number. It must match the description that the caller gave, and that was approved.
 
         Raises:
             ToolError: it is not there, or is another one.

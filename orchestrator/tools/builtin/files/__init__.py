@@ -78,7 +78,7 @@ class Files(Toolbox):
         Args:
             root: the directory; it has to be there.
             limit: bytes of the largest file that is read or written.
-            shown: characters of the longest text that is given back.
+            shown: characters of the longest text that is returned.
             hidden: patterns of names, or of ends of paths, that are neither shown nor changed, at any depth. Files of
                 this library (`.orchestrator*`, stores, archives, keys) always are.
             read_only: further patterns, of what is shown and not changed: files that other programs run unasked.
@@ -280,13 +280,13 @@ class Text:
     """With the ends of lines that the file has."""
     encoding: str = "utf-8"
     mark: bytes = b""
-    """The bytes in front that say the encoding."""
+    """The byte order mark at the start."""
 
     @classmethod
     def of(cls, data: bytes, encoding: str | None = None) -> Self:
         """
         Args:
-            encoding: how files are read that are neither UTF-8 nor say that they are UTF-16; None: not at all.
+            encoding: encoding of files that are neither UTF-8 nor marked as UTF-16; None: they are refused.
 
         Raises:
             ToolError: it is no text.

@@ -25,7 +25,7 @@ DESCRIPTORS = (
 that exist are refused, but not one that is put there in between."""
 _READ = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _GROWN = 1 << 16
-"""Bytes that a file may grow while it is read; memory is asked for by what it says of itself, not by the limit."""
+"""Bytes that a file may grow while it is read; memory is allocated by its reported size, not by the limit."""
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
 _DIRECTORY = getattr(os, "O_DIRECTORY", 0)
 

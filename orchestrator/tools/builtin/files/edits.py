@@ -265,7 +265,7 @@ class Edits:
         self._lock = threading.Lock()
 
     def make(self, path: str, kind: Kind, key: str | None, change: Change) -> str:
-        """Edit a file, and give what is to be said of it.
+        """Edit a file, and return the output of the call.
 
         Raises:
             ToolError: it cannot be edited.
@@ -311,7 +311,7 @@ class Edits:
         """Return the output of a call whose outcome a crash left unknown; None if it did not happen.
 
         Raises:
-            ToolError: the file was changed since by something else, so nobody can tell.
+            ToolError: something else changed the file since, so the outcome cannot be determined.
         """
         with history(self._rules.root, self._lock, limit=self._rules.limit, descriptors=self._rules.descriptors) as log:
             edit = log.of_key(str(key_of(key)))

@@ -1,4 +1,4 @@
-"""Paths as a model writes them: what they may be, before anything is looked up."""
+"""Paths as a model writes them: the forms that are allowed, before any file is opened."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SECRETS = (
 )  # fmt: skip
 """Places of keys, passwords and tokens. `.git` is one: its settings may hold passwords, and its hooks are run."""
 HIDDEN = (*SECRETS, ".*")
-"""Hidden by default: secrets, and everything else whose name begins with a dot."""
+"""Hidden by default: secrets, and all other names that start with a dot."""
 READ_ONLY = (
     # Shells and logins
     ".bash*", ".profile", ".zsh*", ".zlog*", ".zprofile", ".kshrc", ".cshrc", ".tcshrc", ".login", ".logout",

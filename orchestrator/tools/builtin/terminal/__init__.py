@@ -1,6 +1,6 @@
 """A persistent shell. It is not a sandbox.
 
-A reference `terminal:work` names the directory that it begins in; `terminal` alone is the current directory, or the one
+A reference `terminal:work` names the directory that it starts in; `terminal` alone is the current directory, or the one
 a run was started in.
 """
 
@@ -26,7 +26,7 @@ from orchestrator.tools.toolbox import Toolbox
 PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 """Variables of this process that a shell gets by default: no keys, no tokens."""
 FIXED = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "NO_COLOR": "1"}
-"""Set unless told otherwise: nobody sits before this terminal."""
+"""Set unless given otherwise: this terminal is not interactive."""
 TIMED_OUT = 124
 """Exit code of a command that took too long, as of `timeout(1)`."""
 
@@ -83,7 +83,7 @@ class Terminal(Tool):
     ) -> None:
         """
         Args:
-            cwd: directory that a shell begins in; None: the one of this process at that time.
+            cwd: directory that a shell starts in; None: the one of this process at that time.
             env: the environment of commands: names of variables to pass on from this process's, or the variables
                 themselves. Nothing else is passed on.
             timeout: seconds that a command may take.
@@ -165,7 +165,7 @@ def _command(program: str | None, env: Mapping[str, str]) -> list[str]:
 
 
 def _live(ctx: Context[object], limit: int) -> OnOutput:
-    """Sends output to whoever watches the run, as it comes, up to a limit."""
+    """Send output to the watchers of the run as it arrives, up to a limit."""
     decoder, left = codecs.getincrementaldecoder("utf-8")("replace"), limit
 
     async def on_output(data: bytes) -> None:

@@ -110,7 +110,7 @@ class Shell:
 
         Args:
             command: the shell's full path and its arguments.
-            cwd: the directory that it begins in.
+            cwd: the directory that it starts in.
             env: its whole environment.
 
         Raises:
@@ -128,7 +128,7 @@ class Shell:
     async def run(self, command: str, output: BoundedOutput, on_output: OnOutput | None = None) -> int:
         """Run a command to its end, and return its exit code.
 
-        If this is cancelled, the command goes on: `close` the shell then.
+        If this is cancelled, the command continues: `close` the shell then.
 
         Args:
             output: receives what is printed, also by jobs in the background that earlier commands left.

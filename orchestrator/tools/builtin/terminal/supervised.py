@@ -51,7 +51,7 @@ class SupervisedProcess:
 
         Args:
             command: its full path and its arguments.
-            cwd: the directory that it begins in.
+            cwd: the directory that it starts in.
             env: its whole environment.
 
         Raises:

@@ -2,8 +2,8 @@
 ends, and when the process that it works for is gone, however that went: `kill -9` closes a pipe, too.
 
 It runs as a program of its own and imports nothing but the standard library. On Linux it is the "child subreaper"
-(`prctl(2)`) of all that it starts: a process that loses its parent becomes its child, so nobody gets out of its sight
-by leaving the process group or the session. Elsewhere it knows the shell's process group only.
+(`prctl(2)`) of all that it starts: a process that loses its parent becomes its child, so no process escapes it by
+leaving the process group or the session. Elsewhere it ends the shell's process group only.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from collections.abc import Callable
 from contextlib import suppress
 
 STATUS = 9
-"""Descriptor that the shell writes its status to; `sh` knows those of one digit only."""
+"""Descriptor that the shell writes its status to; `sh` supports descriptors of one digit only."""
 MARK = "ORCHESTRATOR_SHELL"
 """Environment variable by which processes are found whose supervisor was killed."""
 
 _LINUX = sys.platform == "linux"
 _PDEATHSIG, _SUBREAPER = 1, 36  # of prctl(2)
 _LOOK = 1000
-"""Milliseconds between two looks whether the parent is still there, should a copy of the pipe have outlived it."""
+"""Milliseconds between checks that the parent still exists, in case a copy of the pipe outlives it."""
 _SWEEP = 5.0
 """Seconds in which all is killed. Only a process that the kernel holds, or of another user, takes longer."""
 _IGNORED = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
@@ -85,7 +85,7 @@ def _become(command: list[str], status: int, prctl: Callable[..., object] | None
 
 
 def _watch(shell: int, parent: int, lifeline: int, woken: int) -> int | None:
-    """Wait for the shell's end, or until nobody wants it any more; its exit code, None if it still runs."""
+    """Wait for the shell's end, or until it is no longer wanted; return its exit code, None if it still runs."""
     poll = select.poll()
     poll.register(lifeline, select.POLLIN | select.POLLHUP)
     poll.register(woken, select.POLLIN)
@@ -101,7 +101,7 @@ def _watch(shell: int, parent: int, lifeline: int, woken: int) -> int | None:
 
 
 def _reap(shell: int) -> int | None:
-    """Bury who has died; the shell's exit code if it is among them."""
+    """Reap ended children; return the shell's exit code if it is among them."""
     found = None
     while True:
         try:
@@ -139,7 +139,7 @@ def _kill(pid: int) -> None:
 
 
 def below(root: int) -> dict[int, int]:
-    """All processes that descend from one, each with its process group. The dead who are not buried yet count, too."""
+    """All descendants of a process, each with its process group, zombies included."""
     parents: dict[int, tuple[int, int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():

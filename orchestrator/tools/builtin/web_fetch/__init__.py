@@ -22,13 +22,21 @@ from orchestrator.tools.toolbox import Toolbox
 __all__ = ["Resolver", "WebFetch", "host_names", "of", "web_fetch"]
 
 TYPES = (
-    "text/*", "application/xhtml+xml", "application/json", "application/xml", "*+json", "*+xml",
-    "application/x-ndjson", "application/yaml", "application/toml", "application/javascript",
-)  # fmt: skip
+    "text/*",
+    "application/xhtml+xml",
+    "application/json",
+    "application/xml",
+    "*+json",
+    "*+xml",
+    "application/x-ndjson",
+    "application/yaml",
+    "application/toml",
+    "application/javascript",
+)
 _HTML = ("text/html", "application/xhtml+xml")
 _HOST = re.compile(r"(?:\*\.)?(?:[A-Za-z0-9_-]+\.)*[A-Za-z0-9_-]+")
 _TOLD = 500
-"""Characters of what a server says of an error."""
+"""Characters of a server's error message."""
 
 
 class WebFetch(Tool):
@@ -77,8 +85,8 @@ class WebFetch(Tool):
             shown: characters that one call gives; further ones with `start`.
             redirects: how often a page may lead on.
             seconds: the longest that a call takes.
-            agent: what servers are told who asks.
-            resolve: what knows the addresses of names, if not this machine.
+            agent: the User-Agent header.
+            resolve: resolver of host names; None: this machine's.
 
         Raises:
             ValueError: a network is none.

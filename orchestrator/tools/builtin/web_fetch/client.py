@@ -34,8 +34,16 @@ _KNOWN = re.compile(
     r"utf-?8|utf-?16(le|be)?|(us-)?ascii|iso-?8859-\d{1,2}|latin-?1|(windows-|cp)125\d|koi8-[ru]|gb2312|gbk|gb18030|"
     r"big5(-hkscs)?|euc-(jp|kr)|shift[_-]jis|iso-2022-jp|macintosh"
 )
-_BROWSERS = {"iso-8859-1": "cp1252", "latin1": "cp1252", "latin-1": "cp1252", "ascii": "cp1252", "us-ascii": "cp1252",
-             "gb2312": "gbk", "macintosh": "mac-roman", "utf-16": "utf-16-le"}  # fmt: skip
+_BROWSERS = {
+    "iso-8859-1": "cp1252",
+    "latin1": "cp1252",
+    "latin-1": "cp1252",
+    "ascii": "cp1252",
+    "us-ascii": "cp1252",
+    "gb2312": "gbk",
+    "macintosh": "mac-roman",
+    "utf-16": "utf-16-le",
+}
 """Encodings that browsers use for some names."""
 
 
@@ -47,7 +55,7 @@ class WebPage:
     """Final address, after all redirects."""
     status: int
     type: str
-    """Its media type without parameters, in small letters; empty if the server says none."""
+    """Its media type without parameters, in lower case; empty if the server names none."""
     charset: str
     """Character set that the server names."""
     data: bytes
@@ -213,8 +221,8 @@ def text_of(data: bytes, charset: str, *, markup: bool = False) -> str | None:
     """The text, with U+FFFD for what cannot be read; None if it is no text at all.
 
     Args:
-        charset: what the server says.
-        markup: whether the page may say it, too.
+        charset: the encoding that the server names.
+        markup: whether the page may name it, too.
     """
     name = next((name for mark, name in _MARKS if data.startswith(mark)), "")
     if not name and _KNOWN.fullmatch(charset):

@@ -85,10 +85,10 @@ _USERINFO = re.compile(r"^([^/\\?#]*[/\\]{2,})[^/?#]*@")
 
 
 async def system_resolver(host: str, port: int) -> list[str]:
-    """The addresses that this machine knows for a name.
+    """Addresses of a name, by this machine's resolver.
 
     Raises:
-        OSError: it knows none.
+        OSError: there are none.
     """
     found = await anyio.getaddrinfo(host, port, type=1)  # SOCK_STREAM
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))

@@ -1,4 +1,4 @@
-"""HTML as text to read: headings, paragraphs, lists and links, without what makes a page look and act.
+"""HTML as text to read: headings, paragraphs, lists and links, without styles and scripts.
 
 A scanner of our own, as `html.parser` takes time that grows with the square of some broken pages: a minute for 60 kB of
 `<a `. Here each step goes forward, and what is left open ends with the page.
@@ -25,10 +25,16 @@ _LINKS = 2000
 _HUGE = re.compile(r"&#(?:[0-9]{8,}|[xX][0-9a-fA-F]{7,});?")
 CONTROL = dict.fromkeys(
     (
-        *range(9), 11, 12, *range(14, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A),
+        *range(9),
+        11,
+        12,
+        *range(14, 32),
+        *range(127, 160),
+        *range(0x202A, 0x202F),
+        *range(0x2066, 0x206A),
         *range(0xE0000, 0xE0080),
     )
-)  # fmt: skip
+)
 """Characters that control terminals, reverse text, or are invisible to people and read by models (tags)."""
 _RAW = frozenset({"script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes"})
 """Elements without markup inside, which end only with their own end tag."""
@@ -145,7 +151,7 @@ class _Scanner:
             self.out.words(_plain(text))
 
     def _markup(self, at: int) -> int:
-        """Read what begins with `<`; where it ends."""
+        """Read markup that starts with `<`; return where it ends."""
         page = self._page
         if page.startswith("<!--", at):
             return _behind(page, "-->", at + 2)  # '<!-->' is a comment as well

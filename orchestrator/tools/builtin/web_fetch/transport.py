@@ -53,7 +53,7 @@ def pool(guard: Guard, context: ssl.SSLContext) -> httpcore2.AsyncConnectionPool
     """Pool that makes requests one at a time, each on a connection of its own.
 
     There is no proxy: that would resolve names by itself. And there is no client around it, which would keep cookies
-    and leave generators behind that nobody closes.
+    and leave generators behind that are never closed.
     """
     return httpcore2.AsyncConnectionPool(
         ssl_context=context, max_connections=1, max_keepalive_connections=0, network_backend=CheckedNetwork(guard)
