@@ -63,8 +63,11 @@ def named(name: str) -> str:
     return QUIET.replace("name: quiet", f"name: {name}")
 
 
-def test_nothing_waits_for_a_process_that_holds_the_folder(server: Api, folder: Path) -> None:
+def test_nothing_waits_for_a_process_that_holds_the_folder(
+    server: Api, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A save waits for it in a thread; graphs are looked up, and runs are listed, at the same time."""
+    monkeypatch.setattr(saved, "_PATIENCE", sized(2.0, 5.0))
     with (folder / ".lock").open("w") as held, ThreadPoolExecutor(1) as pool:
         fcntl.flock(held, fcntl.LOCK_EX)
         saving = pool.submit(server.post, "graphs/save", 503, name="quiet", text=QUIET)
