@@ -298,8 +298,8 @@ async def draft_of(host: Host, options: ForkOptions, name: str, *, start: bool, 
     before = None
     if options.answer is not None:
         before = await host.loader.machine_of(info, moment.stored, moment.machine.head - 1)
-    given = (options.update, options.result, options.answer, options.answers)
-    changed = await away(lambda: changes_of(going_on, moment.records, options, before), *given)
+    values = (options.update, options.result, options.answer, options.answers)
+    changed = await away(lambda: changes_of(going_on, moment.records, options, before), *values)
     changed.over = over
     _check_seen(options, changed, before)
     labels = new_labels(options.labels or {}, moment.machine.labels)
