@@ -79,13 +79,19 @@ def admitted(graph: str, modules: Sequence[str]) -> tuple[str, ...]:
 
 
 def agrees(question: str) -> bool:
-    """Whether the person at the terminal says yes; not without a terminal."""
+    """Return True if the person at the terminal says yes, False without a terminal."""
+    return decides(question) is True
+
+
+def decides(question: str) -> bool | None:
+    """Return the yes or no of the person at the terminal; None if they only press Enter, or there is no terminal."""
     if not on_terminal():
-        return False
+        return None
     forget_what_was_typed()
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    word = sys.stdin.readline().strip().lower()
+    return True if word in ("y", "yes") else False if word in ("n", "no") else None
 
 
 def reach(file: str, data: object, directory: str) -> None:
