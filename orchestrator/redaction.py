@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
 from typing import TypeAlias
 from urllib.parse import quote, quote_plus
@@ -89,12 +89,22 @@ _BEARER = re.compile(
 )
 
 
-def _quoted(quote: str, name: str) -> str:
-    """A pattern of a quoted value. Quotes that are escaped differently stand inside of it."""
+def _string(quote: str, name: str, but: str = "") -> str:
+    """A pattern of a quoted text. Quotes that are escaped differently stand inside of it.
+
+    Args:
+        name: the group of the signs that escape the quotes.
+        but: what must not stand behind the first quote.
+    """
     return rf"""
-        (?P<{name}>\\{{0,7}}+){quote}(?!env:)(?![^{quote}\\]{{0,3}}+(?P={name}){quote})
+        (?P<{name}>\\{{0,7}}+){quote}{but}
         (?:[^{quote}\\]{{1,64}}+|\\{{1,64}}+(?![{quote}\\])|(?P={name})\\{{1,64}}+{quote}){{0,256}}+(?P={name}){quote}
     """
+
+
+def _quoted(quote: str, name: str) -> str:
+    """A pattern of a quoted text that may be a secret."""
+    return _string(quote, name, rf"(?!env:)(?![^{quote}\\]{{0,3}}+(?P={name}){quote})")
 
 
 _GAP = r"(?:\s|\\[nrt]){1,20}+"
@@ -103,6 +113,14 @@ _LOGIN = rf"(?:(?:login|account){_GAP}{_FIELD}{_GAP}){{1,2}}password{_GAP}"
 _ASSIGNED = rf"[\w-]{{0,20}}+(?:{_QUOTE})?+\s{{0,4}}+(?::=|=>|[:=])\s{{0,4}}+"
 _NUMBER = r"""[0-9]{1,9}\.?(?![^\s"',;})\]])"""
 _ABSENT = r"(?!(?:none|null|true|false)\b|env:)"
+_SECRET_NAMES = r"""
+    api[_-]?key | secret | pass(?: [_-]?w(?:or)?d | wd | [ _-]?phrase | code ) | pswd | credential
+    | private[_-]?key | account[_-]?key | sharedaccesskey(?!name)
+"""
+"""Beginnings, or parts, of names whose values are secrets, apart from tokens."""
+_PATH = r"(?:[/~.$%]|[A-Za-z]:[\\/])"
+"""How the path of a directory begins."""
+_is_path = re.compile(_PATH).match
 _IN_ANY_CASE = (
     re.compile(r"(hooks\.slack(?:-gov)?\.com\\?/[a-z]{1,20}+\\?/)(?:[a-z0-9_/+-]|\\/){16,}+"),
     re.compile(r"(webhooks\\?/[0-9]{5,25}+\\?/)[a-z0-9_-]{30,}+"),  # Discord
@@ -114,8 +132,7 @@ _IN_ANY_CASE = (
     ),
     re.compile(
         rf"""(?x)
-        ((?: api[_-]?key | secret | token(?!s{_ASSIGNED}{_NUMBER}) | passw(?:or)?d | passwd | passphrase
-           | credential | private[_-]?key | account[_-]?key | sharedaccesskey(?!name) ){_ASSIGNED})
+        ((?: {_SECRET_NAMES} | token(?!s{_ASSIGNED}{_NUMBER}) ){_ASSIGNED})
         (?: (?: {_quoted('"', "double")} | {_quoted("'", "single")}
               | {_ABSENT}[^\s"',;}})\]\[]{{0,200}}+\[redacted\] )
             (?:\[redacted\]|[^\s"',;}})\]\[])*+
@@ -129,6 +146,49 @@ _IN_ANY_CASE = (
 """Patterns of secrets by the text before them, in lower case. Group 1 stays.
 
 What follows a quoted or a blanked value directly is taken with it, so that redacting twice changes nothing."""
+_PWD = (
+    re.compile(
+        rf"""(?x)
+        (pwd(?:{_QUOTE})?+\s{{0,4}}+(?::=|=>|[:=])\s{{0,4}}+)(?!{_QUOTE}{_PATH})
+        (?: {_quoted('"', "double")} | {_quoted("'", "single")} )
+        """
+    ),
+    re.compile(rf"""(pwd=)(?!{_PATH}|env:)[^\s"',;&(){{}}\[\]<>]{{4,}}+(?![(\[),])"""),
+)
+"""The same of the name `pwd`, which is also that of the working directory: neither `PWD=/home/ann` nor
+`pwd = os.getcwd()` is a secret."""
+_HOLDS = re.compile(r":\s{0,4}+[\[{]")
+_NESTED = re.compile(
+    rf"""(?x)(?P<name>(?: {_SECRET_NAMES} | token )[\w-]{{0,20}}+){_QUOTE}\s{{0,4}}+:\s{{0,4}}+(?=[\[{{])"""
+)
+"""A name of a list or an object in JSON."""
+_PART = re.compile(
+    rf"""(?x)
+    (?P<sign>[\[\]{{}}:]) | {_string('"', "double")} | {_string("'", "single")} | (?P<cut>["'][^\s"',;}})\]\[]*+)
+    """
+)
+"""A part of a list or an object. `cut` is a text of which the end is missing."""
+_DEEPEST = 16
+"""Lists and objects inside each other that are looked at as one value."""
+_VALUE_NAMES = frozenset({"value", "values", "plaintext", "cleartext", "old", "new"})
+"""Names in an object with the name of a secret that hold the secret itself."""
+_SCHEMA_NAMES = frozenset(
+    {
+        "type",
+        "$ref",
+        "anyof",
+        "oneof",
+        "allof",
+        "enum",
+        "const",
+        "items",
+        "properties",
+        "format",
+        "title",
+        "description",
+    }
+)
+"""Names in the description of a value: an object that has one holds no values."""
 _CURL = re.compile(r"(?s)curl[\s\"'](?:[^\n\\]{1,100}+|\\.){0,100}+")
 _CURL_USER = re.compile(
     r"""(-(?<=[\s"']-)(?:[uU]|-(?:proxy-)?user)[\\"',=\s]{0,12}+[^\s:"'\\]{1,100}+:)(?!\$|//)[^\s"'\\]++"""
@@ -194,10 +254,12 @@ def redact(text: str) -> str:
     if _may_match(_CURL, text):
         text = _blank(text, _given_to_curl(text))
     lowered = _lowered(text)
-    for pattern in _IN_ANY_CASE:
+    for pattern in (*_IN_ANY_CASE, *_PWD) if "pwd" in lowered else _IN_ANY_CASE:
         if _may_match(pattern, lowered):
             found = [*_secrets(lowered, pattern)]
             text, lowered = _blank(text, found), _blank(lowered, found)
+    if next(_matches(lowered, _HOLDS), None) is not None:
+        text = _blank(text, _in_values(lowered))
     if _may_match(_USERINFO, text):  # last: what a named value ended at may stand in a password
         text = _blank(text, _secrets(text, _USERINFO))
     return text
@@ -244,6 +306,71 @@ def _given_to_curl(text: str) -> Iterator[_Span]:
     for command in _matches(text, _CURL):
         for found in _CURL_USER.finditer(text, *command.span()):
             yield found.end(1), found.end()
+
+
+def _in_values(text: str) -> Iterator[_Span]:
+    """Secrets in lists and objects whose name in JSON says that they hold some."""
+    done = 0
+    for found in _matches(text, _NESTED):
+        if found.start() >= done:
+            value, done = _value_at(text, found.end(), found["name"])
+            yield from _leaves(text, "", value)
+
+
+def _value_at(text: str, start: int, name: str) -> tuple[_Value, int]:
+    """An object with the list or object at a place in a text, under its name, and where that ends."""
+    stack = [_Value(name)]
+    level, end = -1, start
+    for part in _PART.finditer(text, start, start + _LONGEST):
+        end, sign, inside = part.end(), part["sign"], stack[-1]
+        if sign in ("[", "{"):
+            inside.add(inner := _Value())
+            stack.append(inner)
+        elif sign == ":":
+            inside.name_last(text)
+        elif sign:
+            stack.pop()
+        else:
+            escapes = len(part["double"] or part["single"] or "")
+            level = escapes if level < 0 else level
+            if escapes < level:  # the end of the text that holds this value
+                break
+            inside.add((part.start() + escapes + 1, end if part["cut"] else end - escapes - 1))
+        if not 1 < len(stack) <= _DEEPEST:
+            break
+    return stack[0], end
+
+
+class _Value:
+    """A list or an object in a text. Its texts are places."""
+
+    def __init__(self, name: str = "") -> None:
+        self.parts: list[tuple[str, _Span | _Value]] = []
+        """Each part with its name; without one in a list."""
+        self._name = name
+
+    def add(self, part: _Span | _Value) -> None:
+        """Add a part. The last name is its name."""
+        self.parts.append((self._name, part))
+        self._name = ""
+
+    def name_last(self, text: str) -> None:
+        """The last part was a name."""
+        if self.parts and isinstance(place := self.parts[-1][1], tuple):
+            self.parts.pop()
+            self._name = text[slice(*place)]
+
+
+def _leaves(text: str, name: str, value: _Span | _Value) -> Iterator[_Span]:
+    """The places of texts that are secrets by the name of their value, as `_under` says it."""
+    if isinstance(value, tuple):
+        if _is_secret(name, text[slice(*value)]):
+            yield value
+        return
+    holding = _holding(name, [own for own, _ in value.parts if own])
+    item = "" if name.endswith("tokens") else _one_of(name)
+    for own, part in value.parts:
+        yield from _leaves(text, item if not own else name if own in holding else own, part)
 
 
 def _blank(text: str, spans: Iterable[_Span]) -> str:
@@ -295,19 +422,48 @@ def redacted(value: object, redact: Callable[[str], str] = redact) -> object:
 def _under(name: str, value: object, redact: Callable[[str], str]) -> object:
     """A value that has a name, which may say that it is a secret (`password`), or that each item of a list is one."""
     if isinstance(value, str):
-        secret = len(value) >= _LEAST and not value.startswith("env:") and _says_secret(name[-_NAME:])
-        return BLANK if secret else redact(value)
+        return BLANK if _is_secret(name, value) else redact(value)
     words = name.lower().endswith("tokens")  # parts of a text
     if isinstance(value, list | tuple) and not words and _says_secret(name[-_NAME:]):
-        return [_under(name, part, redact) for part in value]
+        return [_under(_one_of(name), part, redact) for part in value]
     if isinstance(value, int | float) and not isinstance(value, bool) and _says_secret(name[-_NAME:]):
         return BLANK if redact(f"{name[-_NAME:]}: {value}").endswith(BLANK) else value
+    if isinstance(value, dict) and (holding := _holding(name, value)):
+        held = {key: _under(name, part, redact) for key, part in value.items() if key in holding}
+        return redacted({**value, **held}, redact)
     return redacted(value, redact)
 
 
+def _one_of(name: str) -> str:
+    """The name that an item has in a list of this name."""
+    return name.removesuffix("s").removesuffix("S")
+
+
+def _is_secret(name: str, text: str) -> bool:
+    """True if a text with this name is a secret."""
+    if len(text) < _LEAST or text.startswith("env:"):
+        return False
+    return _says_secret(name[-_NAME:], "/" if _is_path(text) else "")
+
+
+def _holding(name: str, names: Iterable[str]) -> Collection[str]:
+    """The names of what is secret in an object with the name of a secret.
+
+    That is its `value`, or all of it if its name is a plural; but tokens are parts of texts, too, and in a schema
+    stands what a password looks like.
+    """
+    if not _says_secret(name[-_NAME:]) or "token" in (lowered := name.lower()):
+        return ()
+    own = {key: str(key).lower() for key in names}
+    if lowered.endswith("s") and not lowered.endswith("credentials") and _SCHEMA_NAMES.isdisjoint(own.values()):
+        return own
+    return [key for key, low in own.items() if low in _VALUE_NAMES]
+
+
 @lru_cache(1024)
-def _says_secret(name: str) -> bool:
-    return not redact(f"{name}: 'some=thing'").endswith("thing'")
+def _says_secret(name: str, before: str = "") -> bool:
+    """True if the name says that its value is a secret. `before`: what the value begins with."""
+    return not redact(f"{name}: '{before}some=thing'").endswith("thing'")
 
 
 # -- secrets that are known ----------------------------------------------------------------------------------------

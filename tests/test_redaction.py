@@ -77,7 +77,16 @@ NAMED = [
     ('"password": "@"', 'hun\\"ter 22'),
     ("password := '@'", "hunter22"),
     ("'password' => '@'", "hunter22"),
-    ("passphrase: @", "hunter22"),
+    ("passphrase: @", "hunter22"), ("pass phrase: @", "hunter22"), ("PASS_PHRASE=@", "hunter22"),
+    ("passcode = @", "hunter22"), ("pswd: @", "hunter22"), ("pass-word: @", "hunter22"),
+    ("Server=a;Uid=sa;Pwd=@;Encrypt=yes", "hunter22"), ("?user=ann&pwd=@&x=1", "hunter22"), ("DB_PWD=@\n", "hunter22"),
+    ('{"pwd": "@"}', "hunter22"), ("pwd = '@'", "hunter22"), ('{\\"pwd\\": \\"@\\"}', "hunter22"),
+    ('{"password": ["@"], "a": ["fine"]}', "hunter22"), ('{"api_keys": ["env:A", 7, ["@", "x"]]}', "abcd1234"),
+    ('{"secret": {"kind": "word", "value": "@"}}', "hunter22"), ('{"password": {"old": "@", "new": "x"}}', "hunter22"),
+    ('{"passwords": {"ann": "@", "bob": []}}', "hunter22"), ("{'token': ['@']}", "hunter22"),
+    ('{"body": "{\\"passwords\\": [\\"@\\"], \\"a\\": \\"fine\\"}", "c": ["fine"]}', "hunter22"),
+    ('{"password": [\n    "@",\n    "x"', 'hunter ] 22, \\" and more'), ('{"secrets": ["@', "hunter22"),
+    ('{"a": [{"credentials": {"password": {"value": "@"}}}]}', "hunter22"),
     ("tokens: 12@", ".hunter22"),
     ("reset_tokens=@", "1234567890"),
     ("Authorization: Basic @", "dXNlcjpwYXNz"),
@@ -110,7 +119,13 @@ HARMLESS = [
     "https://github.com/ann/repo/settings/hooks/123456", "12:34:56 done", "00:1B:44:11:3A:B7", "Public-Lines: 6",
     "the Private-Lines of it", "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAUAAAAFCAYAAACNbyblAAAAHElEQVQI12P4",
     "eyJ is how tokens begin", "Grüße, naïve 東京 👩\u200d💻", "C:\\Users\\ann\\notes.txt", "2026-11-28T19:11:36Z",
-    "x = y == z ? a : b",
+    "x = y == z ? a : b", "PWD=/home/ann\nOLDPWD=/root", '{"PWD": "/home/ann", "pwd": "C:\\\\Users"}',
+    'cd "$PWD"; pwd="$HOME"',
+    "pwd: prints the working directory", "pwd = os.getcwd()", "run(command, pwd=path)", "the pass phrase is long",
+    '{"password": {"type": "string", "description": "The password"}, "api_keys": {"type": "array", "title": "Keys"}}',
+    '{"token": {"kind": "word", "value": "the"}, "tokens": ["Hello", "world"]}', '{"secrets": ["env:A", "a"]}',
+    '{"secrets": [{"name": "default-token"}], "credentials": {"username": "annie"}}',
+    '{"password": {"length": "long"}}',
 ]  # fmt: skip
 
 
@@ -161,6 +176,44 @@ def test_a_name_in_an_object_says_it_of_numbers_and_of_items_too() -> None:
     assert redacted(harmless) == harmless
 
 
+def test_an_object_with_the_name_of_a_secret_holds_it_as_its_value() -> None:
+    given = {
+        "password": {"value": "hunter22", "kind": "word", "old": ["hunter11"]},
+        "passwords": {"ann": "hunter22", "bob": 12345678},
+        "api_keys": [{"name": "first", "value": "abcd1234"}],
+        "pwd": "hunter22",
+    }
+    shown = {
+        "password": {"value": BLANK, "kind": "word", "old": [BLANK]},
+        "passwords": {"ann": BLANK, "bob": BLANK},
+        "api_keys": [{"name": "first", "value": BLANK}],
+        "pwd": BLANK,
+    }
+    assert redacted(given) == shown
+    assert redacted(shown) == shown
+    harmless = {
+        "password": {"type": "string", "description": "The password"},
+        "secrets": {"type": "array", "items": {"type": "string"}},
+        "token": {"value": "the"},
+        "credentials": {"username": "annie"},
+        "PWD": "/home/ann",
+    }
+    assert redacted(harmless) == harmless
+
+
+def test_values_in_json_are_blanked_alike_as_text_and_as_data() -> None:
+    """Only the form differs: text that is no list or object is blanked with its quotes."""
+    keys = ["hunter22", {"value": "hunter33", "name": "hunter44"}]
+    given = {"a": {"secrets": {"x": keys, "y": "env:A"}}, "b": "fine"}
+    assert json.loads(redact(json.dumps(given))) == redacted(given)
+
+
+def test_values_inside_each_other_are_looked_at_once() -> None:
+    deep = '{"password": [' * 50 + '"hunter22"' + "]}" * 50
+    assert redact(deep) == deep.replace("hunter22", BLANK)
+    assert redact('"secret": [' * 2_000).count("secret") == 2_000
+
+
 def test_names_in_an_object_are_blanked_too() -> None:
     key, other = f"ghp_{'a1B2' * 9}", "password: hunter2secret"
     assert redacted({key: 1, "a": {other: [{key: 2}]}}) == {BLANK: 1, "a": {f"password: {BLANK}": [{BLANK: 2}]}}
@@ -180,7 +233,7 @@ PARTS = st.sampled_from(
         "cookie: ", "&key=", "://", "a://b:", "@", "curl ", "-u a:", "machine a ", "login b ", "password ",
         "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----", "Private-Lines: 1", "Private-MAC:", "'", '"',
         '\\"', "\\\\\\", "\\n", " ", "\n", "a", "1", "-", "_", ":", "=", ";", "]", "[redacted]", "env:", "none",
-        "abcd", "/", "\u0130", "\u017f", "é",
+        "abcd", "/", "pwd", "pwd=", '"secrets": [', '"password": {"value": ', "}", "[", ", ", "\u0130", "\u017f", "é",
     ]
 )  # fmt: skip
 TEXTS = st.lists(PARTS, max_size=12).map("".join)
@@ -243,7 +296,7 @@ def test_a_search_is_short_and_sees_each_character_about_once(token: str, monkey
         return tuple(map(counted, value)) if isinstance(value, tuple) else value
 
     for name, value in vars(redaction).items():
-        if isinstance(value, re.Pattern) or name in ("_IN_THIS_CASE", "_IN_ANY_CASE", "_BLOCKS"):
+        if isinstance(value, re.Pattern) or name in ("_IN_THIS_CASE", "_IN_ANY_CASE", "_PWD", "_BLOCKS"):
             monkeypatch.setattr(redaction, name, counted(value))
     text = token * (3_000_000 // len(token))
     redact(text)
@@ -267,6 +320,7 @@ def test_every_pattern_begins_with_what_is_found_at_the_speed_of_c() -> None:
     """A look at what surrounds each character takes fifty times as long."""
     patterns = [
         *redaction._IN_THIS_CASE, *redaction._IN_ANY_CASE, redaction._BEARER, redaction._CURL, redaction._CURL_USER,
+        *redaction._PWD, redaction._HOLDS, redaction._NESTED,
         redaction._USERINFO, *(one for block in redaction._BLOCKS for one in block),
     ]  # fmt: skip
     for pattern in patterns:

@@ -4,7 +4,8 @@ The directory may be a stranger's, such as a download or a cloned repository. So
 make this process run something, or send something to another address: keys, and a store inside the directory. The
 environment or the command says where a key is sent, never the file. But the owner of a key sees in their account what
 models and tools are asked, and a stranger's file holds a stranger's key. So keys are taken once the user has agreed on
-a terminal, in this directory and for these values. Messages name what is taken and what is left out, without values.
+a terminal, in this directory and for these values. A typed `n` is kept as well. Messages name what is taken and what
+is left out, without values.
 """
 
 from __future__ import annotations
@@ -52,35 +53,41 @@ def load_dotenv() -> None:
     found = {name: value for name, value in _read(file).items() if value and name not in os.environ}
     keys = {name: value for name, value in found.items() if _is_key(name)}
     taken = {name: value for name, value in found.items() if name == STORE and _is_here(value)}
-    agreed = bool(keys) and _agrees(keys)
+    agreed, kept = _agrees(keys) if keys else (False, None)
     if agreed:
         taken |= keys
     os.environ.update(taken)
     ignored = [name for name in found if name not in taken and name not in keys]
     said = [f"took {_listed([name for name in found if name in taken])}"] if taken else []
     if keys and not agreed:
-        said.append(f"did not take {_listed([*keys])}: agree to it on a terminal, or set it in the environment")
+        mend = "agree to it on a terminal" if kept is None else f"you said no: to be asked again, remove {narrow(kept)}"
+        said.append(f"did not take {_listed([*keys])}: {mend}, or set it in the environment")
     if ignored:
         said.append(f"ignored {_listed(ignored)}, which must be set in the environment")
     if said:
         warn(f".env: {'; '.join(said)}")
 
 
-def _agrees(keys: Mapping[str, str]) -> bool:
-    """Return True if the user has agreed, now or before, to use these keys in this directory."""
+def _agrees(keys: Mapping[str, str]) -> tuple[bool, str | None]:
+    """Return True if the user has agreed, now or before, to use these keys in this directory, and the file of a no."""
     note: Path | None = None
     with suppress(OSError, RuntimeError):  # RuntimeError: this user has no home
         note = private.state_folder() / "env" / json.digest([ascii(os.getcwd()), dict(keys)])
         if note.exists():
-            return True
+            return True, None
+        if (refusal := note.with_suffix(".no")).exists():
+            return False, str(refusal)
     what = "The owner of a key's account may read what models and tools are asked with it."
-    if not environment.agrees(f"{what} Use {_listed([*keys])} of the .env in this directory?"):
-        return False
-    if note is not None:
-        with suppress(OSError):
-            note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            note.touch(mode=0o600)
-    return True
+    decided = environment.decides(f"{what} Use {_listed([*keys])} of the .env in this directory?")
+    if decided is None or note is None:
+        return bool(decided), None
+    kept = note if decided else note.with_suffix(".no")
+    try:
+        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        kept.touch(mode=0o600)
+    except OSError:
+        return decided, None
+    return decided, None if decided else str(kept)
 
 
 def _read(file: Path) -> dict[str, str | None]:

@@ -141,9 +141,15 @@ def new_run_id(given: str | None) -> str:
 
 def agrees(question: str) -> bool:
     """Ask the person at the terminal; return True for yes. Without a terminal, return False."""
+    return decides(question) is True
+
+
+def decides(question: str) -> bool | None:
+    """Ask the person at the terminal; return None if they only press Enter, or there is no terminal."""
     if not on_terminal():
-        return False
+        return None
     forget_what_was_typed()
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    word = sys.stdin.readline().strip().lower()
+    return True if word in ("y", "yes") else False if word in ("n", "no") else None

@@ -14,6 +14,7 @@ from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import Relation, RunInfo, Store
 from orchestrator.stores.requests import Append, NewRun, RunQuery
 from orchestrator.stores.rows import NOTICE
+from orchestrator.values import MAX_RECORD_BYTES
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
@@ -210,6 +211,14 @@ def read_record(
     if record.seq != seq:
         raise corrupt(run_id, seq, f"it says that it is record {record.seq}", before)
     return of_run(record, run_id)
+
+
+def too_large(run_id: str, record: Record, data: bytes) -> StoreError:
+    """The refusal of a record of more than `MAX_RECORD_BYTES`."""
+    return StoreError(
+        f"run {run_id!r}: record {record.seq} ({record.type}) has {len(data):,} bytes, and the limit is "
+        f"{MAX_RECORD_BYTES:,}; store large values elsewhere, and keep their addresses"
+    )
 
 
 def json_object(text: object) -> JsonObject:

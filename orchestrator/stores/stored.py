@@ -29,7 +29,7 @@ from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import Lease, Parent, RunInfo, Schedule
 from orchestrator.stores.payloads import LEAST, Parted, Payloads, split
 from orchestrator.stores.rows import MARK, MAX_TEXT, RunTotals, Total
-from orchestrator.stores.shared import corrupt, graph_unknown, json_object, read_record
+from orchestrator.stores.shared import corrupt, graph_unknown, json_object, read_record, too_large
 from orchestrator.stores.statistics import By, Group, Groups, parts_by
 from orchestrator.values import MAX_RECORD_BYTES, cut, in_calendar
 
@@ -88,10 +88,7 @@ def rows_of(run_id: str, records: Sequence[Record]) -> tuple[list[Row], Payloads
     for record in records:
         data = encode(record)
         if len(data) > MAX_RECORD_BYTES:
-            raise StoreError(
-                f"run {run_id!r}: record {record.seq} ({record.type}) has {len(data):,} bytes, and the limit is "
-                f"{MAX_RECORD_BYTES:,}; store large values elsewhere, and keep their addresses"
-            )
+            raise too_large(run_id, record, data)
         crc = checksum(run_id, record.seq, data)
         if len(data) >= LEAST:
             data, found = split(data)

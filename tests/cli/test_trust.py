@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -183,7 +184,18 @@ def test_keys_of_a_dotenv_are_taken_once_their_user_has_agreed(shell: Shell) -> 
     (elsewhere / ".env").symlink_to(file)
     assert "did not take" in shell("runs", cwd=elsewhere).err
     file.write_text("OPENAI_API_KEY=another\n")
-    assert "did not take OPENAI_API_KEY" in shell("runs").err
+    assert "did not take OPENAI_API_KEY: agree" in shell("runs").err
+    with shell.terminal("runs") as terminal:
+        terminal.wait_for("Use OPENAI_API_KEY of the .env in this directory? [y/N]")
+        terminal.type("n\r")
+        terminal.wait_for("you said no")
+        terminal.end()
+    with shell.terminal("runs") as terminal:  # a no is kept as a yes is
+        assert "[y/N]" not in terminal.wait_for("WHAT HAPPENED")
+    (kept,) = re.findall(r"you said no: to be asked again, remove (\S+), or set it", shell("runs").err)
+    Path(kept).unlink()
+    with shell.terminal("runs") as terminal:
+        terminal.wait_for("[y/N]")
     assert ".env" not in shell("runs", env={"OPENAI_API_KEY": "mine"}).err
 
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import time
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from orchestrator import Executor
 from orchestrator.errors import StoreError
 from orchestrator.kernel.records import EventReceived, decode, encode
 from orchestrator.stores.payloads import LEAST, MARK, Assembly, Parted, holes, is_sound, pieces, shown, split
 from orchestrator.stores.stored import checksum, rows_of
 from orchestrator.values import MAX_RECORD_BYTES
 from tests.support.sizes import sized
+from tests.web.api import plain
 
 PIECES = st.sampled_from([
     b'"', b"\\", b'\\"', b"\\\\", b"{", b"}", b"~", b"\n", b"~0+40000\n", b'"sha256:' + b"0" * 64 + b'"', b"\xff",
@@ -204,9 +207,29 @@ def test_a_record_that_would_be_too_large_is_refused_before_it_is_put_together()
         pieces(stored, {digest: payload.encode()})
 
 
+def _bound(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Set the bytes of the largest record: the real one takes a gigabyte."""
+    for module in ("shared", "stored", "memory"):
+        monkeypatch.setattr(f"orchestrator.stores.{module}.MAX_RECORD_BYTES", most)
+
+
 def test_a_record_that_could_not_be_read_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.stores.stored.MAX_RECORD_BYTES", 1 << 20)  # the real one takes a gigabyte
+    _bound(monkeypatch, 1 << 20)
     record = EventReceived(seq=3, ts=1.0, name="e", data=["x" * (1 << 18)] * 3)
     assert len(rows_of("r", [record])[0]) == 1
     with pytest.raises(StoreError, match=r"run 'r': record 3 \(event_received\) has .* and the limit is 1,048,576"):
         rows_of("r", [record.model_copy(update={"data": ["x" * (1 << 18)] * 4})])
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_every_store_refuses_a_record_that_could_not_be_read(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _bound(monkeypatch, 1 << 20)
+    url = "memory://" if kind == "memory" else f"sqlite:///{tmp_path}/runs.db"
+    async with Executor(url, graphs=[plain]) as executor:
+        await executor.start(plain, "x" * 1_000, run_id="a")
+        with pytest.raises(StoreError, match=r"run 'b': record 1 \(run_started\) has .* and the limit is 1,048,576"):
+            await executor.start(plain, "x" * (1 << 20), run_id="b")
+        assert [info.run_id for info in (await executor.runs()).runs] == ["a"]

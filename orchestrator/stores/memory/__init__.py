@@ -81,8 +81,10 @@ from orchestrator.stores.shared import (
     read_record,
     store_closed,
     taken_over,
+    too_large,
 )
 from orchestrator.stores.statistics import By, Groups, StatsRow, failed_in
+from orchestrator.values import MAX_RECORD_BYTES
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
@@ -124,7 +126,7 @@ class MemoryStore(MemoryItems):
     async def create(self, new: NewRun) -> None:
         check_new(new)
         info, lease, graph = new.info, new.lease, new.graph
-        encoded = [encode(record) for record in new.records]
+        encoded = _encoded(info.run_id, new.records)
         with self._writing():
             known = self._runs.get(info.run_id)
             if known is not None:
@@ -147,7 +149,7 @@ class MemoryStore(MemoryItems):
         run_id, after, status, lease, release = (
             append.run_id, append.after, append.status, append.lease, append.release
         )  # fmt: skip
-        encoded = [encode(record) for record in append.records]
+        encoded = _encoded(run_id, append.records)
         with self._writing():
             run = self._run(run_id)
             self._check_here(run)
@@ -492,7 +494,7 @@ class MemoryStore(MemoryItems):
 
     async def move_back(self, run_id: str, records: Sequence[Record], where: Archived) -> None:
         """See `Archivable`."""
-        encoded = [encode(record) for record in records]
+        encoded = _encoded(run_id, records)
         with self._writing():
             run = self._run(run_id)
             if run.archived is None:
@@ -569,6 +571,17 @@ class MemoryStore(MemoryItems):
             if self._closed:
                 raise store_closed(self._url)
             yield
+
+
+def _encoded(run_id: str, records: Iterable[Record]) -> list[bytes]:
+    """Records as a file would hold them."""
+    found: list[bytes] = []
+    for record in records:
+        data = encode(record)
+        if len(data) > MAX_RECORD_BYTES:
+            raise too_large(run_id, record, data)
+        found.append(data)
+    return found
 
 
 def _read(run_id: str, after: int, stored: Sequence[bytes]) -> list[Record]:
