@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import importlib.util
 import os
-import secrets
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,7 +16,6 @@ from typing import Literal
 import orchestrator
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.signals import other_code
-from orchestrator.executor.start import check_new_id
 from orchestrator.graph.refs import module_named
 
 _HOME = Path(orchestrator.__file__).resolve().parents[1]
@@ -122,21 +120,6 @@ def user_name() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # no entry for this user id
         return str(os.getuid()) if hasattr(os, "getuid") else ""
-
-
-def new_run_id(given: str | None) -> str:
-    """The id of a new run: the one that was typed, or a random one.
-
-    Raises:
-        UsageError: no run can have the one that was typed.
-    """
-
-    if given is None:
-        return secrets.token_hex(8)
-    try:
-        return check_new_id(given)
-    except ValueError as error:
-        raise UsageError(f"--run-id: {error}") from None
 
 
 def agrees(question: str) -> bool:

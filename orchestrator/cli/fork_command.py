@@ -12,12 +12,12 @@ import typer
 from pydantic import ValidationError
 
 from orchestrator.cli import options
-from orchestrator.cli.environment import new_run_id, user_name
+from orchestrator.cli.environment import user_name
 from orchestrator.cli.exits import COMPLETED, INTERRUPTED, PAUSED, UsageError
 from orchestrator.cli.migration_options import ForkMigrating, Migrating, migration_of
 from orchestrator.cli.output import warn
 from orchestrator.cli.run_lookup import one_run
-from orchestrator.cli.run_session import TerminalSession, conclude, display_of, drive, prepare
+from orchestrator.cli.run_session import TerminalSession, conclude, display_of, drive, new_run_id, prepare
 from orchestrator.cli.storage import store_url
 from orchestrator.cli.terminal_questions import value_of
 from orchestrator.graph.codec import explain

@@ -26,7 +26,6 @@ from orchestrator.graph.report import CheckReport
 from orchestrator.render import FORMATS
 from orchestrator.render.terminal.tables import Column, tool_table, whole
 from orchestrator.tools.refs import builtin_groups
-from orchestrator.views.overlay import witness_overlay
 from orchestrator.visible import line
 
 if TYPE_CHECKING:
@@ -35,8 +34,10 @@ if TYPE_CHECKING:
     from orchestrator.graph import GraphDefinition
     from orchestrator.graph.report import Proof, WitnessStep
     from orchestrator.tools import Tool, Toolbox
+    from orchestrator.views import overlay
 else:  # a graph is checked and drawn without an executor
     run_lookup, version_check = lazy_modules("orchestrator.cli", "run_lookup version_check")
+    (overlay,) = lazy_modules("orchestrator.views", "overlay")
 
 SUFFIXES = {
     ".svg": "svg",
@@ -303,7 +304,7 @@ def draw_witness(graph: GraphDefinition, proofs: Sequence[Proof], file: Path, fo
         return "no path breaks a claim, so nothing was drawn"
     if form in ("html", "yaml"):
         raise UsageError(f"{form} cannot show a path: use the suffix .svg, .png, .dot, .mmd or .txt")
-    made = drawings.render(graph, form, witness_overlay(graph, own[0]))
+    made = drawings.render(graph, form, overlay.witness_overlay(graph, own[0]))
     file.write_bytes(made if isinstance(made, bytes) else made.rstrip("\n").encode() + b"\n")
     return f"wrote {file}: {own[0].verdict}, {own[0].claim}"
 

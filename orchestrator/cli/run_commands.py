@@ -10,7 +10,7 @@ import typer
 from orchestrator.cli import options
 from orchestrator.cli.engines import cancel as cancel_deliveries
 from orchestrator.cli.engines import engine_of
-from orchestrator.cli.environment import new_run_id, user_name
+from orchestrator.cli.environment import user_name
 from orchestrator.cli.exits import COMPLETED, FAILED, INTERRUPTED, UsageError
 from orchestrator.cli.interrupts import Interrupted, run_async
 from orchestrator.cli.launch import Given
@@ -20,7 +20,7 @@ from orchestrator.cli.output import out, out_json, warn
 from orchestrator.cli.recovery import Batch, recovered, resume_batch
 from orchestrator.cli.report import NextCommands, document
 from orchestrator.cli.run_lookup import one_run
-from orchestrator.cli.run_session import Display, TerminalSession, drive, prepare
+from orchestrator.cli.run_session import Display, TerminalSession, drive, new_run_id, prepare
 from orchestrator.cli.storage import exists, place, store_url
 from orchestrator.cli.trust import seal as sealed
 from orchestrator.errors import InvalidValue, RunUnknown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -28,6 +29,7 @@ from orchestrator.cli.words import error_text, shell_command
 from orchestrator.errors import GraphChanged, ModelError, RunConflict, RunEnded, RunUnknown
 from orchestrator.executor import Executor
 from orchestrator.executor.lease import is_held
+from orchestrator.executor.start import check_new_id
 from orchestrator.kernel.status import FINAL
 
 if TYPE_CHECKING:
@@ -315,3 +317,18 @@ def display_of(run: Run, url: str, store: str | None, *, json: bool, launch: Lau
     """Return how to display a stored run. Its commands name the code, unless the run's own references find it."""
     known = launch is None or launch.is_found(run.root_id, run.refs, url)
     return Display(NextCommands(store, () if known or launch is None else launch.options()), json=json)
+
+
+def new_run_id(given: str | None) -> str:
+    """The id of a new run: the one that was typed, or a random one.
+
+    Raises:
+        UsageError: no run can have the one that was typed.
+    """
+
+    if given is None:
+        return secrets.token_hex(8)
+    try:
+        return check_new_id(given)
+    except ValueError as error:
+        raise UsageError(f"--run-id: {error}") from None

@@ -17,7 +17,7 @@ import typer
 from orchestrator import engines
 from orchestrator.cli import options
 from orchestrator.cli.engines import engine_of, submit
-from orchestrator.cli.environment import import_for, new_run_id, on_change
+from orchestrator.cli.environment import import_for, on_change
 from orchestrator.cli.exits import COMPLETED, UsageError
 from orchestrator.cli.graph_refs import importing, module_from_name
 from orchestrator.cli.interrupts import run_async
@@ -25,7 +25,7 @@ from orchestrator.cli.launch import Given
 from orchestrator.cli.options import input_of
 from orchestrator.cli.output import out, out_json, out_made, redacted, row_document, warn
 from orchestrator.cli.run_lookup import looking
-from orchestrator.cli.run_session import opened
+from orchestrator.cli.run_session import new_run_id, opened
 from orchestrator.cli.storage import codec_of_environment, exists, shown_url, store_url
 from orchestrator.cli.trust import journal_seal
 from orchestrator.cli.trust import seal as sealed
