@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import copy_context
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -27,6 +27,9 @@ from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
 from orchestrator.json import is_small
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -138,13 +141,14 @@ class OwnTask(Generic[T]):
                     )
             raise
         except BaseException as error:
-            self.fault = error
-            while isinstance(self.fault, BaseExceptionGroup) and len(self.fault.exceptions) == 1:
-                self.fault = self.fault.exceptions[0]
+            fault = error
+            while isinstance(fault, BaseExceptionGroup) and len(fault.exceptions) == 1:
+                fault = fault.exceptions[0]
+            if isinstance(fault, (KeyboardInterrupt, SystemExit)) and not in_trio():
+                raise fault from None  # ends the event loop, as any task of asyncio may; `close` must not do it again
+            self.fault = fault
             if self._is_in_use:
                 log.error("%s has ended because of an error", self._name, exc_info=error)
-            if isinstance(error, KeyboardInterrupt) and not in_trio():
-                raise
         finally:
             self._end()
 
@@ -152,7 +156,9 @@ class OwnTask(Generic[T]):
     def _is_in_use(self) -> bool:
         return self._ready.is_set() and not self._closing.is_set()
 
-    def _end(self, _: object = None) -> None:
+    def _end(self, task: asyncio.Task[None] | None = None) -> None:
+        if task is not None and not task.cancelled():
+            task.exception()  # or asyncio reports that nothing retrieved it
         _running.discard(self)
         self._ended.set()
         self._ready.set()
