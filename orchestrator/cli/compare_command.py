@@ -9,15 +9,15 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, FAILED, INTERRUPTED
-from orchestrator.cli.interrupts import Interrupted, run_async
 from orchestrator.cli.launch import Given
 from orchestrator.cli.output import out, out_json, out_table, redacted, warn
 from orchestrator.cli.run_lookup import one_run
 from orchestrator.cli.run_session import closing_model
+from orchestrator.cli.signals import Interrupted, run_async
 from orchestrator.cli.storage import store_url
 from orchestrator.comparison import compare as compared
-from orchestrator.render.terminal.colours import STATUS
 from orchestrator.render.terminal.tables import Cell, Column
+from orchestrator.render.terminal.texts import STATUS
 
 if TYPE_CHECKING:
     from orchestrator.comparison import Comparison

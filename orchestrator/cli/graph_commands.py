@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,11 +16,11 @@ from orchestrator._lazy import lazy_modules
 from orchestrator.cli import options
 from orchestrator.cli.environment import is_installed
 from orchestrator.cli.exits import COMPLETED, FAILED, INTERRUPTED, UsageError
-from orchestrator.cli.graph_refs import graph_from_ref, is_file_ref, shape_from_ref, shipped, unknown
-from orchestrator.cli.interrupts import Interrupted, run_async
+from orchestrator.cli.graph_refs import absolute, graph_from_ref, is_file_ref, shape_from_ref, shipped, unknown
 from orchestrator.cli.launch import load_tools
 from orchestrator.cli.output import out, out_bytes, out_json, out_made, out_table, warn
-from orchestrator.cli.storage import store_url
+from orchestrator.cli.signals import Interrupted, run_async
+from orchestrator.cli.storage import codec_of_environment, exists, shown_url, store_url
 from orchestrator.errors import ArrowSyntaxError, GraphUnknown, InvalidGraph, Problem
 from orchestrator.graph.checks.all import report_of
 from orchestrator.graph.report import CheckReport
@@ -29,15 +30,20 @@ from orchestrator.tools.refs import builtin_groups
 from orchestrator.visible import line
 
 if TYPE_CHECKING:
-    from orchestrator.cli import run_lookup, version_check
-    from orchestrator.executor import Run
+    from orchestrator import executor
+    from orchestrator.cli import report as reports
+    from orchestrator.cli import run_lookup
+    from orchestrator.cli import trust as seals
+    from orchestrator.executor import Run, VersionCheck
     from orchestrator.graph import GraphDefinition
     from orchestrator.graph.report import Proof, WitnessStep
     from orchestrator.tools import Tool, Toolbox
     from orchestrator.views import overlay
 else:  # a graph is checked and drawn without an executor
-    run_lookup, version_check = lazy_modules("orchestrator.cli", "run_lookup version_check")
+    (executor,) = lazy_modules("orchestrator", "executor")
+    reports, run_lookup, seals = lazy_modules("orchestrator.cli", "report run_lookup trust")
     (overlay,) = lazy_modules("orchestrator.views", "overlay")
+
 
 SUFFIXES = {
     ".svg": "svg",
@@ -99,24 +105,18 @@ def check(
         name, report = error.name, CheckReport(errors=error.problems)
     except ArrowSyntaxError as error:
         report = CheckReport(errors=(Problem("C1", str(error)),))
-    runs = (
-        version_check.runs_against(graph, trust or (), against, store)
-        if against is not None and not report.errors
-        else None
-    )
+    runs = runs_against(graph, trust or (), against, store) if against is not None and not report.errors else None
     if json:
         proofs = {"proofs": [proof_data(proof) for proof in report.proofs]} if prove else {}
         out_json(
             {
                 **_report_data(name, report, skipped),
                 **proofs,
-                **({} if runs is None else version_check.refused_data(runs)),
+                **({} if runs is None else refused_data(runs)),
             }
         )
     else:
-        out(
-            "\n".join((report_text(name, report, skipped), *([] if runs is None else version_check.refused_text(runs))))
-        )
+        out("\n".join((report_text(name, report, skipped), *([] if runs is None else refused_text(runs)))))
     if draw is not None and form is not None and found is not None and not report.errors:
         warn(draw_witness(found, report.proofs, draw, form))
     broken = report.errors or any(not proof.holds for proof in report.proofs)
@@ -394,3 +394,111 @@ def known_tools(box: Toolbox) -> Sequence[Tool]:
             return box.tools
 
     return run_async(ask)
+
+
+RUNS = "runs"
+"""The value of `--against` that means the store of `--store`."""
+
+
+@dataclass(frozen=True)
+class CheckedRuns:
+    """The runs of a store that were compared with a version of their graph."""
+
+    all: Sequence[VersionCheck]
+    commands: reports.NextCommands
+    graph: str
+    trust: Sequence[str]
+    url: str
+
+    @property
+    def refused(self) -> list[VersionCheck]:
+        """Runs that would be refused, those that need most first."""
+        found = [one for one in self.all if one.refused]
+        return sorted(found, key=lambda one: one.grade != "migration")
+
+    def command(self, one: VersionCheck) -> str | None:
+        """The command that continues a run in the new version; None if none is known."""
+        if one.options is None:
+            return None
+        known = one.refs.get("graph") == self.graph and seals.trusted(one.root_id, one.refs, self.url)
+        modules = [word for module in self.trust for word in ("--trust", module)]
+        own = () if known else ("--graph", self.graph, *modules)
+        return self.commands.resume(one.run_id, *one.options, *own)
+
+
+def runs_against(graph: str, trust: Sequence[str], against: str, store: str | None) -> CheckedRuns:
+    """Compare the runs of a store with a graph.
+
+    Args:
+        graph: the reference of the graph. Its code is imported.
+        trust: modules that a graph file may name code of.
+        against: `runs`, or the URL of a store.
+        store: the value of `--store`.
+
+    Raises:
+        UsageError: there is no such store.
+        GraphUnknown, UntrustedCode: the graph's code is missing, or not trusted.
+    """
+
+    if against != RUNS and "://" not in against:
+        raise UsageError(f"--against {against}: use runs, or the URL of a store")
+    where = store if against == RUNS else against
+    url = store_url(where)
+    if where is not None and not exists(url):
+        raise UsageError(f"--against {against}: there is no store at {shown_url(url)}")
+    found = graph_from_ref(graph, None, trust)
+
+    async def compare() -> list[VersionCheck]:
+        async with executor.Executor(url, codec=codec_of_environment()) as opened:
+            return await opened.graphs.check_runs(found)
+
+    checked = run_async(compare) if exists(url) else []
+    return CheckedRuns(checked, reports.NextCommands(where), absolute(graph), trust, url)
+
+
+def refused_data(runs: CheckedRuns) -> dict[str, object]:
+    """The runs as plain JSON: those that would be refused, and those that could not be read."""
+    return {
+        "runs": len(runs.all),
+        "refused": [
+            {
+                "run_id": one.run_id,
+                "status": one.status,
+                "at": list(one.at),
+                "grade": one.grade,
+                "changes": list(one.changes),
+                "command": runs.command(one),
+                "guesses": list(one.guesses),
+                "undecided": {name: list(found) for name, found in one.undecided.items()},
+            }
+            for one in runs.refused
+        ],
+        "unread": [{"run_id": one.run_id, "fault": one.fault} for one in runs.all if one.fault],
+    }
+
+
+def _ways(command: str | None, one: VersionCheck) -> Iterator[str]:
+    """Yield lines with the ways to continue a run."""
+    if command is not None:
+        yield f"to continue it: {command}"
+    elif not one.undecided:
+        yield "no command is known that continues it"
+    for name, found in one.undecided.items():
+        listed = line(" or ".join(found))
+        yield f"state field {line(name)} may have become {listed}: name one with --rename state.{line(name)}=NEW"
+        yield f"  of `resume`, or give its value up with --drop state.{line(name)}"
+    if command is not None and one.guesses:
+        yield "this is a guess, check it first:"
+        yield from (f"  {line(guess)}" for guess in one.guesses)
+
+
+def refused_text(runs: CheckedRuns) -> Iterator[str]:
+    """The runs as lines of text."""
+    yield f"  {len(runs.refused)} of {len(runs.all)} runs would be refused"
+    for one in runs.refused:
+        yield f"  {one.grade:<10} {line(one.run_id)}  {one.status} at {line(', '.join(one.at))}"
+        yield from (f"    - {line(change)}" for change in one.changes)
+        yield from (f"    {text}" for text in _ways(runs.command(one), one))
+    for one in runs.all:
+        if one.fault:
+            yield f"  unread     {line(one.run_id)}: {line(one.fault)}"

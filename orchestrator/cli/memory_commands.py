@@ -36,7 +36,7 @@ Prefix = Annotated[
 ]
 
 
-def list_(
+def memory_list(
     prefix: Prefix = "",
     namespaces: Annotated[bool, typer.Option("--namespaces", help="List namespaces only.")] = False,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1000, help="The most items.")] = 100,
@@ -63,7 +63,7 @@ def list_(
     return COMPLETED
 
 
-def get(namespace: Namespace, key: Key, json: options.Json = False, store: options.Store = None) -> int:
+def memory_get(namespace: Namespace, key: Key, json: options.Json = False, store: options.Store = None) -> int:
     """Print a value of the memory as JSON.
 
     Exit code 4 if there is none.
@@ -82,7 +82,7 @@ def get(namespace: Namespace, key: Key, json: options.Json = False, store: optio
     return COMPLETED
 
 
-def put(
+def memory_put(
     namespace: Namespace,
     key: Key,
     text: Annotated[str | None, typer.Argument(metavar="TEXT", help="The value, a text.", show_default=False)] = None,
@@ -118,7 +118,7 @@ def put(
     return COMPLETED
 
 
-def delete(namespace: Namespace, key: Key, json: options.Json = False, store: options.Store = None) -> int:
+def memory_delete(namespace: Namespace, key: Key, json: options.Json = False, store: options.Store = None) -> int:
     """Delete an item of the memory.
 
     Exit code 4 if there is none.
@@ -134,7 +134,7 @@ def delete(namespace: Namespace, key: Key, json: options.Json = False, store: op
     return COMPLETED
 
 
-def search(
+def memory_search(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="Words to search for.", show_default=False)],
     prefix: Annotated[str, typer.Option("--in", metavar="PREFIX", help="Only namespaces that begin so.")] = "",
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1000, help="The most items.")] = 10,
@@ -150,7 +150,7 @@ def search(
     return COMPLETED
 
 
-def prune(
+def memory_prune(
     prefix: Prefix = "",
     older_than: Annotated[
         str | None, typer.Option("--older-than", metavar="AGE", help="Also remove items not written for so long (30d).")

@@ -14,14 +14,13 @@ from orchestrator.cli import options
 from orchestrator.cli.environment import on_terminal, user_name
 from orchestrator.cli.exits import COMPLETED, FAILED, INTERRUPTED, UsageError
 from orchestrator.cli.graph_refs import absolute
-from orchestrator.cli.interrupts import Interrupted, run_async
 from orchestrator.cli.launch import Given, load_model, of_run
-from orchestrator.cli.output import out, out_json, out_table, redacted, warn
+from orchestrator.cli.output import error_text, out, out_json, out_table, redacted, warn
 from orchestrator.cli.report import NextCommands, waiting_text
 from orchestrator.cli.run_lookup import load, looking
 from orchestrator.cli.run_session import Display, TerminalSession, opened
+from orchestrator.cli.signals import Interrupted, run_async
 from orchestrator.cli.storage import exists, shown_url, store_url
-from orchestrator.cli.words import error_text
 from orchestrator.errors import OrchestratorError
 from orchestrator.executor.replay import DEFAULT
 from orchestrator.render.terminal.tables import Cell, Column

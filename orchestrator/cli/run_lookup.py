@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from orchestrator.cli.exits import UsageError
-from orchestrator.cli.interrupts import run_look
 from orchestrator.cli.output import redacted
+from orchestrator.cli.signals import run_look
 from orchestrator.cli.storage import codec_of_environment, exists, store_url
 from orchestrator.cli.trust import journal_seal
 from orchestrator.errors import RunUnknown

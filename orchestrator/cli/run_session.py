@@ -1,7 +1,11 @@
-"""Drive a run from the command line: find its code, show progress, ask its questions, print its result."""
+"""Drive a run from the command line: find its code, show progress, ask its questions, print its result.
+
+Or leave it to workers, and submit it to the engine of the command, if there is one.
+"""
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
@@ -15,24 +19,32 @@ import anyio
 from orchestrator.cli import exits, report, terminal_questions
 from orchestrator.cli.environment import on_change, on_terminal, user_name
 from orchestrator.cli.exits import UsageError, alone
-from orchestrator.cli.interrupts import Interrupted, run_async
 from orchestrator.cli.launch import Code, Given, Launch, of_run
 from orchestrator.cli.options import Continuing
-from orchestrator.cli.output import discard_output, out_line, redacted, warn
+from orchestrator.cli.output import discard_output, error_text, out_line, redacted, shell_command, warn
 from orchestrator.cli.report import NextCommands
 from orchestrator.cli.run_lookup import approvals, load, one_run
-from orchestrator.cli.signals import telling
+from orchestrator.cli.signals import Interrupted, run_async, telling
 from orchestrator.cli.storage import codec_of_environment, store_url
 from orchestrator.cli.trust import journal_seal, note
 from orchestrator.cli.trust import seal as sealed
-from orchestrator.cli.words import error_text, shell_command
-from orchestrator.errors import GraphChanged, ModelError, RunConflict, RunEnded, RunUnknown
+from orchestrator.engines import engine_at
+from orchestrator.errors import (
+    EngineUnavailable,
+    GraphChanged,
+    InvalidValue,
+    ModelError,
+    RunConflict,
+    RunEnded,
+    RunUnknown,
+)
 from orchestrator.executor import Executor
 from orchestrator.executor.lease import is_held
 from orchestrator.executor.start import check_new_id
 from orchestrator.kernel.status import FINAL
 
 if TYPE_CHECKING:
+    from orchestrator.engines import ServedEngine
     from orchestrator.executor import Run
 
 
@@ -332,3 +344,50 @@ def new_run_id(given: str | None) -> str:
         return check_new_id(given)
     except ValueError as error:
         raise UsageError(f"--run-id: {error}") from None
+
+
+def engine_of(given: str | None) -> ServedEngine | None:
+    """The engine that `--engine` names, else `ORCHESTRATOR_ENGINE`; None: neither does.
+
+    Raises:
+        UsageError: it is no URL of an engine, or its extra is not installed.
+    """
+    url = given or os.environ.get("ORCHESTRATOR_ENGINE")
+    if not url:
+        return None
+
+    try:
+        return engine_at(url)
+    except (InvalidValue, ImportError) as error:
+        raise UsageError(f"--engine {url}: {error}") from None
+
+
+def continuation(engine: ServedEngine | None, resume: str) -> str:
+    """Tell how an answered run continues. `resume`: the command that continues it here."""
+    return f"to continue:\n  {resume}" if engine is None else "a worker continues it"
+
+
+async def submit(engine: ServedEngine | None, run_id: str, at: float | None = None) -> None:
+    """Have a run delivered, if there is an engine. `at`: when, in Unix seconds; None: at once."""
+
+    if engine is None:
+        return
+    try:
+        await engine.submit(run_id, at=at)
+    except EngineUnavailable as error:
+        warn(f"{run_id} is in the store, and a worker will find it; it was not submitted: {error}")
+    finally:
+        await engine.aclose()
+
+
+async def cancel_deliveries(engine: ServedEngine | None, run_id: str) -> None:
+    """Have a run not delivered any more, if there is an engine."""
+
+    if engine is None:
+        return
+    try:
+        await engine.cancel(run_id)
+    except EngineUnavailable as error:
+        warn(f"{run_id} is cancelled; its deliveries stay with the engine, and do nothing: {error}")
+    finally:
+        await engine.aclose()

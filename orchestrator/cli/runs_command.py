@@ -11,9 +11,9 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, UsageError
-from orchestrator.cli.interrupts import run_look
 from orchestrator.cli.options import moment
 from orchestrator.cli.output import out_json, out_made, row_document, warn
+from orchestrator.cli.signals import run_look
 from orchestrator.cli.storage import codec_of_environment, exists, shown_url, store_url
 from orchestrator.executor.run_status import run_list
 from orchestrator.render.terminal.tables import run_table

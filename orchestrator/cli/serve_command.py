@@ -22,13 +22,12 @@ from orchestrator._lazy import lazy_modules
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, UsageError
 from orchestrator.cli.graph_refs import graph_from_ref, shipped
-from orchestrator.cli.interrupts import Interrupted, run_async
 from orchestrator.cli.launch import Given
-from orchestrator.cli.output import warn
+from orchestrator.cli.output import error_text, warn
 from orchestrator.cli.run_session import opened
+from orchestrator.cli.signals import Interrupted, run_async
 from orchestrator.cli.storage import exists, shown_url, store_url
 from orchestrator.cli.trust import seal as sealed
-from orchestrator.cli.words import error_text
 from orchestrator.errors import OrchestratorError, install_command
 from orchestrator.graph.limits import Limits
 from orchestrator.private import keep_private

@@ -19,11 +19,11 @@ from orchestrator import __version__
 from orchestrator._lazy import lazy_modules
 from orchestrator.cli import options, report
 from orchestrator.cli.exits import COMPLETED, INTERRUPTED, UsageError, alone, of_error
-from orchestrator.cli.interrupts import Interrupted, run_async
 from orchestrator.cli.launch import Given
 from orchestrator.cli.output import redacted, warn
 from orchestrator.cli.report import NextCommands
 from orchestrator.cli.run_session import opened
+from orchestrator.cli.signals import Interrupted, run_async
 from orchestrator.cli.storage import place, store_file, store_url
 from orchestrator.cli.trust import seal as sealed
 from orchestrator.errors import DISTRIBUTION, ModelError, OrchestratorError, RunUnknown, install_command

@@ -24,7 +24,7 @@ from orchestrator.kernel.question import Question, parts_of
 from orchestrator.kernel.records import Asked
 from orchestrator.nodes import Ask, Confirm
 from orchestrator.render.html.step_data import StepData
-from orchestrator.render.terminal.questions import question_text
+from orchestrator.render.terminal.event_lines import question_text
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.requests import NewRun
 from orchestrator.views.call_questions import ApprovalContext

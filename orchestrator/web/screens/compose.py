@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from orchestrator.errors import NotSerialisable
 from orchestrator.graph.writing import to_plain_yaml, to_yaml
-from orchestrator.render.style import stylesheet
+from orchestrator.render.svg import stylesheet
 from orchestrator.tasks import away
 from orchestrator.web.compose.handlers import listing
 from orchestrator.web.documents import blank
