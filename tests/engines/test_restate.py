@@ -17,8 +17,8 @@ import pytest
 
 from orchestrator import Context, Executor, Graph, Update, node
 from orchestrator.engines import Deliveries
-from orchestrator.engines import restate as restate_engine
 from orchestrator.engines.restate import RestateEngine, service
+from orchestrator.engines.restate import engine as restate_engine
 from orchestrator.engines.restate.worker import listen
 from orchestrator.errors import EngineUnavailable, RunError
 from tests.engines.crew import Server
