@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, Update, engines, node
 from orchestrator.engines import Delivered, Deliveries, EngineStatus, engine_at
-from orchestrator.engines.restate.engine import address_of
+from orchestrator.engines.restate.address import address_of
 from orchestrator.errors import InvalidValue
 from orchestrator.executor import WorkerHealth
 from orchestrator.stores.base import Lease

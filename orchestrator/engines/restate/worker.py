@@ -22,7 +22,7 @@ import anyio
 import anyio.to_thread
 
 from orchestrator.engines.base import Deliveries
-from orchestrator.engines.restate.engine import EXTRA, HANDLER, SERVICE
+from orchestrator.engines.restate.address import EXTRA, HANDLER, SERVICE
 from orchestrator.errors import EngineUnavailable
 from orchestrator.executor import Executor
 
