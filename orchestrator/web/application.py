@@ -20,19 +20,18 @@ from orchestrator.executor.run_status import with_status
 from orchestrator.executor.start import check_run_id
 from orchestrator.json import encoded
 from orchestrator.tasks import away
-from orchestrator.web import openapi, problems
+from orchestrator.web import problems
 from orchestrator.web.alignments import Alignments
 from orchestrator.web.compose.checks import Texts
 from orchestrator.web.compose.saved import SavedGraphs
 from orchestrator.web.compose.scratch import Scratch, of_own
 from orchestrator.web.documents import JSON, Document, json_of, response_of
-from orchestrator.web.endpoint import Call, Endpoint, Service
+from orchestrator.web.endpoint import Call, Endpoint, ReplayBatches, Service
 from orchestrator.web.guard import Guard
 from orchestrator.web.principals import Act, Sessions, labelled, name_of, refused, refused_for
 from orchestrator.web.problems import HttpProblem
-from orchestrator.web.replay_batches import ReplayBatches
 from orchestrator.web.requests import NoQuery, body_of, query_of
-from orchestrator.web.routes import TRIES, routes, routes_of_tries
+from orchestrator.web.routes import OPENAPI, TRIES, openapi_document, routes, routes_of_tries
 from orchestrator.web.screens.pages import FOLDERS, SCREENS
 from orchestrator.web.screens.run_feed import RunFeeds
 from orchestrator.web.screens.shell import problem_page
@@ -57,7 +56,7 @@ def make(executor: Executor, settings: Settings) -> Starlette:
     )
     offered = routes(read_only=settings.read_only)
     made = _routes(service, offered)
-    made.append(Route(settings.prefix + openapi.OPENAPI, _described(service, offered), methods=["GET"]))
+    made.append(Route(settings.prefix + OPENAPI, _described(service, offered), methods=["GET"]))
     if scratch is not None:
         of_tries = replace(settings, prefix="", scratch=True, refs=None, authorize=of_own(settings.authorize))
         feeds = RunFeeds(scratch.executor)
@@ -195,7 +194,7 @@ def _described(service: Service, offered: Sequence[Endpoint]) -> Callable[[Reque
         if await name_of(settings.authorize, request, "describe_api", None) is None:
             return problems.answer(refused("describe_api"))
         server = f"{_root(request)}{settings.prefix}"
-        made = openapi.document(offered, server=server, token=settings.token is not None)
+        made = openapi_document(offered, server=server, token=settings.token is not None)
         return Response(JSON.encode(made), media_type="application/json")
 
     return described

@@ -10,7 +10,8 @@ from pydantic import Field, StringConstraints
 
 from orchestrator.kernel.status import RunStatus
 from orchestrator.tasks import away
-from orchestrator.views.diff import fields_diff, flat
+from orchestrator.views.diff import Place, fields_diff, flat
+from orchestrator.views.run import Run
 from orchestrator.views.run_diff import Difference, DifferenceKind
 from orchestrator.views.timeline import TimelineRowStatus
 from orchestrator.web.alignments import AlignedRow, Alignment, RowKind, version_of
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from orchestrator.stores.base import RunInfo
     from orchestrator.views.diff import Place
     from orchestrator.views.run import Run
-    from orchestrator.web.alignments import RowKind
 
 
 RunsToCompare = Annotated[
@@ -229,7 +229,7 @@ def names_of(given: Sequence[str]) -> list[str]:
     return names
 
 
-def key_of(kind: RowKind, place: Place) -> str:
+def row_key(kind: RowKind, place: Place) -> str:
     """The key of a row."""
     path, node, visit = place
     return f"{visit}:{path}/{node}" if kind == "step" else kind
@@ -294,7 +294,7 @@ def _row(row: AlignedRow, differences: Sequence[Sequence[Difference]] | None = N
     ]
     shown = row.differences if differences is None else differences
     return ComparedRow(
-        key=key_of(row.kind, row.place),
+        key=row_key(row.kind, row.place),
         number=row.number,
         kind=row.kind,
         path=path,

@@ -1,4 +1,6 @@
-"""Replays of many runs: begun at once, replayed a few at a time in the background, and listed with what came of them.
+"""Replays of many runs: started at once, replayed a few at a time in the background, and listed with their results.
+
+The screen has the form that starts them, and the table of results.
 
 The ids of the replays follow from the name of the batch and the ids of the runs, so nothing but the runs is stored.
 """
@@ -7,12 +9,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from urllib.parse import urlencode
 
 import anyio
 from pydantic import Field, StringConstraints
+from starlette.responses import Response
 
 from orchestrator.errors import OrchestratorError, RunUnknown
 from orchestrator.executor.run_status import with_status
@@ -21,11 +26,14 @@ from orchestrator.redaction import redact
 from orchestrator.tasks import away
 from orchestrator.views.replay_result import Replay, answer_of, replay_of
 from orchestrator.views.run_diff import short
-from orchestrator.web.comparisons import key_of
+from orchestrator.web.comparisons import row_key
 from orchestrator.web.documents import Document, blank, first_line
-from orchestrator.web.endpoint import Call
+from orchestrator.web.endpoint import Call, Endpoint
 from orchestrator.web.problems import HttpProblem, fields_problem
+from orchestrator.web.questions import open_questions
 from orchestrator.web.requests import Body, Name, NoQuery, Query
+from orchestrator.web.screens.compare import runs_query
+from orchestrator.web.screens.shell import key_of, page, root_of
 from orchestrator.web.settings import Risk
 from orchestrator.web.streams import MEDIA, StoreWatch, event_text
 
@@ -35,6 +43,7 @@ if TYPE_CHECKING:
     from orchestrator.executor import Run
     from orchestrator.executor.replay.start import ReplayProgress
     from orchestrator.stores.base import RunInfo
+    from orchestrator.views.replay_result import Replay
 
 
 MOST = 100
@@ -273,7 +282,7 @@ def _compared(given: str, found: Replay, progress: ReplayProgress | None) -> Rep
     step = (
         ""
         if first is None
-        else key_of("step", (first.path, first.node, first.visit))
+        else row_key("step", (first.path, first.node, first.visit))
         if first.node
         else ("end" if first.kind in ("status", "output", "error") else "start")
     )
@@ -361,3 +370,136 @@ async def _changes(call: Call[ReplaysQuery], runs: Sequence[str]) -> AsyncIterat
         await anyio.sleep(call.settings.poll)
         if not batches.going(name):
             await watch.wait()
+
+
+_LIVE = (
+    ("never", "end the replay there: nothing is called"),
+    ("ask", "ask a person before each call"),
+    ("always", "make the calls; a person is asked about those that cannot be undone"),
+)
+_SAYS = {
+    "absent": "not begun",
+    "waiting": "waiting",
+    "running": "running",
+    "same": "same",
+    "different": "different",
+    "asks": "asks",
+    "failed": "cannot be replayed",
+    "stopped": "stopped",
+    "interrupted": "interrupted",
+}
+
+
+class ReplayQuery(Query):
+    """The runs, how they are replayed, and the name of the batch once it has begun."""
+
+    runs: RunsToReplay
+    batch: BatchName | None = None
+    graph: Name | None = Field(None, description="Another graph of this server.")
+    at: int | None = Field(None, ge=0, le=2**53, description="The record to replay from.")
+    live: Literal["never", "ask", "always"] = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A run that is to be replayed."""
+
+    id: str
+    input: str
+    status: str
+    graph: str
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The replay of one run in the table."""
+
+    key: str
+    version: str
+    row: ReplayRow
+    says: str
+    """The outcome in words."""
+    compare: str
+    """The address of the comparison of the run with its replay; empty: there is no replay."""
+
+
+async def replay(call: Call[ReplayQuery]) -> Response:
+    """The form; or, once the replays have begun, what came of them."""
+    query, root = call.query, root_of(call)
+    runs = names_of(query.runs)
+    waiting = await open_questions(call)
+    given = _parameters(query)
+    data: dict[str, object] = {
+        "runs": runs,
+        "graphs": sorted(await call.graphs()),
+        "graph": query.graph or "",
+        "at": query.at,
+        "live": query.live,
+        "ways": _LIVE,
+        "open_questions": waiting,
+        "given": {"runs": runs} | given,
+        "again": f"{root}/replay?{urlencode([*runs_query(runs), *given.items()])}",
+        "many": f"{len(runs)} run{'' if len(runs) == 1 else 's'}",
+    }
+    if query.batch is None:
+        chosen = [await _chosen(call, run_id) for run_id in runs]
+        data |= {"title": f"Replay {data['many']}", "chosen": chosen, "batch": ""}
+        return await page(call, "replay", data, root=root, version=["replay", given, waiting, repr(chosen)])
+    found = await list_of(call, runs, query.batch)
+    rows = [_replayed(row, root) for row in found.replays]
+    data |= {
+        "title": f"Replay of {data['many']}",
+        "batch": query.batch,
+        "rows": rows,
+        "going": found.going,
+        "summary": _summary(found),
+        "left": sum(row.outcome in _LEFT for row in found.replays),
+        "done": found.done,
+        "total": len(rows),
+        "changes": f"/replays?{urlencode([*runs_query(runs), ('batch', query.batch)])}",
+    }
+    return await page(
+        call, "replay", data, root=root, version=["replay", given, waiting, found.model_dump(mode="json")]
+    )
+
+
+_LEFT = ("absent", "stopped", "interrupted")
+"""Outcomes of replays that can be started or continued."""
+
+
+def _parameters(query: ReplayQuery) -> dict[str, Any]:
+    """Options of the replays, as parameters of an address."""
+    given = {"graph": query.graph or None, "at": query.at, "live": query.live}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+async def _chosen(call: Call[ReplayQuery], run_id: str) -> Chosen:
+    info = await call.seen(run_id)
+    return Chosen(run_id, first_line(info.input), info.status, info.graph)
+
+
+def _replayed(row: ReplayRow, root: str) -> Replayed:
+    shown = bool(row.status)
+    step = {"step": row.step} if row.step else {}
+    query = urlencode([*runs_query([row.run_id, row.replay_id]), *step.items()])
+    return Replayed(
+        key_of(row.replay_id),
+        key_of(row.model_dump_json()),
+        row,
+        _SAYS[row.outcome],
+        f"{root}/compare?{query}" if shown else "",
+    )
+
+
+def _summary(found: ReplaysDocument) -> str:
+    """Describe the progress of the replays, and their results."""
+    rows: Sequence[ReplayRow] = found.replays
+    counts = {name: sum(row.outcome == name for row in rows) for name in _SAYS}
+    parts = [f"{count:,} {_SAYS[name]}" for name, count in counts.items() if count]
+    return f"{found.done:,} of {len(rows):,} are over: {', '.join(parts)}"
+
+
+SCREENS = (
+    Endpoint("GET", "/replay", "view_replays", replay, "Runs replayed.", None, query=ReplayQuery, media="text/html"),
+)
+"""The replays of many runs."""

@@ -1,24 +1,28 @@
-"""Runs: their lists, also as a stream of changes, one run with its history, and its events as a stream."""
+"""Runs: their list as an answer, a stream of changes and a screen; one run with its history, its events as a stream."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator
-from dataclasses import asdict
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from html import unescape
 from typing import TYPE_CHECKING, cast
+from urllib.parse import urlencode
 
 import anyio
 from starlette.responses import Response, StreamingResponse
 
-from orchestrator.errors import OrchestratorError, StoreError
+from orchestrator.errors import Archived, OrchestratorError, StoreError
 from orchestrator.executor import Event, Point, Run
 from orchestrator.json import cut_up, encoded, in_pieces
 from orchestrator.kernel.status import FINAL
 from orchestrator.redaction import redacted
+from orchestrator.render.terminal.texts import ago
 from orchestrator.tasks import away
+from orchestrator.values import utc
 from orchestrator.views.events import event_of
 from orchestrator.views.run import explainer_of
 from orchestrator.web import questions
@@ -42,6 +46,7 @@ from orchestrator.web.endpoint import Call
 from orchestrator.web.principals import Act
 from orchestrator.web.problems import HttpProblem, fields_problem, log
 from orchestrator.web.requests import AtQuery, EventsQuery, ExportQuery, NoQuery, PageQuery, RunsQuery, WhyQuery
+from orchestrator.web.screens import shell
 from orchestrator.web.streams import MEDIA, StoreWatch, event_text
 
 if TYPE_CHECKING:
@@ -50,6 +55,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from orchestrator.kernel.status import RunStatus
+    from orchestrator.web.documents import ParentRun, RunRow
 
 
 _LOOKED_AT = 2000
@@ -279,3 +285,195 @@ def _after(call: Call[EventsQuery]) -> int:
     if not (said.isascii() and said.isdecimal() and len(said) <= 16):
         raise fields_problem([{"field": "Last-Event-ID", "message": "it is not the number of a record"}], "query")
     return int(said)
+
+
+BAR = 72
+"""Width of the bar of a row, pixels."""
+STATUSES = ("running", "paused", "interrupted", "completed", "failed", "exhausted", "cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A run in the list."""
+
+    id: str
+    key: str
+    version: str
+    status: str
+    graph: str
+    input: str
+    told: str
+    """Its question, its error, or its answer."""
+    kind: str
+    """Kind of `told`: `question`, `failed`, `output`, or empty."""
+    labels: Sequence[tuple[str, str]]
+    parent: ParentRun | None
+    steps: str
+    tokens: str
+    cost: str
+    seconds: str
+    work_width: float
+    rest_width: float
+    time_label: str
+    updated: float
+    updated_iso: str
+    updated_ago: str
+    archived: str
+    """Place of its records; empty: the store."""
+
+
+def view_of(row: RunRow, longest: float, now: float) -> Row:
+    """A run as a row of the table.
+
+    Args:
+        row: the run, as the API lists it.
+        longest: seconds from the first to the last moment of the longest run of the page.
+        now: Unix seconds.
+    """
+    worked = row.seconds or 0.0
+    rest = max(0.0, span_of(row, now) - worked)
+    scale = (BAR - 2) / max(longest, 0.001)
+    told, kind = _told(row)
+    return Row(
+        id=row.run_id,
+        key=shell.key_of(row.run_id),
+        version=_version(row, told),
+        status=row.status,
+        graph=row.graph,
+        input=row.input,
+        told=told,
+        kind=kind,
+        labels=sorted(row.labels.items()),
+        parent=row.parent,
+        steps=f"{row.steps:,}",
+        tokens="" if row.tokens is None else f"{row.tokens:,}",
+        cost="" if not row.cost else f"{row.cost:.2f}" if row.cost >= 1 else f"{row.cost:.4f}",
+        seconds=shell.lasting(worked),
+        work_width=round(2 + worked * scale, 1),
+        rest_width=round(rest * scale, 1),
+        time_label=f"worked {shell.lasting(worked)}, waited {shell.lasting(rest)}",
+        updated=row.updated,
+        updated_iso=utc(row.updated).isoformat(timespec="seconds"),
+        updated_ago=ago(row.updated, now),
+        archived=_place(row),
+    )
+
+
+def _version(row: RunRow, told: str) -> str:
+    """Return a value that changes with the content of the row."""
+    place = "" if row.archived is None else row.archived.name
+    return shell.key_of(f"{row.head} {row.status} {row.steps} {told} {row.waiting} {row.tokens} {row.deaths} {place}")
+
+
+def _place(row: RunRow) -> str:
+    return "" if row.archived is None else Archived(**row.archived.model_dump()).line()
+
+
+def span_of(row: RunRow, now: float) -> float:
+    """Seconds between the first and the last moment of a run; of one that is not over, until now."""
+    stands = row.status in FINAL or row.status == "interrupted"
+    return max(0.0, (row.updated if stands else max(row.updated, now)) - row.created)
+
+
+def _told(row: RunRow) -> tuple[str, str]:
+    if row.question:
+        return row.question, "question"
+    if row.error or (row.fault and row.deaths):
+        return row.error or row.fault, "failed"
+    return (row.output, "output") if row.output else ("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A filter that is set, and the address without it."""
+
+    label: str
+    without: str
+
+
+_NAMES = {
+    "graph": "graph",
+    "label": "label",
+    "q": "search",
+    "parent": "from run",
+    "relation": "made by",
+    "since": "since",
+    "failed_tool": "failed tool",
+    "begun_since": "begun since",
+    "begun_until": "begun until",
+}
+"""Filters that are shown with their values, and what they are called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The address of a list: its query, with something else in it."""
+
+    root: str
+    query: Sequence[tuple[str, str]]
+
+    def __call__(self, changes: Mapping[str, str | None]) -> str:
+        """The address with these parameters; None takes one away. It leads to the first page."""
+        kept = [(name, value) for name, value in self.query if name not in changes]
+        return self._with(kept + [(name, value) for name, value in changes.items() if value is not None])
+
+    def page(self, cursor: str | None) -> str:
+        """The address of the page after this cursor."""
+        kept = [(name, value) for name, value in self.query if name != "after"]
+        return f"{self.root}/runs?{urlencode([*kept, ('after', cursor)])}" if cursor else ""
+
+    def filters(self) -> list[Filter]:
+        """Filters that are set and have no chip of their own."""
+        return [
+            Filter(f"{_NAMES[pair[0]]}: {pair[1]}", self._with([one for one in self.query if one != pair]))
+            for pair in self.query
+            if pair[0] in _NAMES and pair[1] != "*"
+        ]
+
+    def _with(self, query: Sequence[tuple[str, str]]) -> str:
+        pairs = [(name, value) for name, value in query if name != "after"]
+        return f"{self.root}/runs{'?' if pairs else ''}{urlencode(pairs)}"
+
+
+async def screen(call: Call[RunsQuery]) -> Response:
+    """The list of runs."""
+    found = await page_of(call)
+    now = time.time()
+    longest = max((span_of(row, now) for row in found.runs), default=0.0)
+    rows = [view_of(row, longest, now) for row in found.runs]
+    given = call.request.query_params
+    address = Address(shell.root_of(call), [(name, value) for name, value in given.multi_items() if value])
+    waiting = await questions.open_questions(call)
+    return await shell.page(
+        call,
+        "runs",
+        {
+            "title": "Runs",
+            "rows": rows,
+            "all_statuses": STATUSES,
+            "statuses": call.query.status,
+            "filters": address.filters(),
+            "filtered": bool(address.query),
+            "address": address,
+            "q": call.query.q or "",
+            "kept": [one for one in address.query if one[0] not in ("q", "after")],
+            "older": address.page(found.cursor),
+            "newest": address({}) if call.query.after else "",
+            "open_questions": waiting,
+            "waiting": call.query.waiting is True,
+            "failed_tool": call.query.failed_tool or "",
+            "scanned": _scanned(found),
+            "changes": f"/runs?{urlencode(address.query)}",
+        },
+        root=address.root,
+        version=["runs", address.query, [[row.id, row.version] for row in rows], waiting, found.cursor],
+    )
+
+
+def _scanned(found: RunPage) -> str:
+    """Describe the progress of a search through journals; empty: there was none."""
+    scan = found.scanned
+    if scan is None:
+        return ""
+    goes_on = "; Older goes on" if found.cursor is not None else ""
+    return f"Searched {scan.records:,} records of {scan.runs:,} runs for words beside inputs and outputs{goes_on}."

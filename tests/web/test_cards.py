@@ -31,7 +31,7 @@ from orchestrator.views.call_questions import ApprovalContext
 from orchestrator.views.timeline import AskedQuestion
 from orchestrator.visible import barred, exact
 from orchestrator.web.documents import AskedDocument, question_of
-from orchestrator.web.screens.inbox import card_of
+from orchestrator.web.questions import card_of
 from orchestrator.web.screens.shell import templates
 from tests.web.windows import Screens
 
