@@ -12,15 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from pydantic import ValidationError
 
-from orchestrator.cli import options
-from orchestrator.cli.environment import import_for, user_name
-from orchestrator.cli.exits import COMPLETED, INTERRUPTED, PAUSED, UsageError
+from orchestrator.cli import environment, exits, options, run_lookup, storage
 from orchestrator.cli.graph_refs import importing
 from orchestrator.cli.options import parse_json
 from orchestrator.cli.output import warn
-from orchestrator.cli.run_lookup import one_run
 from orchestrator.cli.run_session import TerminalSession, conclude, display_of, drive, new_run_id, prepare
-from orchestrator.cli.storage import store_url
 from orchestrator.cli.terminal_questions import value_of
 from orchestrator.executor import Migration
 from orchestrator.graph.codec import explain
@@ -128,7 +124,7 @@ def migration_of(given: Migrating, directory: str | None = None) -> Migration | 
         name, value = _halves(text, "--set", "FIELD=JSON")
         state[name.removeprefix(STATE)] = _Constant(parse_json(value, f"--set {name}"))
     if callable(found.state) and state:
-        raise UsageError(
+        raise exits.UsageError(
             "--migrate names a function of the state: it gives all fields, without --rename state. or --set"
         )
     return replace(found, nodes=nodes, joins=joins, forks=forks, drop=tuple(drop), state=state or found.state)
@@ -147,7 +143,7 @@ class _Constant:
 def _halves(text: str, option: str, form: str) -> Sequence[str]:
     old, equals, new = text.partition("=")
     if not equals or not old or not new:
-        raise UsageError(f"{option} {text}: use the form {form}")
+        raise exits.UsageError(f"{option} {text}: use the form {form}")
     return old, new
 
 
@@ -155,15 +151,15 @@ def _referred(ref: str, directory: str) -> Migration:
 
     place, colon, name = ref.partition(":")
     if not colon or not place or not name:
-        raise UsageError(f"--migrate {ref}: use module:attr or file.py:attr")
-    import_for(ref, directory)
+        raise exits.UsageError(f"--migrate {ref}: use module:attr or file.py:attr")
+    environment.import_for(ref, directory)
     with importing(f"migration {ref}"):
         found: Any = attribute(module_of_file(place), name) if place.endswith(".py") else resolve(ref)
     if isinstance(found, Migration):
         return found
     if callable(found) or isinstance(found, Mapping):
         return Migration(state=cast(Any, found))
-    raise UsageError(f"--migrate {ref}: it is a {type(found).__name__}, not a Migration, a mapping or a function")
+    raise exits.UsageError(f"--migrate {ref}: it is a {type(found).__name__}, not a Migration, a mapping or a function")
 
 
 def fork(
@@ -211,8 +207,8 @@ def fork(
     Example: orchestrator fork 3f2a9c1d --at 12 --set 'topic="graphs"'
     """
 
-    name, url = new_run_id(run_id), store_url(then.store)
-    seen = one_run(url, run, partial(_looked_at, run_id=run, at=at))
+    name, url = new_run_id(run_id), storage.store_url(then.store)
+    seen = run_lookup.one_run(url, run, partial(_looked_at, run_id=run, at=at))
     values = dict(_pair(one) for one in set_ or ())
     changes: dict[str, Any] = {
         "at": at,
@@ -226,9 +222,9 @@ def fork(
     }
 
     if no_start and then.graph is None and not any((how.rename, how.drop, how.migrate)):
-        made = one_run(url, run, partial(_forked, parent=run, changes=changes), writes=True)
+        made = run_lookup.one_run(url, run, partial(_forked, parent=run, changes=changes), writes=True)
         conclude(made, display_of(made, url, then.store, json=then.json))
-        return COMPLETED
+        return exits.COMPLETED
     prepared = prepare(run, then, seen=seen.run, ended=FINAL)
     changes |= _move(seen.run, prepared.code.graph, values, how, named=then.graph is not None)
     given = _given(set_=set_, branch=branch, answers=answers, result=result, run_id=run_id, label=label, how=how)
@@ -246,8 +242,8 @@ def fork(
         return await TerminalSession(executor, name, display.sink(), seen=made.seq).go(resume, resume)
 
     result_code = drive(url, prepared.code, name, begin, display)
-    if no_start and result_code in (PAUSED, INTERRUPTED):
-        return COMPLETED  # the fork was made, and waits
+    if no_start and result_code in (exits.PAUSED, exits.INTERRUPTED):
+        return exits.COMPLETED  # the fork was made, and waits
     return result_code
 
 
@@ -329,7 +325,7 @@ async def _looked_at(executor: Executor, run_id: str, at: int | None) -> _Seen:
 async def _forked(executor: Executor, parent: str, changes: dict[str, Any]) -> Run:
     """The fork, made and not begun."""
 
-    made = await executor.fork(parent, **changes, by=user_name())
+    made = await executor.fork(parent, **changes, by=environment.user_name())
     if made.parent is not None:
         warn(f"{made.run_id} is a fork of {made.parent.run_id}, from its record {made.parent.seq} on")
     return made
@@ -343,12 +339,12 @@ def _pair(text: str) -> tuple[str, object]:
     """
     field, equals, value = text.partition("=")
     if not equals or not field:
-        raise UsageError(f"--set {text}: use the form FIELD=JSON")
+        raise exits.UsageError(f"--set {text}: use the form FIELD=JSON")
     try:
         return field, json.loads(value)
     except (ValueError, RecursionError):
         hint = f"--set '{field}={json.dumps(value)}'"
-        raise UsageError(f"--set {text}: the value is not JSON; a text needs quotes: {hint}") from None
+        raise exits.UsageError(f"--set {text}: the value is not JSON; a text needs quotes: {hint}") from None
 
 
 def _answers(seen: _Seen, given: Sequence[str]) -> dict[str, object]:
@@ -367,7 +363,7 @@ def _answers(seen: _Seen, given: Sequence[str]) -> dict[str, object]:
         else:
             alone.append(_answer(seen.answered, text))
     if len(alone) > 1:
-        raise UsageError("--answer: one record has one answer; name open questions, --answer QUESTION=JSON")
+        raise exits.UsageError("--answer: one record has one answer; name open questions, --answer QUESTION=JSON")
     return {"answers": found, "answer": alone[0] if alone else None}
 
 
@@ -386,5 +382,5 @@ def _answer(question: Question | None, text: str) -> Answer:
         try:
             return kind.model_validate(value)
         except ValidationError as error:
-            raise UsageError(f"--answer {text}: {explain(error)}") from None
+            raise exits.UsageError(f"--answer {text}: {explain(error)}") from None
     return Value(value=value)

@@ -13,14 +13,10 @@ import typer
 
 from orchestrator import render as drawings
 from orchestrator._lazy import lazy_modules
-from orchestrator.cli import options
-from orchestrator.cli.environment import is_installed
-from orchestrator.cli.exits import COMPLETED, FAILED, INTERRUPTED, UsageError
+from orchestrator.cli import environment, exits, options, signals, storage
 from orchestrator.cli.graph_refs import absolute, graph_from_ref, is_file_ref, shape_from_ref, shipped, unknown
 from orchestrator.cli.launch import load_tools
 from orchestrator.cli.output import out, out_bytes, out_json, out_made, out_table, warn
-from orchestrator.cli.signals import Interrupted, run_async
-from orchestrator.cli.storage import codec_of_environment, exists, shown_url, store_url
 from orchestrator.errors import ArrowSyntaxError, GraphUnknown, InvalidGraph, Problem
 from orchestrator.graph.checks.all import report_of
 from orchestrator.graph.report import CheckReport
@@ -95,7 +91,7 @@ def check(
     """
 
     if (tools or draw) and not prove:
-        raise UsageError("--tools and --draw belong to --prove: add --prove")
+        raise exits.UsageError("--tools and --draw belong to --prove: add --prove")
     form = None if draw is None else _format(None, draw)
     name, skipped, found = graph, tuple[str, ...](), None
     try:
@@ -120,7 +116,7 @@ def check(
     if draw is not None and form is not None and found is not None and not report.errors:
         warn(draw_witness(found, report.proofs, draw, form))
     broken = report.errors or any(not proof.holds for proof in report.proofs)
-    return FAILED if broken or (runs is not None and runs.refused) else COMPLETED
+    return exits.FAILED if broken or (runs is not None and runs.refused) else exits.COMPLETED
 
 
 def _report_data(name: str, report: CheckReport, skipped: Sequence[str]) -> dict[str, object]:
@@ -186,7 +182,7 @@ def render(
 
     form = _format(format, output)
     if other is not None and form != "html":
-        raise UsageError("two runs can only be drawn as a page: use --format html, or -o FILE.html")
+        raise exits.UsageError("two runs can only be drawn as a page: use --format html, or -o FILE.html")
     try:
         if other is None:
             made = drawings.render(_subject(what, at, store, trust or ()), form)
@@ -194,7 +190,7 @@ def render(
             one, two = (_a_run(name, at, store) for name in (what, other))
             made = one.to_html(two)
     except drawings.RenderError as error:
-        raise UsageError(str(error)) from None
+        raise exits.UsageError(str(error)) from None
     if output is not None:
         output.write_bytes(made if isinstance(made, bytes) else made.rstrip("\n").encode() + b"\n")
         warn(f"wrote {output}")
@@ -202,20 +198,20 @@ def render(
         return _bytes(made)
     else:
         out(made.rstrip("\n"), exact=True)
-    return COMPLETED
+    return exits.COMPLETED
 
 
 def _a_run(name: str, at: int | None, store: str | None) -> Run:
 
-    return run_lookup.load(store_url(store), name, at)
+    return run_lookup.load(storage.store_url(store), name, at)
 
 
 def _bytes(made: bytes) -> int:
 
     if sys.stdout.isatty():
-        raise UsageError("a picture cannot be shown in a terminal: name a file with -o")
+        raise exits.UsageError("a picture cannot be shown in a terminal: name a file with -o")
     out_bytes(made)
-    return COMPLETED
+    return exits.COMPLETED
 
 
 def _format(given: str | None, output: Path | None) -> str:
@@ -223,13 +219,13 @@ def _format(given: str | None, output: Path | None) -> str:
     if given is None and output is not None and output.suffix:
         found = SUFFIXES.get(output.suffix.lower())
         if found is None:
-            raise UsageError(
+            raise exits.UsageError(
                 f"no format has the suffix {output.suffix!r}: use --format with one of {', '.join(FORMATS)}"
             )
         return found
     form = given or "text"
     if form not in FORMATS:
-        raise UsageError(f"unknown format {form!r}; choose one of {', '.join(FORMATS)}")
+        raise exits.UsageError(f"unknown format {form!r}; choose one of {', '.join(FORMATS)}")
     return form
 
 
@@ -240,9 +236,9 @@ def _subject(what: str, at: int | None, store: str | None, trust: Sequence[str])
         if run is not None:
             return run
     if at is not None:
-        raise UsageError(f"--at needs a run, and this store has no run {what!r}")
+        raise exits.UsageError(f"--at needs a run, and this store has no run {what!r}")
     try:
-        if not is_file_ref(what) and what not in shipped() and not is_installed(what):
+        if not is_file_ref(what) and what not in shipped() and not environment.is_installed(what):
             # A run's id, mistyped or of another store, must not import what stands here under that name.
             raise unknown(what, "it is neither a shipped graph nor an installed module")
         found, skipped = shape_from_ref(what, trust)
@@ -303,7 +299,7 @@ def draw_witness(graph: GraphDefinition, proofs: Sequence[Proof], file: Path, fo
     if not own:
         return "no path breaks a claim, so nothing was drawn"
     if form in ("html", "yaml"):
-        raise UsageError(f"{form} cannot show a path: use the suffix .svg, .png, .dot, .mmd or .txt")
+        raise exits.UsageError(f"{form} cannot show a path: use the suffix .svg, .png, .dot, .mmd or .txt")
     made = drawings.render(graph, form, overlay.witness_overlay(graph, own[0]))
     file.write_bytes(made if isinstance(made, bytes) else made.rstrip("\n").encode() + b"\n")
     return f"wrote {file}: {own[0].verdict}, {own[0].claim}"
@@ -318,12 +314,12 @@ def graphs(json: options.Json = False, store: options.Store = None) -> int:
     found = {name: graph_from_ref(name) for name in shipped()}
     if json:
         out_json([{"name": name, "description": graph.description} for name, graph in found.items()])
-        return COMPLETED
+        return exits.COMPLETED
     out_table(
         (Column("graph"), Column("what it does", least=24)),
         [(name, graph.description) for name, graph in found.items()],
     )
-    return COMPLETED
+    return exits.COMPLETED
 
 
 def tools(
@@ -345,16 +341,16 @@ def tools(
 
     try:
         groups = _groups_of(ref)
-    except Interrupted:
-        return INTERRUPTED
+    except signals.Interrupted:
+        return exits.INTERRUPTED
     if json:
         names = ("name", "description", "parameters", "risk", "effect")
         out_json([{"group": group, **{n: getattr(t, n) for n in names}} for group, ts in groups.items() for t in ts])
-        return COMPLETED
+        return exits.COMPLETED
     out_made(partial(tool_table, groups))
     if ref is not None and len(those := [one for found in groups.values() for one in found]) == 1:
         out(whole(those[0]))
-    return COMPLETED
+    return exits.COMPLETED
 
 
 def _groups_of(ref: str | None) -> dict[str, Sequence[Tool]]:
@@ -367,7 +363,7 @@ def _groups_of(ref: str | None) -> dict[str, Sequence[Tool]]:
     for name in shipped:
         try:
             groups[name] = known_tools(load_tools([name]))
-        except UsageError as error:  # a group needs a package that is not installed
+        except exits.UsageError as error:  # a group needs a package that is not installed
             if ref is None:
                 warn(str(error))
     if ref is None:
@@ -393,7 +389,7 @@ def known_tools(box: Toolbox) -> Sequence[Tool]:
         async with box:
             return box.tools
 
-    return run_async(ask)
+    return signals.run_async(ask)
 
 
 RUNS = "runs"
@@ -441,18 +437,18 @@ def runs_against(graph: str, trust: Sequence[str], against: str, store: str | No
     """
 
     if against != RUNS and "://" not in against:
-        raise UsageError(f"--against {against}: use runs, or the URL of a store")
+        raise exits.UsageError(f"--against {against}: use runs, or the URL of a store")
     where = store if against == RUNS else against
-    url = store_url(where)
-    if where is not None and not exists(url):
-        raise UsageError(f"--against {against}: there is no store at {shown_url(url)}")
+    url = storage.store_url(where)
+    if where is not None and not storage.exists(url):
+        raise exits.UsageError(f"--against {against}: there is no store at {storage.shown_url(url)}")
     found = graph_from_ref(graph, None, trust)
 
     async def compare() -> list[VersionCheck]:
-        async with executor.Executor(url, codec=codec_of_environment()) as opened:
+        async with executor.Executor(url, codec=storage.codec_of_environment()) as opened:
             return await opened.graphs.check_runs(found)
 
-    checked = run_async(compare) if exists(url) else []
+    checked = signals.run_async(compare) if storage.exists(url) else []
     return CheckedRuns(checked, reports.NextCommands(where), absolute(graph), trust, url)
 
 

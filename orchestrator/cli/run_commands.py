@@ -15,27 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import anyio
 import typer
 
-from orchestrator.cli import options
-from orchestrator.cli.environment import user_name
-from orchestrator.cli.exits import COMPLETED, FAILED, INTERRUPTED, UsageError
+from orchestrator.cli import environment, exits, options, run_lookup, run_session, signals, storage
 from orchestrator.cli.fork_command import Migrating, migration_of
 from orchestrator.cli.launch import Given, Launch, of_run
 from orchestrator.cli.options import input_of
 from orchestrator.cli.output import error_text, out, out_json, redacted, warn
 from orchestrator.cli.report import NextCommands, document
-from orchestrator.cli.run_lookup import one_run
-from orchestrator.cli.run_session import (
-    Display,
-    TerminalSession,
-    cancel_deliveries,
-    drive,
-    engine_of,
-    new_run_id,
-    opened,
-    prepare,
-)
-from orchestrator.cli.signals import Interrupted, run_async
-from orchestrator.cli.storage import codec_of_environment, exists, place, store_url
 from orchestrator.cli.trust import seal as sealed
 from orchestrator.errors import GraphChanged, InvalidValue, OrchestratorError, RunUnknown
 from orchestrator.executor import Executor, ResumedRun
@@ -84,19 +69,19 @@ def run(
     Example: orchestrator run tool_user "What is 20+(2*4)?" --approve none
     """
 
-    risk, labels, url = options.risk(approve), options.pairs(label), store_url(store)
+    risk, labels, url = options.risk(approve), options.pairs(label), storage.store_url(store)
     launch = Given.of(graph, tools, model, trust).new()
     code = launch.load()
     given = input_of(code.graph, question, input)
     stops = _stops(code.graph, pause_before, pause_after)
     code.graph.initial(given)  # a fault in the input is told before there is a run
     limits = _limits(code.graph, max_steps, max_seconds)
-    name = new_run_id(run_id)
+    name = run_session.new_run_id(run_id)
     refs = launch.refs()
     seal = sealed(name, refs, url)
-    next_commands = NextCommands(store, () if seal else launch.options(), gone=place(url) is None)
+    next_commands = NextCommands(store, () if seal else launch.options(), gone=storage.place(url) is None)
 
-    async def begin(executor: Executor, display: Display) -> Run:
+    async def begin(executor: Executor, display: run_session.Display) -> Run:
         start = partial(
             executor.start, code.graph, given, run_id=name, labels=labels, approve=risk, limits=limits,
             refs={**refs, "seal": seal} if seal else refs, **stops,
@@ -106,9 +91,13 @@ def run(
         await executor.submit(*start.args, **start.keywords)
         if joined:
             warn(f"run {name} exists already: it is shown from its beginning, and continued unless it has ended")
-        return await TerminalSession(executor, name, display.sink(), seen=0).go(start, partial(executor.resume, name))
+        return await run_session.TerminalSession(executor, name, display.sink(), seen=0).go(
+            start, partial(executor.resume, name)
+        )
 
-    return drive(url, code, name, begin, Display(next_commands, json=json, events=events, traceback=traceback))
+    return run_session.drive(
+        url, code, name, begin, run_session.Display(next_commands, json=json, events=events, traceback=traceback)
+    )
 
 
 async def _exists(executor: Executor, run_id: str) -> bool:
@@ -129,7 +118,7 @@ def _stops(graph: Graph, before: list[str] | None, after: list[str] | None) -> d
             if given:
                 found[name] = nodes_of(graph, [one for one in given if one], "--" + name.replace("_", "-"))
     except InvalidValue as error:
-        raise UsageError(str(error)) from None
+        raise exits.UsageError(str(error)) from None
     return found
 
 
@@ -198,27 +187,27 @@ def resume(
     limits, migrate = Limits.model_validate(changes) if changes else None, migration_of(how)
     if every:
         if run is not None or not status:
-            raise UsageError("--all resumes many runs: give --status S, and no RUN")
+            raise exits.UsageError("--all resumes many runs: give --status S, and no RUN")
         if then.traceback or pause_before or pause_after:
-            raise UsageError("--traceback, --pause-before and --pause-after are for one run")
+            raise exits.UsageError("--traceback, --pause-before and --pause-after are for one run")
         batch = Batch(status, options.pairs(label), retry, limits, risk, accept_changes, wait, concurrency, migrate)
         return resume_batch(batch, then)
     if run is None or status or label:
-        raise UsageError("give the id of a RUN; or --all with --status S, and --graph or --label as you need")
-    prepared = prepare(run, then, ended=FINAL - {"completed"} if retry else ())
+        raise exits.UsageError("give the id of a RUN; or --all with --status S, and --graph or --label as you need")
+    prepared = run_session.prepare(run, then, ended=FINAL - {"completed"} if retry else ())
 
     stops = _stops(prepared.code.graph, pause_before, pause_after)
 
-    async def begin(executor: Executor, display: Display) -> Run:
+    async def begin(executor: Executor, display: run_session.Display) -> Run:
         first = partial(
             executor.resume, run, approve=risk, accept_changes=accept_changes, wait=wait, retry=retry, limits=limits,
             migrate=migrate, **stops,
         )  # fmt: skip
-        return await TerminalSession(executor, run, display.sink(), seen=prepared.run.seq).go(
+        return await run_session.TerminalSession(executor, run, display.sink(), seen=prepared.run.seq).go(
             first, partial(executor.resume, run)
         )
 
-    return drive(prepared.url, prepared.code, run, begin, prepared.display)
+    return run_session.drive(prepared.url, prepared.code, run, begin, prepared.display)
 
 
 def recover(json: options.Json = False, store: options.Store = None) -> int:
@@ -230,15 +219,15 @@ def recover(json: options.Json = False, store: options.Store = None) -> int:
     Example: orchestrator recover
     """
 
-    url = store_url(store)
+    url = storage.store_url(store)
     runs: list[Run] = []
     faults: list[str] = []
-    if exists(url):
+    if storage.exists(url):
         try:
-            runs, faults = run_async(partial(recovered, url))
-        except Interrupted:
+            runs, faults = signals.run_async(partial(recovered, url))
+        except signals.Interrupted:
             warn("interrupted; running runs can be recovered again")
-            return INTERRUPTED
+            return exits.INTERRUPTED
     if json:
         out_json([document(one) for one in runs])
     else:
@@ -248,7 +237,7 @@ def recover(json: options.Json = False, store: options.Store = None) -> int:
         warn(f"error: {fault}")
     if not runs and not faults:
         warn("there is nothing to recover")
-    return FAILED if faults else COMPLETED
+    return exits.FAILED if faults else exits.COMPLETED
 
 
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="The reason, for the journal.")]
@@ -285,7 +274,7 @@ def cancel(
     Example: orchestrator cancel 3f2a9c1d
     """
 
-    return _stop("cancel", run, reason, by, json=json, store=store, engine=engine_of(engine))
+    return _stop("cancel", run, reason, by, json=json, store=store, engine=run_session.engine_of(engine))
 
 
 def _stop(
@@ -301,16 +290,16 @@ def _stop(
 
     async def act(executor: Executor) -> Run:
         stop = executor.pause if kind == "pause" else executor.cancel
-        found = await stop(run_id, by=by if by is not None else user_name(), reason=reason)
-        await cancel_deliveries(engine, run_id)
+        found = await stop(run_id, by=by if by is not None else environment.user_name(), reason=reason)
+        await run_session.cancel_deliveries(engine, run_id)
         return found
 
-    stopped = one_run(store_url(store), run_id, act, writes=True)
+    stopped = run_lookup.one_run(storage.store_url(store), run_id, act, writes=True)
     if json:
         out_json(document(stopped))
     else:
         out(f"{run_id}  {stopped.graph}  {stopped.status}")
-    return COMPLETED
+    return exits.COMPLETED
 
 
 async def recovered(url: str) -> tuple[list[Run], list[str]]:
@@ -319,13 +308,13 @@ async def recovered(url: str) -> tuple[list[Run], list[str]]:
     groups: dict[Launch, list[str]] = {}
     faults: list[str] = []
     runs: list[Run] = []
-    async with Executor(store=url, codec=codec_of_environment()) as looking:
+    async with Executor(store=url, codec=storage.codec_of_environment()) as looking:
         for run_id in await looking.workers.recoverable():
             try:
                 found = await looking.load(run_id)
                 command = f"orchestrator resume {run_id}"
                 launch = of_run(run_id, found.root_id, found.refs, url, Given(), command=command)
-            except (UsageError, OrchestratorError) as error:
+            except (exits.UsageError, OrchestratorError) as error:
                 faults.append(f"{run_id}: {error_text(error)}")
             else:
                 groups.setdefault(launch, []).append(run_id)
@@ -333,10 +322,10 @@ async def recovered(url: str) -> tuple[list[Run], list[str]]:
     async def resume_runs(launch: Launch, names: list[str]) -> None:
         try:
             code = launch.load()
-        except (UsageError, OrchestratorError) as error:
+        except (exits.UsageError, OrchestratorError) as error:
             faults.extend(f"{name}: {error_text(error)}" for name in names)
             return
-        async with opened(url, code) as executor:
+        async with run_session.opened(url, code) as executor:
             driven = await executor.recover(only=names)
             left = set(names) - {run.run_id for run in driven}
             runs.extend(driven)
@@ -395,19 +384,19 @@ def resume_batch(batch: Batch, then: Continuing) -> int:
         check_statuses(batch.status, retry=batch.retry)
     except ValueError as error:
         said = str(error).replace("retry=True", "--retry").replace("status=", "--status ")
-        raise UsageError(said) from None
-    url = store_url(then.store)
-    progress, code = _Progress(), COMPLETED
-    if exists(url):
+        raise exits.UsageError(said) from None
+    url = storage.store_url(then.store)
+    progress, code = _Progress(), exits.COMPLETED
+    if storage.exists(url):
         try:
             with _shown(progress):
-                run_async(partial(_work, url, batch, then, progress))
-        except Interrupted:
+                signals.run_async(partial(_work, url, batch, then, progress))
+        except signals.Interrupted:
             warn("interrupted; runs that were under way can be resumed")
-            code = INTERRUPTED
+            code = exits.INTERRUPTED
     _tell(progress, json=then.json)
-    if code == COMPLETED and any(one.status not in ("completed", "paused") for one in progress.over):
-        code = FAILED
+    if code == exits.COMPLETED and any(one.status not in ("completed", "paused") for one in progress.over):
+        code = exits.FAILED
     return code
 
 
@@ -418,7 +407,7 @@ async def _work(url: str, batch: Batch, then: Continuing, progress: _Progress) -
     groups: dict[Launch, list[RunInfo]] = {}
     known: set[str] = set()
     """Runs that find this code by themselves."""
-    async with Executor(store=url, codec=codec_of_environment()) as looking:
+    async with Executor(store=url, codec=storage.codec_of_environment()) as looking:
         found = await find(looking.store, looking.runs, batch.status, name, batch.labels, None)
         progress.total = len(found)
         for info in found:
@@ -427,7 +416,7 @@ async def _work(url: str, batch: Batch, then: Continuing, progress: _Progress) -
                 launch = _launch(run, url, given)
                 if launch.is_found(run.root_id, run.refs, url):
                     known.add(info.run_id)
-            except (UsageError, OrchestratorError) as error:
+            except (exits.UsageError, OrchestratorError) as error:
                 progress.note(_refused(info, error))
             else:
                 groups.setdefault(launch, []).append(info)
@@ -439,11 +428,11 @@ async def _work(url: str, batch: Batch, then: Continuing, progress: _Progress) -
     for launch, infos in groups.items():
         try:
             code = launch.quiet().admitted().load()
-        except (UsageError, OrchestratorError) as error:
+        except (exits.UsageError, OrchestratorError) as error:
             for info in infos:
                 progress.note(_refused(info, error))
             continue
-        async with opened(url, code) as executor:
+        async with run_session.opened(url, code) as executor:
             await executor.resume_all(
                 batch.status, only={info.run_id for info in infos}, retry=batch.retry, limits=batch.limits,
                 approve=batch.approve, accept_changes=batch.accept_changes, migrate=batch.migrate, wait=batch.wait,
@@ -470,7 +459,7 @@ def _launch(run: Run, url: str, given: Given) -> Launch:
             return of_run(
                 run.run_id, run.root_id, run.refs, url, Given(None, given.tools, given.model, given.trust, given.models)
             )
-        except UsageError:
+        except exits.UsageError:
             pass
     return of_run(run.run_id, run.root_id, run.refs, url, given)
 

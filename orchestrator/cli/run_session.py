@@ -16,16 +16,11 @@ from typing import TYPE_CHECKING, Literal
 
 import anyio
 
-from orchestrator.cli import exits, report, terminal_questions
-from orchestrator.cli.environment import on_change, on_terminal, user_name
-from orchestrator.cli.exits import UsageError, alone
+from orchestrator.cli import environment, exits, report, run_lookup, signals, storage, terminal_questions
 from orchestrator.cli.launch import Code, Given, Launch, of_run
 from orchestrator.cli.options import Continuing
 from orchestrator.cli.output import discard_output, error_text, out_line, redacted, shell_command, warn
 from orchestrator.cli.report import NextCommands
-from orchestrator.cli.run_lookup import approvals, load, one_run
-from orchestrator.cli.signals import Interrupted, run_async, telling
-from orchestrator.cli.storage import codec_of_environment, store_url
 from orchestrator.cli.trust import journal_seal, note
 from orchestrator.cli.trust import seal as sealed
 from orchestrator.engines import engine_at
@@ -80,7 +75,7 @@ class TerminalSession:
         """Await `first`, then, as long as the person at the terminal answers, `again`."""
         await self._sink.meet(self._executor, self._run_id, self._seen)
         run = await self._watched(first)
-        while run.status == "paused" and on_terminal() and not self._left and await self._ask(run):
+        while run.status == "paused" and environment.on_terminal() and not self._left and await self._ask(run):
             run = await self._watched(partial(self._continue, again))
         return run
 
@@ -126,7 +121,7 @@ class TerminalSession:
         try:
             for question in terminal_questions.askable(run.waiting):
                 here = await terminal_questions.put(
-                    self._executor, self._run_id, question, self._asker.ask, user_name()
+                    self._executor, self._run_id, question, self._asker.ask, environment.user_name()
                 )
                 answered, elsewhere = answered or here, elsewhere or not here
         except terminal_questions.NoAnswer:
@@ -148,11 +143,11 @@ def drive(
             return await begin(executor, display)
 
     try:
-        run = run_async(work)
-    except Interrupted:
+        run = signals.run_async(work)
+    except signals.Interrupted:
         return _interrupted(url, code, run_id, display)
     except (BrokenPipeError, GraphChanged, ModelError, ExceptionGroup) as group:
-        error = alone(group)
+        error = exits.alone(group)
         if isinstance(error, GraphChanged) and error.options is not None:
             command = display.next_commands.resume(run_id, *error.options)
             if error.verb == "fork":
@@ -172,7 +167,7 @@ def drive(
 def conclude(run: Run, display: Display) -> None:
     """Tell a run's result, as the display wants it."""
     if display.shows or not run.waiting:
-        note(run, store_url(display.next_commands.store))
+        note(run, storage.store_url(display.next_commands.store))
     if display.events:
         out_line(report.document(run))
         report.tell_status(run, display.next_commands)
@@ -191,7 +186,7 @@ def _knowing(run: Run, url: str, code: Code, display: Display) -> Display:
 
 def _interrupted(url: str, code: Code, run_id: str, display: Display, *, exit_code: int = exits.INTERRUPTED) -> int:
     try:
-        run = load(url, run_id)
+        run = run_lookup.load(url, run_id)
     except RunUnknown:
         warn(
             "interrupted; the store was in memory" if display.next_commands.gone else "interrupted before the run began"
@@ -202,7 +197,7 @@ def _interrupted(url: str, code: Code, run_id: str, display: Display, *, exit_co
 
 
 def _concluded(run: Run, display: Display, code: int) -> int:
-    with telling(code):
+    with signals.telling(code):
         try:
             conclude(run, display)
         except BrokenPipeError:
@@ -231,7 +226,7 @@ async def opened(
         UsageError: `ORCHESTRATOR_ON_CHANGE` is neither `continue` nor `strict`.
     """
 
-    strictness = on_change()
+    strictness = environment.on_change()
     launches = {one.graph.name: one.launch for one in (code, *further)}
     graphs = [code.graph, *(one.graph for one in further)]
     async with closing_model(code):
@@ -245,7 +240,7 @@ async def opened(
             on_change=strictness,
             refs=partial(_named, launches, url),
             seal=seal,
-            codec=codec_of_environment(),
+            codec=storage.codec_of_environment(),
             idle="awake" if awake else "sleep",
             streams=streams,
         ) as executor:
@@ -302,16 +297,16 @@ def prepare(run_id: str, then: Continuing, *, seen: Run | None = None, ended: Co
         UsageError: its own references may not be followed, and none were given.
         GraphUnknown: something that it needs is not there any more.
     """
-    url = store_url(then.store)
-    run = seen if seen is not None else load(url, run_id)
+    url = storage.store_url(then.store)
+    run = seen if seen is not None else run_lookup.load(url, run_id)
     if run.status in FINAL and run.status not in ended:
         raise RunEnded(run_id, run.status)
     try:
         launch = of_run(run_id, run.root_id, run.refs, url, Given.of(then.graph, then.tools, then.model, then.trust))
-    except UsageError as error:
-        said = one_run(url, run_id, partial(approvals, run=run))
+    except exits.UsageError as error:
+        said = run_lookup.one_run(url, run_id, partial(run_lookup.approvals, run=run))
         listed = "".join(f"\n  {line}" for line in said)
-        raise UsageError(f"{error}\nIts recorded approvals:{listed}" if said else str(error)) from None
+        raise exits.UsageError(f"{error}\nIts recorded approvals:{listed}" if said else str(error)) from None
     launch = launch.admitted()
     display = display_of(run, url, then.store, json=then.json, launch=launch)
     return Prepared(url, run, launch.load(), replace(display, traceback=then.traceback))
@@ -343,7 +338,7 @@ def new_run_id(given: str | None) -> str:
     try:
         return check_new_id(given)
     except ValueError as error:
-        raise UsageError(f"--run-id: {error}") from None
+        raise exits.UsageError(f"--run-id: {error}") from None
 
 
 def engine_of(given: str | None) -> ServedEngine | None:
@@ -359,7 +354,7 @@ def engine_of(given: str | None) -> ServedEngine | None:
     try:
         return engine_at(url)
     except (InvalidValue, ImportError) as error:
-        raise UsageError(f"--engine {url}: {error}") from None
+        raise exits.UsageError(f"--engine {url}: {error}") from None
 
 
 def continuation(engine: ServedEngine | None, resume: str) -> str:

@@ -15,13 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
-from orchestrator.cli import options
-from orchestrator.cli.exits import COMPLETED, FAILED, UsageError
+from orchestrator.cli import exits, options, run_lookup, signals, storage
 from orchestrator.cli.options import moment, seconds
 from orchestrator.cli.output import out, out_json, out_table, warn, written
-from orchestrator.cli.run_lookup import looking, one_run
-from orchestrator.cli.signals import run_look
-from orchestrator.cli.storage import codec_of_environment, exists, place, shown_url, store_url
 from orchestrator.errors import StoreError, StoreTooNew, StoreUnavailable, StoreUnsupported
 from orchestrator.executor.checking import Checked
 from orchestrator.render.terminal.tables import Column
@@ -68,10 +64,10 @@ def export(
                 count += '"type":"run"' in line[:20]
         return count
 
-    count = one_run(store_url(store), runs[0], lines)
+    count = run_lookup.one_run(storage.store_url(store), runs[0], lines)
     if output is not None:
         warn(f"{count} run{'s' if count != 1 else ''} written to {output}")
-    return COMPLETED
+    return exits.COMPLETED
 
 
 def import_(
@@ -87,20 +83,20 @@ def import_(
     """
 
     if file != "-" and not os.path.exists(file):
-        raise UsageError(f"{file}: there is no such file")
+        raise exits.UsageError(f"{file}: there is no such file")
 
     async def add(executor: Executor) -> Imported:
         return await executor.import_(sys.stdin if file == "-" else file)
 
-    found = looking(store_url(store), add, writes=True)
+    found = run_lookup.looking(storage.store_url(store), add, writes=True)
     if json:
         out_json({"runs": list(found.runs), "skipped": list(found.skipped)})
-        return COMPLETED
+        return exits.COMPLETED
     for run_id in found.runs:
         out(run_id)
     for run_id in found.skipped:
         warn(f"{run_id} is in the store already")
-    return COMPLETED
+    return exits.COMPLETED
 
 
 def delete(runs: Runs, no_children: NoChildren = False, json: options.Json = False, store: options.Store = None) -> int:
@@ -122,13 +118,13 @@ def delete(runs: Runs, no_children: NoChildren = False, json: options.Json = Fal
                 deleted.extend(await executor.delete(run, children=not no_children))
 
     try:
-        one_run(store_url(store), runs[0], remove, writes=True)
+        run_lookup.one_run(storage.store_url(store), runs[0], remove, writes=True)
     finally:  # an error about one run must not hide the runs already deleted
         if json and deleted:
             out_json({"deleted": deleted})
         for run in () if json else deleted:
             out(run)
-    return COMPLETED
+    return exits.COMPLETED
 
 
 def prune(
@@ -157,9 +153,11 @@ def prune(
     """
 
     if older_than is None and keep is None:
-        raise UsageError("prune needs --older-than or --keep: without them it would delete every run that has ended")
+        raise exits.UsageError(
+            "prune needs --older-than or --keep: without them it would delete every run that has ended"
+        )
     before = None if older_than is None else moment(older_than, "--older-than")
-    labels, url = options.pairs(label), store_url(store)
+    labels, url = options.pairs(label), storage.store_url(store)
 
     async def remove(executor: Executor) -> Pruned:
         try:
@@ -167,12 +165,12 @@ def prune(
                 older_than=before, status=status, labels=labels, graph=graph, keep=keep, dry_run=dry_run
             )
         except ValueError as error:
-            raise UsageError(f"prune: {error}") from None
+            raise exits.UsageError(f"prune: {error}") from None
 
-    if not exists(url):
-        warn(f"no runs in {shown_url(url)}")
-        return COMPLETED
-    found = looking(url, remove, writes=not dry_run)
+    if not storage.exists(url):
+        warn(f"no runs in {storage.shown_url(url)}")
+        return exits.COMPLETED
+    found = run_lookup.looking(url, remove, writes=not dry_run)
     if json:
         out_json(
             {
@@ -180,7 +178,7 @@ def prune(
                 "items": found.items, "dry_run": dry_run,
             }
         )  # fmt: skip
-        return FAILED if found.skipped else COMPLETED
+        return exits.FAILED if found.skipped else exits.COMPLETED
     for run_id in found.runs:
         out(run_id)
     for why in found.skipped.values():
@@ -189,7 +187,7 @@ def prune(
     warn(f"{len(found.runs)} runs {'would be ' if dry_run else ''}deleted{more}")
     if found.items:
         warn(f"{found.items} expired items {'would be ' if dry_run else ''}removed")
-    return FAILED if found.skipped else COMPLETED
+    return exits.FAILED if found.skipped else exits.COMPLETED
 
 
 def archive(
@@ -226,22 +224,22 @@ def archive(
     """
 
     if to is None:
-        raise UsageError("archive needs --to URL, or ORCHESTRATOR_ARCHIVE")
+        raise exits.UsageError("archive needs --to URL, or ORCHESTRATOR_ARCHIVE")
     if older_than is None:
-        raise UsageError("archive needs --older-than AGE; 0s archives every run that has ended")
+        raise exits.UsageError("archive needs --older-than AGE; 0s archives every run that has ended")
     before = moment(older_than, "--older-than")
-    labels, url = options.pairs(label), store_url(store)
+    labels, url = options.pairs(label), storage.store_url(store)
 
     async def move(executor: Executor) -> ArchivedRuns:
         try:
             return await executor.archive(older_than=before, status=status, labels=labels, graph=graph, dry_run=dry_run)
         except ValueError as error:
-            raise UsageError(f"archive: {error}") from None
+            raise exits.UsageError(f"archive: {error}") from None
 
-    if not exists(url):
-        warn(f"no runs in {shown_url(url)}")
-        return COMPLETED
-    found = looking(url, move, writes=not dry_run, archive=to)
+    if not storage.exists(url):
+        warn(f"no runs in {storage.shown_url(url)}")
+        return exits.COMPLETED
+    found = run_lookup.looking(url, move, writes=not dry_run, archive=to)
     if json:
         out_json(
             {
@@ -249,7 +247,7 @@ def archive(
                 "dry_run": dry_run,
             }
         )  # fmt: skip
-        return FAILED if found.skipped else COMPLETED
+        return exits.FAILED if found.skipped else exits.COMPLETED
     for run_id in found.runs:
         out(run_id)
     for why in found.skipped.values():
@@ -258,7 +256,7 @@ def archive(
         f"{len(found.runs)} runs would be archived" if dry_run else
         f"{len(found.runs)} runs archived: {found.written:,} bytes written, {found.freed:,} given back"
     )  # fmt: skip
-    return FAILED if found.skipped else COMPLETED
+    return exits.FAILED if found.skipped else exits.COMPLETED
 
 
 def restore(runs: Runs, json: options.Json = False, store: options.Store = None) -> int:
@@ -274,16 +272,16 @@ def restore(runs: Runs, json: options.Json = False, store: options.Store = None)
             await executor.store.info(run)  # a misspelt id is reported before anything is moved
         return [run for run in dict.fromkeys(runs) if await executor.restore(run)]
 
-    moved = one_run(store_url(store), runs[0], move, writes=True)
+    moved = run_lookup.one_run(storage.store_url(store), runs[0], move, writes=True)
     if json:
         out_json({"restored": moved})
-        return COMPLETED
+        return exits.COMPLETED
     for run in moved:
         out(run)
     for run in dict.fromkeys(runs):
         if run not in moved:
             warn(f"{run} is in the store already")
-    return COMPLETED
+    return exits.COMPLETED
 
 
 def store_copy(
@@ -303,20 +301,20 @@ def store_copy(
     Example: orchestrator store copy sqlite:///runs.db sqlite:////backup/runs.db
     """
 
-    urls = [store_url(source), store_url(to)]
-    places = [place(url) for url in urls]
+    urls = [storage.store_url(source), storage.store_url(to)]
+    places = [storage.place(url) for url in urls]
     if None in places:
-        raise UsageError("store copy: memory:// ends with this command; name two files, or databases")
+        raise exits.UsageError("store copy: memory:// ends with this command; name two files, or databases")
     if places[0] == places[1]:
-        raise UsageError("store copy: both URLs name the same store")
-    if not exists(urls[0]):
-        raise UsageError(f"store copy: there is no store {shown_url(urls[0])}")
+        raise exits.UsageError("store copy: both URLs name the same store")
+    if not storage.exists(urls[0]):
+        raise exits.UsageError(f"store copy: there is no store {storage.shown_url(urls[0])}")
 
     async def work() -> Copied:
 
-        first = open_store(urls[0], codec=codec_of_environment())
+        first = open_store(urls[0], codec=storage.codec_of_environment())
         try:
-            second = open_store(urls[1], codec=codec_of_environment())
+            second = open_store(urls[1], codec=storage.codec_of_environment())
             try:
                 with ProgressLine("runs copied") as line:
                     return await copy_store(first, second, line.show, start_schedules=start_schedules)
@@ -325,7 +323,7 @@ def store_copy(
         finally:
             await first.close()
 
-    found = run_look(work)
+    found = signals.run_look(work)
     fields = {name: list(getattr(found, name)) for name in ("runs", "extended", "skipped", "differing")}
     fields |= {name: list(getattr(found, name)) for name in ("schedules", "differing_schedules")}
     if json:
@@ -344,12 +342,12 @@ def store_copy(
         if found.items:
             warn(f"{found.items} items of memory copied")
         for run_id in found.differing:
-            warn(f"{run_id}: {shown_url(urls[1])} has other records under this id; it was left as it is")
+            warn(f"{run_id}: {storage.shown_url(urls[1])} has other records under this id; it was left as it is")
         for name in found.differing_schedules:
-            warn(f"schedule {name}: {shown_url(urls[1])} has another one of this name; it was left as it is")
+            warn(f"schedule {name}: {storage.shown_url(urls[1])} has another one of this name; it was left as it is")
         for name in found.differing_items:
-            warn(f"memory {name}: {shown_url(urls[1])} has another value there; it was left as it is")
-    return FAILED if found.differing or found.differing_schedules or found.differing_items else COMPLETED
+            warn(f"memory {name}: {storage.shown_url(urls[1])} has another value there; it was left as it is")
+    return exits.FAILED if found.differing or found.differing_schedules or found.differing_items else exits.COMPLETED
 
 
 def store_check(
@@ -367,18 +365,18 @@ def store_check(
     Example: orchestrator store check --repair
     """
 
-    url = store_url(store)
-    if place(url) is None:
-        raise UsageError("store check: memory:// ends with this command; name a file, or a database")
-    if not exists(url):
-        raise UsageError(f"store check: there is no store {shown_url(url)}")
+    url = storage.store_url(store)
+    if storage.place(url) is None:
+        raise exits.UsageError("store check: memory:// ends with this command; name a file, or a database")
+    if not storage.exists(url):
+        raise exits.UsageError(f"store check: there is no store {storage.shown_url(url)}")
 
     async def look(executor: Executor) -> Checked:
         with ProgressLine("runs checked") as line:
             return await executor.check(repair=repair, progress=line.show)
 
     try:
-        found = looking(url, look, writes=repair)
+        found = run_lookup.looking(url, look, writes=repair)
     except (StoreTooNew, StoreUnavailable, StoreUnsupported):
         raise  # that says nothing about the store's order
     except StoreError as error:
@@ -390,7 +388,7 @@ def store_check(
         ]
         counts = {"runs": found.runs, "records": found.records, "unread": found.unread}
         out_json({"ok": found.ok, **counts, "findings": findings})
-        return COMPLETED if found.ok else FAILED
+        return exits.COMPLETED if found.ok else exits.FAILED
     for one in found.findings:
         about = f"run {one.run_id}: " if one.run_id else ""
         done = f" - {one.repaired}" if one.repaired else ""
@@ -400,7 +398,7 @@ def store_check(
     if found.unread:
         said = f"{f'{said}; ' if left else ''}{found.unread} runs and items could not be read"
     warn(f"{found.runs} runs with {found.records} records checked: {said}")
-    return COMPLETED if found.ok else FAILED
+    return exits.COMPLETED if found.ok else exits.FAILED
 
 
 _EVERY = 0.1
@@ -454,11 +452,15 @@ def cache_list(
     Example: orchestrator cache list research
     """
 
-    url = store_url(store)
-    found = looking(url, lambda executor: executor.cache.list(graph, node, limit=limit)) if exists(url) else []
+    url = storage.store_url(store)
+    found = (
+        run_lookup.looking(url, lambda executor: executor.cache.list(graph, node, limit=limit))
+        if storage.exists(url)
+        else []
+    )
     if json:
         out_json([asdict(one) for one in found])
-        return COMPLETED
+        return exits.COMPLETED
     columns = (
         Column("graph", least=12), Column("node", least=12), Column("key"), Column("bytes", right=True),
         Column("until", optional=True),
@@ -472,7 +474,7 @@ def cache_list(
     ]  # fmt: skip
     if rows:
         out_table(columns, rows)
-    return COMPLETED
+    return exits.COMPLETED
 
 
 def cache_clear(graph: Graph = None, node: Node = None, json: options.Json = False, store: options.Store = None) -> int:
@@ -506,10 +508,10 @@ def _removed_results(act: Callable[[Executor], Awaitable[int]], store: str | Non
         await executor.store.compact()
         return removed
 
-    url = store_url(store)
-    removed = looking(url, remove, writes=True) if exists(url) else 0
+    url = storage.store_url(store)
+    removed = run_lookup.looking(url, remove, writes=True) if storage.exists(url) else 0
     if json:
         out_json({"removed": removed})
     else:
         warn(f"{removed} results removed")
-    return COMPLETED
+    return exits.COMPLETED

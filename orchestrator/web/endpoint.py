@@ -16,19 +16,9 @@ from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.names import plain_name
 from orchestrator.kernel.records import Answered, Asked
 from orchestrator.stores.base import RunInfo
+from orchestrator.web import principals
 from orchestrator.web.compose.scratch import OWNER
 from orchestrator.web.documents import Document
-from orchestrator.web.principals import (
-    SESSION,
-    Act,
-    Sessions,
-    answering,
-    labelled,
-    name_of,
-    refused,
-    refused_for,
-    tools_of,
-)
 from orchestrator.web.problems import HttpProblem
 from orchestrator.web.requests import Body, LimitChanges, NoQuery, Query
 from orchestrator.web.settings import Risk, Settings
@@ -131,7 +121,7 @@ class Service:
     texts: Texts
     alignments: Alignments
     replays: ReplayBatches
-    sessions: Sessions
+    sessions: principals.Sessions
     scratch: Scratch | None = None
     """The store of tries; None: texts are not tried."""
     saved: SavedGraphs | None = None
@@ -225,7 +215,9 @@ class Call(Generic[QueryT, BodyT]):
         wanted = changes.limits()
         higher = raised(wanted, own, self.settings.limits)
         authorize = self.settings.authorize
-        if higher and (authorize is None or await name_of(authorize, self.request, "raise_limits", self.row) is None):
+        if higher and (
+            authorize is None or await principals.name_of(authorize, self.request, "raise_limits", self.row) is None
+        ):
             raise HttpProblem(
                 403,
                 "limits-refused",
@@ -271,9 +263,9 @@ class Call(Generic[QueryT, BodyT]):
         if self.settings.authorize is None:
             return True
         asked = await self.labelled(info)
-        return await name_of(self.settings.authorize, self.request, self.action, asked) is not None
+        return await principals.name_of(self.settings.authorize, self.request, self.action, asked) is not None
 
-    async def check(self, action: str, act: Act) -> None:
+    async def check(self, action: str, act: principals.Act) -> None:
         """Ask `authorize` whether the principal may do something to the run of the address, with details of it.
 
         Raises:
@@ -281,8 +273,11 @@ class Call(Generic[QueryT, BodyT]):
         """
         if self.settings.authorize is not None:
             self.request.state.act = act
-            if await name_of(self.settings.authorize, self.request, action, await self.labelled(self.run)) is None:
-                raise refused(action)
+            if (
+                await principals.name_of(self.settings.authorize, self.request, action, await self.labelled(self.run))
+                is None
+            ):
+                raise principals.refused(action)
 
     async def check_answers(self, questions: Iterable[str], at: int | None = None, *, replaced: bool = False) -> None:
         """Ask `authorize` for the right to answer questions of the run of the address.
@@ -303,13 +298,13 @@ class Call(Generic[QueryT, BodyT]):
         answers = [one for one in records if isinstance(one, Answered) and at in (None, one.seq)] if replaced else []
         names += [one.question for one in answers[-1:]]
         graph = self.executor.graphs.get(self.run.graph)
-        tools = [*self.executor.tools, *(() if graph is None else tools_of(graph))]
+        tools = [*self.executor.tools, *(() if graph is None else principals.tools_of(graph))]
         for question in [asked.get(name) for name in names] or [None]:
-            await self.check("answer_question", answering(question, records, tools))
+            await self.check("answer_question", principals.answering(question, records, tools))
 
     async def labelled(self, info: RunInfo) -> RunInfo:
         """The row of a run as `authorize` gets it, see `principals.labelled`; without `authorize` as it is."""
-        return info if self.settings.authorize is None else await labelled(self.executor.store, info)
+        return info if self.settings.authorize is None else await principals.labelled(self.executor.store, info)
 
     async def check_new(self, run_id: str | None, graph: str, labels: Mapping[str, str]) -> None:
         """Ask `authorize` about a run that is to be made, and about the one that has its id, if there is one.
@@ -321,7 +316,7 @@ class Call(Generic[QueryT, BodyT]):
         if self.settings.authorize is None:
             return
         if not await self.may_see(RunInfo(run_id or "", graph, "running", labels)):
-            raise refused(self.action)
+            raise principals.refused(self.action)
         if run_id is not None:
             with suppress(RunUnknown):
                 info = await self.executor.store.info(run_id)
@@ -337,7 +332,9 @@ class Call(Generic[QueryT, BodyT]):
         """
         info = await self.executor.store.info(run_id)
         if not await self.may_see(info):
-            raise await refused_for(self.settings.authorize, self.request, self.action, await self.labelled(info))
+            raise await principals.refused_for(
+                self.settings.authorize, self.request, self.action, await self.labelled(info)
+            )
         return info
 
     def waiting(self, least: float = 0.0) -> AbstractAsyncContextManager[None]:
@@ -355,7 +352,7 @@ class Call(Generic[QueryT, BodyT]):
             HttpProblem: no further stream can be opened.
         """
         authorize, named = self.settings.authorize, [*runs]
-        session = self.request.scope.get(SESSION, ())
+        session = self.request.scope.get(principals.SESSION, ())
 
         async def allowed() -> bool:
             if session and not self.service.sessions.has_any(session):
@@ -365,7 +362,7 @@ class Call(Generic[QueryT, BodyT]):
             row = None
             with suppress(RunUnknown):  # a run that is deleted is nobody's any more
                 row = self.row and await self.labelled(with_status(await self.executor.store.info(self.row.run_id)))
-                if await name_of(authorize, self.request, self.action, row) is None:
+                if await principals.name_of(authorize, self.request, self.action, row) is None:
                     return False
             for run_id in named:
                 with suppress(RunUnknown):

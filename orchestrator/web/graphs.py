@@ -13,49 +13,46 @@ from orchestrator.graph.state import start_form
 from orchestrator.graph.writing import to_yaml
 from orchestrator.render import to_svg
 from orchestrator.tasks import away
+from orchestrator.web import documents, requests
 from orchestrator.web.compose.saved import SavedFile
-from orchestrator.web.documents import GraphDocument, GraphList, GraphRow, SavedText, blank
 from orchestrator.web.endpoint import Call
 from orchestrator.web.questions import open_questions
-from orchestrator.web.requests import NoQuery
 from orchestrator.web.runs import picture
 from orchestrator.web.screens.shell import key_of, page, root_of
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from orchestrator.web.documents import GraphRow
     from orchestrator.web.endpoint import Call
-    from orchestrator.web.requests import NoQuery
 
 
-async def listing(call: Call[NoQuery]) -> GraphList:
+async def listing(call: Call[requests.NoQuery]) -> documents.GraphList:
     """The graphs that runs can be started of."""
     if call.service.saved is not None:
         await call.service.saved.refresh()
     graphs = await call.graphs()
-    return GraphList(graphs=[GraphRow(**_row(graphs[name])) for name in sorted(graphs)])
+    return documents.GraphList(graphs=[documents.GraphRow(**_row(graphs[name])) for name in sorted(graphs)])
 
 
-async def show(call: Call[NoQuery]) -> GraphDocument:
+async def show(call: Call[requests.NoQuery]) -> documents.GraphDocument:
     """A graph with its drawing and the form of its input."""
     graph = await call.graph(str(call.request.path_params["name"]))
     saved = None if call.service.saved is None else call.service.saved.files.get(graph.name)
     return await away(lambda: _document(graph, saved))
 
 
-def _document(graph: GraphDefinition, saved: SavedFile | None) -> GraphDocument:
+def _document(graph: GraphDefinition, saved: SavedFile | None) -> documents.GraphDocument:
     try:
         yaml: str | None = to_yaml(graph)
     except NotSerialisable:
         yaml = None
-    return GraphDocument(
+    return documents.GraphDocument(
         **_row(graph),
-        data=blank(dict(graph.data())),
-        yaml=None if yaml is None else str(blank(yaml)),
+        data=documents.blank(dict(graph.data())),
+        yaml=None if yaml is None else str(documents.blank(yaml)),
         form=dict(start_form(graph.schema, graph.input_fields if graph.input else None)),
         drawing=to_svg(graph),
-        saved=None if saved is None else SavedText(text=saved.text, digest=saved.digest),
+        saved=None if saved is None else documents.SavedText(text=saved.text, digest=saved.digest),
     )
 
 
@@ -91,7 +88,7 @@ class Listed:
     """Its name as a part of an address."""
 
 
-def listed_of(row: GraphRow) -> Listed:
+def listed_of(row: documents.GraphRow) -> Listed:
     """A graph as a row of the table."""
     return Listed(
         key=key_of(row.name),
@@ -105,7 +102,7 @@ def listed_of(row: GraphRow) -> Listed:
     )
 
 
-async def graphs(call: Call[NoQuery]) -> Response:
+async def graphs(call: Call[requests.NoQuery]) -> Response:
     """The graphs of this server."""
     found = await listing(call)
     waiting = await open_questions(call)
@@ -118,7 +115,7 @@ async def graphs(call: Call[NoQuery]) -> Response:
     )
 
 
-async def graph(call: Call[NoQuery]) -> Response:
+async def graph(call: Call[requests.NoQuery]) -> Response:
     """A graph: its drawing, its text, what its checks prove, and the form that starts a run."""
     found = await show(call)
     tools = call.executor.tools.tools if call.executor.tools.ready else None
@@ -143,7 +140,7 @@ async def graph(call: Call[NoQuery]) -> Response:
     )
 
 
-async def drawing(call: Call[NoQuery]) -> Response:
+async def drawing(call: Call[requests.NoQuery]) -> Response:
     """The drawing of a graph."""
     drawn: GraphDefinition = await call.graph(str(call.request.path_params["name"]))
     return await picture(lambda: to_svg(drawn))

@@ -24,28 +24,14 @@ from orchestrator.tasks import away
 from orchestrator.values import shown_labels
 from orchestrator.views.call_questions import ApprovalContext, context_of, outcome_title
 from orchestrator.visible import narrow
-from orchestrator.web.documents import (
-    AskedDocument,
-    QuestionEvent,
-    QuestionPage,
-    blank,
-    first_line,
-    json_of,
-    labels_of,
-    question_of,
-)
+from orchestrator.web import documents, problems, requests, streams
 from orchestrator.web.endpoint import Call, Surroundings
-from orchestrator.web.problems import fields_problem
-from orchestrator.web.requests import NoQuery, QuestionsQuery
 from orchestrator.web.screens import shell
-from orchestrator.web.streams import MEDIA, StoreWatch
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from orchestrator.views.call_questions import ApprovalContext
-    from orchestrator.web.documents import AskedDocument
-    from orchestrator.web.requests import QuestionsQuery
 
 
 FOR_PEOPLE: tuple[QuestionKind, ...] = ("approval", "input", "unknown_outcome", "pause", "limit")
@@ -58,33 +44,39 @@ _STREAMED = 1000
 """Questions, the oldest, whose changes a stream has if it names no `limit`."""
 
 
-async def listing(call: Call[QuestionsQuery]) -> QuestionPage | ASGIApp:
+async def listing(call: Call[requests.QuestionsQuery]) -> documents.QuestionPage | ASGIApp:
     """A page of open questions, the oldest first; or, if the client accepts a stream, these and then every change."""
-    if MEDIA in call.request.headers.get("accept", ""):
+    if streams.MEDIA in call.request.headers.get("accept", ""):
         return call.stream(_changes(call))
     return await page_of(call)
 
 
-async def page_of(call: Call[QuestionsQuery]) -> QuestionPage:
+async def page_of(call: Call[requests.QuestionsQuery]) -> documents.QuestionPage:
     """A page of open questions, the oldest first, whatever media type the client accepts."""
     found, cursor = await _page(call, call.query.after, call.query.limit)
-    return QuestionPage(questions=await _documents(call, found), cursor=cursor)
+    return documents.QuestionPage(questions=await _documents(call, found), cursor=cursor)
 
 
-async def _page(call: Call[QuestionsQuery], after: str | None, limit: int) -> tuple[list[RunQuestion], str | None]:
+async def _page(
+    call: Call[requests.QuestionsQuery], after: str | None, limit: int
+) -> tuple[list[RunQuestion], str | None]:
     query = call.query
     try:
         page = await call.executor.questions(
-            graph=query.graph, labels=labels_of(query.label), kinds=query.kind or None, after=after, limit=limit
+            graph=query.graph,
+            labels=documents.labels_of(query.label),
+            kinds=query.kind or None,
+            after=after,
+            limit=limit,
         )
     except StoreError as error:
         if type(error) is not StoreError:
             raise
-        raise fields_problem([{"field": "after", "message": str(error)}], "query") from None
+        raise problems.fields_problem([{"field": "after", "message": str(error)}], "query") from None
     return [one for one in page.questions if await _shown(call, one)], page.cursor
 
 
-async def _shown(call: Call[QuestionsQuery], one: RunQuestion) -> bool:
+async def _shown(call: Call[requests.QuestionsQuery], one: RunQuestion) -> bool:
     """True if the principal may see a question."""
     if call.settings.authorize is None:
         return True
@@ -94,16 +86,18 @@ async def _shown(call: Call[QuestionsQuery], one: RunQuestion) -> bool:
         return False
 
 
-async def _documents(call: Call[QuestionsQuery], found: Sequence[RunQuestion]) -> list[AskedDocument]:
+async def _documents(
+    call: Call[requests.QuestionsQuery], found: Sequence[RunQuestion]
+) -> list[documents.AskedDocument]:
     answerable = not call.settings.read_only
     return await away(
         lambda: [
-            AskedDocument(
+            documents.AskedDocument(
                 run_id=one.run_id,
                 graph=one.graph,
-                labels=blank(shown_labels(one.labels)),
+                labels=documents.blank(shown_labels(one.labels)),
                 asked=one.asked,
-                question=question_of(one.question, answerable=answerable),
+                question=documents.question_of(one.question, answerable=answerable),
             )
             for one in found
         ],
@@ -111,28 +105,28 @@ async def _documents(call: Call[QuestionsQuery], found: Sequence[RunQuestion]) -
     )
 
 
-async def _changes(call: Call[QuestionsQuery]) -> AsyncIterator[str]:
+async def _changes(call: Call[requests.QuestionsQuery]) -> AsyncIterator[str]:
     known: dict[tuple[str, str, str], RunQuestion] = {}
     ready = False
-    watch = StoreWatch(call.executor.store, call.settings)
+    watch = streams.StoreWatch(call.executor.store, call.settings)
     while True:
         await watch.wait()
         now = {(one.run_id, one.question.id, one.question.digest): one for one in await _all(call)}
         for key in known.keys() - now.keys():
-            yield _text(QuestionEvent(type="closed", run_id=key[0], question=key[1]))
+            yield _text(documents.QuestionEvent(type="closed", run_id=key[0], question=key[1]))
         for key, one in now.items():
             if key not in known:
                 (opened,) = await _documents(call, [one])
-                event = QuestionEvent(type="opened", run_id=key[0], question=key[1], opened=opened)
+                event = documents.QuestionEvent(type="opened", run_id=key[0], question=key[1], opened=opened)
                 yield await away(partial(_text, event), event)
         if not ready:
-            yield _text(QuestionEvent(type="ready"))
+            yield _text(documents.QuestionEvent(type="ready"))
             ready = True
         known = now
         await anyio.sleep(call.settings.poll)
 
 
-async def _all(call: Call[QuestionsQuery]) -> list[RunQuestion]:
+async def _all(call: Call[requests.QuestionsQuery]) -> list[RunQuestion]:
     query = call.query
     most = query.limit if "limit" in query.model_fields_set else _STREAMED
     found, cursor = await _page(call, query.after, min(most, 200))
@@ -144,7 +138,7 @@ async def _all(call: Call[QuestionsQuery]) -> list[RunQuestion]:
 
 async def waiting_for_people(call: Call[Any, Any]) -> int:
     """Count the questions that wait for people, also for a request about something else; at most `COUNTED` + 1."""
-    query = QuestionsQuery.model_validate({"kind": FOR_PEOPLE, "limit": COUNTED})
+    query = requests.QuestionsQuery.model_validate({"kind": FOR_PEOPLE, "limit": COUNTED})
     found, cursor = await _page(replace(call, query=query), None, COUNTED)
     return len(found) + (cursor is not None)
 
@@ -155,8 +149,8 @@ async def open_questions(call: Call[Any, Any]) -> str:
     return f"{COUNTED}+" if count > COUNTED else str(count or "")
 
 
-def _text(event: QuestionEvent) -> str:
-    return f"data: {''.join(json_of(event))}\n\n"
+def _text(event: documents.QuestionEvent) -> str:
+    return f"data: {''.join(documents.json_of(event))}\n\n"
 
 
 _LONG = 60
@@ -213,7 +207,7 @@ class Card:
         return shell.lasting(max(0.0, now - self.asked))
 
 
-def card_of(asked: AskedDocument, question_of_run: str, context: ApprovalContext) -> Card:
+def card_of(asked: documents.AskedDocument, question_of_run: str, context: ApprovalContext) -> Card:
     """The card of an open question.
 
     Args:
@@ -272,7 +266,7 @@ class InboxAddress:
         """The address of the questions after a cursor; empty without one."""
         return f"{self.root}/inbox?{urlencode([*self._kept(), ('after', cursor)])}" if cursor else ""
 
-    def changes(self, query: QuestionsQuery) -> str:
+    def changes(self, query: requests.QuestionsQuery) -> str:
         """The path below `/api` of the stream that has the same questions."""
         others = [pair for pair in self.query if pair[0] not in ("kind", "limit")]
         kinds = [("kind", kind) for kind in query.kind]
@@ -327,7 +321,7 @@ def _json(value: object) -> str:
     return "".join(in_pieces(value))
 
 
-async def screen(call: Call[QuestionsQuery]) -> Response:
+async def screen(call: Call[requests.QuestionsQuery]) -> Response:
     """The open questions that people answer, the oldest first."""
     query = call.query.model_copy(update={"kind": list(call.query.kind) or list(FOR_PEOPLE)})
     found = await page_of(replace(call, query=query))
@@ -353,15 +347,17 @@ async def screen(call: Call[QuestionsQuery]) -> Response:
     )
 
 
-async def run_questions(call: Call[NoQuery]) -> Response:
+async def run_questions(call: Call[requests.NoQuery]) -> Response:
     """The open questions of one run that people answer, as cards, which the page of the run puts into itself."""
     found = await call.executor.load(call.run_id)
     cards = []
     for question in await away(lambda: found.waiting, [*found.machine.questions.values()]):
         if question.kind in FOR_PEOPLE:
-            shown = await away(partial(question_of, question, answerable=not call.settings.read_only), question)
-            labels = blank(shown_labels(found.labels))
-            one = AskedDocument(run_id=call.run_id, graph=found.graph, labels=labels, asked=0, question=shown)
+            shown = await away(
+                partial(documents.question_of, question, answerable=not call.settings.read_only), question
+            )
+            labels = documents.blank(shown_labels(found.labels))
+            one = documents.AskedDocument(run_id=call.run_id, graph=found.graph, labels=labels, asked=0, question=shown)
             said, context = await _surroundings(call, one)
             records = await call.executor.store.read(call.run_id, after=context.seq - 1, upto=context.seq)
             asked = one.model_copy(update={"asked": records[0].ts if records else time.time()})
@@ -376,12 +372,12 @@ async def run_questions(call: Call[NoQuery]) -> Response:
     )
 
 
-async def _card(call: Call[Any, Any], one: AskedDocument) -> Card:
+async def _card(call: Call[Any, Any], one: documents.AskedDocument) -> Card:
     said, context = await _surroundings(call, one)
     return await away(lambda: card_of(one, said, context), one, context)
 
 
-async def _surroundings(call: Call[Any, Any], one: AskedDocument) -> tuple[str, ApprovalContext]:
+async def _surroundings(call: Call[Any, Any], one: documents.AskedDocument) -> tuple[str, ApprovalContext]:
     """The first line of the run's input, and what surrounds the question in its journal."""
     kept, key = call.service.surroundings, (one.run_id, one.question.id)
     try:
@@ -392,7 +388,7 @@ async def _surroundings(call: Call[Any, Any], one: AskedDocument) -> tuple[str, 
             records = await call.executor.store.read(one.run_id, upto=info.head)
             about = parts_of(one.question.kind, one.question.payload).call
             context = await away(lambda: context_of(records, one.question.id, about))
-            found = kept[key] = Surroundings(version, first_line(info.input), context)
+            found = kept[key] = Surroundings(version, documents.first_line(info.input), context)
     except RunUnknown:
         call.service.forget(one.run_id)
         return "", ApprovalContext(0)

@@ -26,16 +26,13 @@ from orchestrator.redaction import redact
 from orchestrator.tasks import away
 from orchestrator.views.replay_result import Replay, answer_of, replay_of
 from orchestrator.views.run_diff import short
+from orchestrator.web import documents, problems, requests, streams
 from orchestrator.web.comparisons import row_key
-from orchestrator.web.documents import Document, blank, first_line
 from orchestrator.web.endpoint import Call, Endpoint
-from orchestrator.web.problems import HttpProblem, fields_problem
 from orchestrator.web.questions import open_questions
-from orchestrator.web.requests import Body, Name, NoQuery, Query
 from orchestrator.web.screens.compare import runs_query
 from orchestrator.web.screens.shell import key_of, page, root_of
 from orchestrator.web.settings import Risk
-from orchestrator.web.streams import MEDIA, StoreWatch, event_text
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -75,35 +72,35 @@ interrupted   no process drives it
 """
 
 
-class ReplaysBody(Body):
+class ReplaysBody(requests.Body):
     """Runs to replay, and how."""
 
-    runs: Annotated[list[Name], Field(min_length=1, max_length=MOST, description="The ids of the runs.")]
+    runs: Annotated[list[requests.Name], Field(min_length=1, max_length=MOST, description="The ids of the runs.")]
     batch: BatchName | None = Field(
         None, description="Your own name: the same name and replays mean the same runs. Default: a new one."
     )
     at: Annotated[int, Field(ge=0, le=2**53)] | None = Field(
         None, description="The record to replay from; 0: the start."
     )
-    graph: Name | None = Field(None, description="Another graph of this server.")
+    graph: requests.Name | None = Field(None, description="Another graph of this server.")
     approve: Risk | None = None
     live: Literal["never", "ask", "always"] = Field("never", description="What to do where a replay is live.")
 
 
-class StopBody(Body):
+class StopBody(requests.Body):
     """A batch to stop."""
 
     batch: BatchName
 
 
-class ReplaysQuery(Query):
+class ReplaysQuery(requests.Query):
     """The replays of some runs."""
 
     runs: RunsToReplay
     batch: BatchName
 
 
-class ReplayRow(Document):
+class ReplayRow(documents.Document):
     """The replay of one run."""
 
     run_id: str
@@ -123,7 +120,7 @@ class ReplayRow(Document):
     cost: Annotated[float, Field(description="What the replay spent.")]
 
 
-class ReplaysDocument(Document):
+class ReplaysDocument(documents.Document):
     """Replays of many runs."""
 
     batch: str
@@ -134,7 +131,7 @@ class ReplaysDocument(Document):
     replays: list[ReplayRow]
 
 
-class ReplaysEvent(Document):
+class ReplaysEvent(documents.Document):
     """The data of an event about replays: `ready` when the stream begins, then each `changed`."""
 
     type: Literal["ready", "changed"]
@@ -146,7 +143,7 @@ _ANSWER = 200
 """Characters of an answer in a row."""
 
 
-async def start(call: Call[NoQuery, ReplaysBody]) -> ReplaysDocument:
+async def start(call: Call[requests.NoQuery, ReplaysBody]) -> ReplaysDocument:
     """Start to replay runs. Those that cannot be replayed are listed with the reason; the others start."""
     body, batches = call.body, call.service.replays
     runs = _once(body.runs)
@@ -168,13 +165,13 @@ async def start(call: Call[NoQuery, ReplaysBody]) -> ReplaysDocument:
     return await _document(call, name, runs)
 
 
-async def stop(call: Call[NoQuery, StopBody]) -> ReplaysDocument:
+async def stop(call: Call[requests.NoQuery, StopBody]) -> ReplaysDocument:
     """Stop a batch: no further replay begins, and those that run are interrupted."""
     name = call.body.batch
     runs = [one.run_id for one in call.service.replays.runs(name).values()]
     there = [info for run_id in runs if (info := await _info(call, run_id)) is not None]
     if not runs or not all([await call.may_see(info) for info in there]):
-        raise HttpProblem(404, "batch-unknown", f"this server works on no batch {name!r}")
+        raise problems.HttpProblem(404, "batch-unknown", f"this server works on no batch {name!r}")
     call.service.replays.stop(name)
     return await _document(call, name, runs)
 
@@ -182,7 +179,7 @@ async def stop(call: Call[NoQuery, StopBody]) -> ReplaysDocument:
 async def listing(call: Call[ReplaysQuery]) -> ReplaysDocument | ASGIApp:
     """Return the results of the replays; or, if the client accepts a stream, an event for each change of them."""
     runs = names_of(call.query.runs)
-    if MEDIA in call.request.headers.get("accept", ""):
+    if streams.MEDIA in call.request.headers.get("accept", ""):
         seen = [run_id for run_id in runs if await _seen(call, run_id) is not None]
         return call.stream(_changes(call, seen), seen)
     return await list_of(call, runs, call.query.batch)
@@ -201,7 +198,9 @@ def names_of(given: Sequence[str]) -> list[str]:
     """
     names = _once([name for name in (given[0].split(",") if len(given) == 1 else given) if name])
     if not 1 <= len(names) <= MOST:
-        raise fields_problem([{"field": "runs", "message": f"name 1 to {MOST} runs, and not {len(names)}"}], "query")
+        raise problems.fields_problem(
+            [{"field": "runs", "message": f"name 1 to {MOST} runs, and not {len(names)}"}], "query"
+        )
     return names
 
 
@@ -240,7 +239,7 @@ async def _row(call: Call[Any, Any], run_id: str, replay_id: str, known: dict[st
     progress = known.get(replay_id)
     parent = await _seen(call, run_id)
     info = await _info(call, replay_id)
-    given = first_line(parent.input) if parent is not None else ""
+    given = documents.first_line(parent.input) if parent is not None else ""
     error = _error(parent, run_id, progress)
     if parent is not None and info is not None and not error and not await call.may_see(info):
         error = "you may not see this replay here"
@@ -296,7 +295,7 @@ def _compared(given: str, found: Replay, progress: ReplayProgress | None) -> Rep
         outcome=_outcome(found, progress),
         status=found.status,
         error="",
-        first=blank(said),
+        first=documents.blank(said),
         step=step,
         before=_answer(found.parent),
         after=_answer(found.run) if ended else "",
@@ -356,16 +355,16 @@ async def _result(call: Call[Any, Any], parent: RunInfo, info: RunInfo) -> Repla
 
 async def _changes(call: Call[ReplaysQuery], runs: Sequence[str]) -> AsyncIterator[str]:
     name, batches = call.query.batch, call.service.replays
-    watch = StoreWatch(call.executor.store, call.settings)
+    watch = streams.StoreWatch(call.executor.store, call.settings)
     known: object = None
     while True:
         infos = [await _info(call, id_of(name, run_id)) for run_id in runs]
         heads = [None if info is None else (info.head, info.status) for info in infos]
         now = {one: progress.state for one, progress in batches.runs(name).items()}, heads
         if known is None:
-            yield event_text(ReplaysEvent(type="ready"))
+            yield streams.event_text(ReplaysEvent(type="ready"))
         elif now != known:
-            yield event_text(ReplaysEvent(type="changed"))
+            yield streams.event_text(ReplaysEvent(type="changed"))
         known = now
         await anyio.sleep(call.settings.poll)
         if not batches.going(name):
@@ -390,12 +389,12 @@ _SAYS = {
 }
 
 
-class ReplayQuery(Query):
+class ReplayQuery(requests.Query):
     """The runs, how they are replayed, and the name of the batch once it has begun."""
 
     runs: RunsToReplay
     batch: BatchName | None = None
-    graph: Name | None = Field(None, description="Another graph of this server.")
+    graph: requests.Name | None = Field(None, description="Another graph of this server.")
     at: int | None = Field(None, ge=0, le=2**53, description="The record to replay from.")
     live: Literal["never", "ask", "always"] = "never"
 
@@ -475,7 +474,7 @@ def _parameters(query: ReplayQuery) -> dict[str, Any]:
 
 async def _chosen(call: Call[ReplayQuery], run_id: str) -> Chosen:
     info = await call.seen(run_id)
-    return Chosen(run_id, first_line(info.input), info.status, info.graph)
+    return Chosen(run_id, documents.first_line(info.input), info.status, info.graph)
 
 
 def _replayed(row: ReplayRow, root: str) -> Replayed:

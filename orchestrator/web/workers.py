@@ -14,45 +14,40 @@ from starlette.responses import Response
 from orchestrator.errors import RunUnknown
 from orchestrator.stores.base import Changing
 from orchestrator.tasks import away
-from orchestrator.web import questions
-from orchestrator.web.documents import WorkerList, WorkersEvent, rows_of, worker_of
+from orchestrator.web import documents, questions, requests, streams
 from orchestrator.web.endpoint import Call
-from orchestrator.web.requests import WorkersQuery
 from orchestrator.web.screens import shell
-from orchestrator.web.streams import MEDIA, event_text
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
-
-    from orchestrator.web.documents import RunRow, WorkerList, WorkerRow
 
 
 _RUNS = 5
 """Runs that are named for each worker at most: `authorize` is asked about each."""
 
 
-async def listing(call: Call[WorkersQuery]) -> WorkerList | ASGIApp:
+async def listing(call: Call[requests.WorkersQuery]) -> documents.WorkerList | ASGIApp:
     """The workers and the parked runs; or, if the client accepts a stream, an event for each change of them."""
-    if MEDIA in call.request.headers.get("accept", ""):
+    if streams.MEDIA in call.request.headers.get("accept", ""):
         return call.stream(_changes(call))
     return await list_of(call)
 
 
-async def list_of(call: Call[WorkersQuery]) -> WorkerList:
+async def list_of(call: Call[requests.WorkersQuery]) -> documents.WorkerList:
     """The workers and the parked runs, whatever media type the client accepts."""
     limit = call.query.limit
     found = await call.executor.workers.list()
     parked = await call.executor.workers.parked(limit=limit + 1)
     named = [(one, await _named(call, one.runs)) for one in found[:limit]]
-    return WorkerList(
-        workers=await away(lambda: [worker_of(*one) for one in named], named),
+    return documents.WorkerList(
+        workers=await away(lambda: [documents.worker_of(*one) for one in named], named),
         more_workers=max(0, len(found) - limit),
-        parked=await rows_of([info for info in parked[:limit] if await call.may_see(info)]),
+        parked=await documents.rows_of([info for info in parked[:limit] if await call.may_see(info)]),
         more_parked=len(parked) > limit,
     )
 
 
-async def _named(call: Call[WorkersQuery], run_ids: Sequence[str]) -> list[str]:
+async def _named(call: Call[requests.WorkersQuery], run_ids: Sequence[str]) -> list[str]:
     """The first of some runs, without those that the principal may not see."""
     if call.settings.authorize is None:
         return [*run_ids[:_RUNS]]
@@ -67,9 +62,9 @@ async def _named(call: Call[WorkersQuery], run_ids: Sequence[str]) -> list[str]:
     return named
 
 
-async def _changes(call: Call[WorkersQuery]) -> AsyncIterator[str]:
+async def _changes(call: Call[requests.WorkersQuery]) -> AsyncIterator[str]:
     store = call.executor.store
-    known: WorkerList | None = None
+    known: documents.WorkerList | None = None
     asked, counted, written = 0, 0, None
     while True:  # a worker that lapses or dies writes nothing, so each turn looks
         now = await list_of(call)
@@ -77,20 +72,20 @@ async def _changes(call: Call[WorkersQuery]) -> AsyncIterator[str]:
         if changes is None or changes != written:
             written, counted = changes, await questions.waiting_for_people(call)
         if known is None:
-            yield event_text(WorkersEvent(type="ready"))
+            yield streams.event_text(documents.WorkersEvent(type="ready"))
         elif _differs(known, now) or counted != asked:
-            yield event_text(WorkersEvent(type="changed"))
+            yield streams.event_text(documents.WorkersEvent(type="changed"))
         known, asked = now, counted
         await anyio.sleep(call.settings.poll)
 
 
-def _differs(before: WorkerList, now: WorkerList) -> bool:
+def _differs(before: documents.WorkerList, now: documents.WorkerList) -> bool:
     """True if something changed. Heartbeats that only grow older are no change."""
     beats = [(then.heartbeat, one.heartbeat) for then, one in zip(before.workers, now.workers, strict=False)]
     return any(one < then for then, one in beats) or _without_ages(before) != _without_ages(now)
 
 
-def _without_ages(found: WorkerList) -> WorkerList:
+def _without_ages(found: documents.WorkerList) -> documents.WorkerList:
     return found.model_copy(update={"workers": [one.model_copy(update={"heartbeat": 0.0}) for one in found.workers]})
 
 
@@ -146,7 +141,7 @@ class Parked:
     deaths: int
 
 
-def working_of(row: WorkerRow) -> Working:
+def working_of(row: documents.WorkerRow) -> Working:
     """A worker as a row of the table."""
     held = f"{row.held:,}" if row.slots is None else f"{row.held:,} of {row.slots:,}"
     return Working(
@@ -174,7 +169,7 @@ def query_of(graph: str) -> str:
     return urlencode({"graph": graph}, errors="replace")
 
 
-def parked_of(row: RunRow) -> Parked:
+def parked_of(row: documents.RunRow) -> Parked:
     """A parked run as a row of the table."""
     return Parked(
         key=shell.key_of(row.run_id),
@@ -192,7 +187,7 @@ def _short(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 60 else shell.lasting(seconds).removesuffix(" 0 s")
 
 
-def summary_of(found: WorkerList) -> str:
+def summary_of(found: documents.WorkerList) -> str:
     """Count the workers in each state; empty: none."""
     states = [one.state for one in found.workers if one.worker]
     parts = [f"{states.count(name)} {name}" for name in _SAYS if name in states]
@@ -204,7 +199,7 @@ def summary_of(found: WorkerList) -> str:
     return ", ".join(parts)
 
 
-async def screen(call: Call[WorkersQuery]) -> Response:
+async def screen(call: Call[requests.WorkersQuery]) -> Response:
     """Show the workers of the store, and the parked runs."""
     found = await list_of(call)
     waiting = await questions.open_questions(call)
