@@ -19,9 +19,8 @@ from orchestrator.kernel.records import Record
 from orchestrator.kernel.run_state import Delta
 from orchestrator.kernel.state import Activation, FrameResult, FrameState
 from orchestrator.views.reader import Fold, read
-from orchestrator.views.superseded import Superseded
+from orchestrator.views.superseded import Superseded, VersionNames
 from orchestrator.views.timeline import is_asked
-from orchestrator.views.version_names import VersionNames
 
 Outside: TypeAlias = r.Cancelled | r.LimitSpent | r.TimerFired | r.EventReceived
 """Records of what time and people brought about while calls were in progress."""
