@@ -32,7 +32,6 @@ pass.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import inspect
 import math
@@ -41,12 +40,15 @@ from contextvars import ContextVar
 from itertools import pairwise
 from traceback import walk_tb
 from types import FrameType
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio
 import anyio.from_thread
 
 from orchestrator.errors import EffectFailed, message_of
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -120,6 +122,8 @@ def call_in_thread(call: Callable[..., T], *args: object) -> T:
 
 def native_task() -> asyncio.Task[Any] | None:
     """Return the task of asyncio that runs this; None in another event loop."""
+    import asyncio  # here: a third of what `from orchestrator import Graph` would import
+
     try:
         return asyncio.current_task()
     except RuntimeError:
@@ -138,6 +142,8 @@ def is_cancelled(task: asyncio.Task[Any] | None, before: int) -> bool:
 
 async def take_back_cancels(task: asyncio.Task[Any]) -> None:
     """Have code go on in the current task whose own code cancelled it, also where that is still to be raised."""
+    import asyncio
+
     while task.cancelling():
         task.uncancel()
     with contextlib.suppress(asyncio.CancelledError):

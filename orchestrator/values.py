@@ -352,6 +352,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def in_calendar(seconds: object) -> float:
     """A moment that was read, or the nearest one of the calendar; what is no number is 1970."""
+    if type(seconds) is float and EARLIEST <= seconds <= LATEST:
+        return seconds  # nearly all are, and lists read many
     if not isinstance(seconds, int | float):
         return 0.0
     return float(min(max(EARLIEST, seconds), LATEST))  # in this order NaN is a moment, too
