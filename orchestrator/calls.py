@@ -31,7 +31,6 @@ The executor sets the fence of each effect; tools and models pass it. Outside a 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import inspect
 import math
@@ -40,12 +39,15 @@ from contextvars import ContextVar
 from itertools import pairwise
 from traceback import walk_tb
 from types import FrameType
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio
 import anyio.from_thread
 
 from orchestrator.errors import EffectFailed, message_of
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -119,6 +121,8 @@ def call_in_thread(call: Callable[..., T], *args: object) -> T:
 
 def native_task() -> asyncio.Task[Any] | None:
     """Return the current asyncio task; None in another event loop."""
+    import asyncio  # here: a third of what `from orchestrator import Graph` would import
+
     try:
         return asyncio.current_task()
     except RuntimeError:
@@ -137,6 +141,8 @@ def is_cancelled(task: asyncio.Task[Any] | None, before: int) -> bool:
 
 async def take_back_cancels(task: asyncio.Task[Any]) -> None:
     """Continue in the current task although its own code cancelled it, including cancellations not yet raised."""
+    import asyncio
+
     while task.cancelling():
         task.uncancel()
     with contextlib.suppress(asyncio.CancelledError):

@@ -527,7 +527,10 @@ def _plainly_named(nodes: Mapping[str, Node]) -> dict[str, Node]:
 
 
 def _with_plain_names(node: Node) -> Node:
-    odd = {name for name in (*node.outcomes, node.pool or "") if plain_name(name) != name}
+    names = (*node.outcomes, node.pool or "")
+    if all(map(str.isascii, names)):
+        return node
+    odd = {name for name in names if plain_name(name) != name}
     changes: dict[str, object] = {}
     for field in type(node).model_fields if odd else ():
         value = getattr(node, field)

@@ -13,7 +13,6 @@ values are therefore processed in a thread and in pieces, see `orchestrator.json
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 import warnings
@@ -76,6 +75,8 @@ class OwnTask(Generic[T]):
 
             trio.lowlevel.spawn_system_task(self._run, name=self._name, context=copy_context())
         else:
+            import asyncio
+
             asyncio.create_task(self._run(), name=self._name).add_done_callback(self._end)
         await self._wait(self._ready)
         if self.over:
@@ -99,6 +100,8 @@ class OwnTask(Generic[T]):
         Raises:
             another event loop is running here.
         """
+        import asyncio  # here, as in `calls`
+
         here: object
         try:
             here = anyio.lowlevel.current_token().native_token if in_trio() else asyncio.get_running_loop()

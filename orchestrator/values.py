@@ -353,6 +353,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def in_calendar(seconds: object) -> float:
     """Return a time that was read, or the nearest one within the calendar; 0 for a value that is not a number."""
+    if type(seconds) is float and EARLIEST <= seconds <= LATEST:
+        return seconds  # the usual case; lists read many
     if not isinstance(seconds, int | float):
         return 0.0
     return float(min(max(EARLIEST, seconds), LATEST))  # in this order, NaN becomes a valid time, too

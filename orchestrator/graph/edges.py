@@ -174,8 +174,8 @@ def _tokens(line: str, number: int) -> Iterator[_ArrowToken]:
         match = _TOKEN.match(letters, position)
         assert match is not None  # this alternative matches any character that is left
         kind = match.lastgroup or ""
-        text = line[slice(*match.span(kind))]
-        column = match.start(kind) + 1
+        start = match.start(kind)
+        text, column = line[start : match.end(kind)], start + 1
         position = match.end()
         if kind == "bad":
             _refuse_token(line, number, column, text)

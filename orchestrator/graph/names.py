@@ -46,8 +46,10 @@ def look_of(name: str) -> str:
 
 def look_alikes(names: Iterable[str]) -> Iterator[tuple[str, str, str]]:
     """Yield pairs of names that look alike, each with the Unicode name of a letter that differs in the second one."""
-    seen: dict[str, str] = {}
-    for name in dict.fromkeys(names):
+    unique, seen = dict.fromkeys(names), dict[str, str]()
+    if "".join(unique).isascii():
+        return
+    for name in unique:
         first = seen.setdefault(look_of(name), name)
         if first != name:
             letter = next((two for one, two in zip(first, name, strict=False) if one != two), name[-1])

@@ -36,7 +36,7 @@ def ended(connection: Connection, before: float | None, after: str | None, limit
     with walking(connection):
         rows: Any = connection.execute(query.encode(), (created, number, latest, latest, max(limit, 1) + 1)).fetchall()
     found = rows[: max(limit, 1)]
-    last = InfoRow(*found[-1]) if len(rows) > len(found) else None
+    last = InfoRow._make(found[-1][:-1]) if len(rows) > len(found) else None
     cursor = None if last is None else page_cursor(last.created, last.id)
     return Page(tuple(map(info_with_now, found)), cursor)
 

@@ -25,7 +25,7 @@ def ended(connection: sqlite3.Connection, now: float, before: float | None, afte
         " ORDER BY runs.created, runs.id LIMIT ?",
         (created, number, latest, latest, max(limit, 1) + 1),
     ).fetchall()
-    found = [InfoRow(*row) for row in rows[: max(limit, 1)]]
+    found = [*map(InfoRow._make, rows[: max(limit, 1)])]
     cursor = page_cursor(found[-1].created, found[-1].id) if len(rows) > len(found) else None
     return Page(tuple(info_of(row, now) for row in found), cursor)
 

@@ -64,8 +64,7 @@ def unsettled(connection: sqlite3.Connection, clock: StoreClock, graphs: Collect
         ") AND +status IN ('running', 'paused') ORDER BY +created, +runs.id"  # led by the selection, not by an index
     )
     now = clock.now(connection)
-    found = [InfoRow(*row) for row in rows.fetchall()]
-    return [info_of(row, now) for row in found if graphs is None or row.graph in graphs]
+    return [info_of(row, now) for row in map(InfoRow._make, rows.fetchall()) if graphs is None or row.graph in graphs]
 
 
 def parked(connection: sqlite3.Connection, clock: StoreClock, limit: int) -> list[RunInfo]:
@@ -78,7 +77,7 @@ def parked(connection: sqlite3.Connection, clock: StoreClock, limit: int) -> lis
         (limit,),
     )
     now = clock.now(connection)
-    return [info_of(InfoRow(*row), now) for row in rows.fetchall()]
+    return [info_of(row, now) for row in map(InfoRow._make, rows.fetchall())]
 
 
 def runs(connection: sqlite3.Connection, clock: StoreClock, query: RunQuery) -> Page:
@@ -213,7 +212,7 @@ def _walk(
         f" ORDER BY {table}.created DESC, {table}.{walk.key} DESC LIMIT ?",
         (*values, limit),
     ).fetchall()
-    return [InfoRow(*row) for row in found]
+    return [*map(InfoRow._make, found)]
 
 
 def totals(connection: sqlite3.Connection, run_id: str) -> RunTotals | None:

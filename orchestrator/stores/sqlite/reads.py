@@ -75,7 +75,7 @@ def _info_row(connection: sqlite3.Connection, run_id: str) -> InfoRow:
     row = connection.execute(f"SELECT {INFO_COLUMNS} FROM runs {INFO_TABLES} WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
         raise RunUnknown(run_id)
-    return InfoRow(*row)
+    return InfoRow._make(row)
 
 
 def heads(connection: sqlite3.Connection, run_ids: Collection[str], *, few: bool = False) -> dict[str, tuple[int, str]]:
