@@ -167,7 +167,7 @@ def chat(
     )
     graph = Graph(
         name=name,
-        description="Talks with a user, turn by turn, and calls tools.",
+        description="Talk with a user, turn by turn, and call tools.",
         state=ChatState,
         input="question",
         nodes={

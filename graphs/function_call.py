@@ -58,7 +58,7 @@ def one_call(
         edges += WHEN_DENIED if on_denied == "observe" else ""
     return Graph(
         name="one_call",
-        description="Checks a call, has a person confirm it, and makes it.",
+        description="Check a call, ask for approval, and make it.",
         state=CheckCall.State,
         input="call",
         nodes=nodes,
@@ -145,7 +145,7 @@ def function_call(
         raise ValueError("function_call: max_steps and max_seconds are at least 1 step and more than 0 seconds")
     graph = Graph(
         name=name,
-        description="One round: the model answers, or all tools that it calls are called.",
+        description="Answer in one round, or make all tool calls of the reply.",
         state=FunctionCallState,
         input="question",
         nodes={

@@ -117,7 +117,7 @@ def function_call_agent(
         nodes["give_up"] = give_up
     graph = Graph(
         name=name,
-        description="Calls tools, all of one reply at the same time, round by round until the model answers.",
+        description="Call tools, all of one reply at the same time; repeat until the model answers.",
         state=FunctionCallAgentState,
         input="question",
         nodes=nodes,

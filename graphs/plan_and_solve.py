@@ -123,7 +123,7 @@ def plan_and_solve(
         nodes["conclude"] = Complete(prompt=CONCLUDE, result="answer", model=planner or model, retry=Retry())
     graph = Graph(
         name=name,
-        description="Plans the steps of a task, then has an agent that calls tools do one after the other.",
+        description="Plan the steps of a task, then let an agent that calls tools carry them out one after the other.",
         state=PlanAndSolveState,
         input="question",
         nodes=nodes,

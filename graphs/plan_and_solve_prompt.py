@@ -128,7 +128,7 @@ def plan_and_solve_prompt(
     last, fault = ("answer", None) if alone else ("conclusion", "fault")
     one = Graph(
         name=name or "plan_and_solve_prompt",
-        description="Has the model plan and carry out its plan in one reply, and takes the answer out of it.",
+        description="Plan and carry out the plan in one reply, then extract the answer.",
         state=PlanAndSolvePromptState if alone else SampleState,
         input="question",
         nodes={
@@ -155,7 +155,7 @@ def plan_and_solve_prompt(
     steps = 2 + votes * (1 + len(one.nodes))  # every node runs once
     return Graph(
         name=name or "plan_and_solve_votes",
-        description="Has the model answer several times, each with a plan of its own; the most frequent answer counts.",
+        description="Answer several times, each with a new plan; choose the most frequent answer.",
         state=VotesState,
         input="question",
         nodes={

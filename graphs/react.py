@@ -160,7 +160,7 @@ def react(
         edges += WHEN_SPENT
     graph = Graph(
         name=name,
-        description="Thinks, calls tools and observes what comes of it, step by step until it knows the answer.",
+        description="Think, call tools, observe the results; repeat until the question is answered.",
         state=ReactState,
         input="question",
         nodes=nodes,

@@ -100,7 +100,7 @@ def rewoo(
         edges += WHEN_DENIED if on_denied == "observe" else ""
     graph = Graph(
         name=name,
-        description="Plans all calls of tools, makes them in the order of their needs, answers from what they gave.",
+        description="Plan all tool calls, make them in the order of their needs, answer from their results.",
         state=RewooState,
         input="question",
         nodes=nodes,

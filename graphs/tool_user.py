@@ -150,7 +150,10 @@ def tool_user(
     rounds = 4 if confirm is None else 5
     graph = Graph(
         name=name,
-        description="Chooses a tool and its arguments, has a person confirm, runs it, thinks; until it is answered.",
+        description=(
+            "Choose a tool, choose its arguments, ask for approval, run it, think; "
+            "repeat until the question is answered."
+        ),
         state=ToolUserState,
         input="question",
         nodes=nodes,
