@@ -150,7 +150,7 @@ def tool_user(
     rounds = 4 if confirm is None else 5
     graph = Graph(
         name=name,
-        description="Choose a tool and its arguments, ask for approval, run it, think; repeat until there is an answer.",
+        description="Choose a tool and its arguments, ask for approval, run it, think; repeat until it has an answer.",
         state=ToolUserState,
         input="question",
         nodes=nodes,

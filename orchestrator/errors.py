@@ -292,8 +292,9 @@ class ToolsChanged(GraphChanged):
 
     _now = "these tools"
     _beside = (
-        "give the executor the tools as they were: Executor(tools=[...])", "name the tools as they were with --tools",
-    )  # fmt: skip
+        "give the executor the tools as they were: Executor(tools=[...])",
+        "name the tools as they were with --tools",
+    )
 
 
 class InvalidMigration(GraphChanged):

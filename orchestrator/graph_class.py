@@ -87,9 +87,18 @@ class Graph(GraphDefinition[StateT]):
         migrations: Sequence[Migration] = (),
     ) -> None:
         self._fill(
-            name=name, state=state, nodes=nodes, edges=edges, input=input, output=output, limits=limits,
-            pools=pools, version=version, description=description, migrations=migrations,
-        )  # fmt: skip
+            name=name,
+            state=state,
+            nodes=nodes,
+            edges=edges,
+            input=input,
+            output=output,
+            limits=limits,
+            pools=pools,
+            version=version,
+            description=description,
+            migrations=migrations,
+        )
         self._refuse_problems()
 
     @classmethod

@@ -215,9 +215,10 @@ class Memory(ABC):
                 where="by",
             )
         request: dict[str, object] = {
-            "prefix": names_of(prefix, least=0), "text": without_known(check_text(text, "the text to search for")),
+            "prefix": names_of(prefix, least=0),
+            "text": without_known(check_text(text, "the text to search for")),
             "limit": _limit(limit),
-        }  # fmt: skip
+        }
         if by is not None:
             request["by"] = by
         return [_item(one) for one in await self._access(Access("search", request))]

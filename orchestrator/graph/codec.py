@@ -405,9 +405,18 @@ class Codec:
     """
 
     __slots__ = (
-        "_checks", "_depth", "_exact", "_lazy", "_native", "_opaque", "_open", "_size", "_stored", "_unordered",
+        "_checks",
+        "_depth",
+        "_exact",
+        "_lazy",
+        "_native",
+        "_opaque",
+        "_open",
+        "_size",
+        "_stored",
+        "_unordered",
         "isolate",
-    )  # fmt: skip
+    )
 
     isolate: Callable[[Any], Any] | None
     """Makes a copy that shares nothing mutable; None if values can be shared."""

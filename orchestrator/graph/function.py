@@ -249,9 +249,18 @@ def node(
     """
     around = sys._getframe(1).f_locals
     options: dict[str, object] = {
-        "retry": retry, "timeout": timeout, "join": join, "reads": reads, "writes": writes, "version": version,
-        "effect": effect, "model": model, "tools": tools, "pool": pool, "cache": cache,
-    }  # fmt: skip
+        "retry": retry,
+        "timeout": timeout,
+        "join": join,
+        "reads": reads,
+        "writes": writes,
+        "version": version,
+        "effect": effect,
+        "model": model,
+        "tools": tools,
+        "pool": pool,
+        "cache": cache,
+    }
     given = {key: value for key, value in options.items() if value is not None}
     if effect == "idempotent":
         del given["effect"]

@@ -520,9 +520,13 @@ def start_form(schema: StateSchema, named: Sequence[str] | None = None) -> JsonO
         default = {"default": spec["default"]} if "default" in spec else {}
         properties[name] = {**spec.get("schema", {}), **default}
     form: dict[str, object] = {
-        "type": "object", "title": schema.name, "properties": properties, "additionalProperties": False,
-        "required": [name for name in names if specs[name].get("required")], "x-input": list(named or ()),
-    }  # fmt: skip
+        "type": "object",
+        "title": schema.name,
+        "properties": properties,
+        "additionalProperties": False,
+        "required": [name for name in names if specs[name].get("required")],
+        "x-input": list(named or ()),
+    }
     if "$defs" in data:
         form["$defs"] = data["$defs"]
     return form

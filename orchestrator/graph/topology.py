@@ -477,9 +477,10 @@ class Topology(Routes):
         free = self.entries(join, below)
         left = {self.match[other] for other in passed}
         ways_out = {
-            other for other, closing in self.closes.items()
+            other
+            for other, closing in self.closes.items()
             if closing and other not in passed and other in free and self.match[other] in left - {self.match[join]}
-        }  # fmt: skip
+        }
         barred = (self.successors.keys() - free) | passed
         return frozenset(reached(self.predecessors, [join, *ways_out], barred))
 

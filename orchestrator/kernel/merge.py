@@ -258,9 +258,15 @@ def step_version(
     if alone:
         return Version(values, key=activation.key, taken=activation.taken)
     return Version(
-        values, parents=(activation.version,), key=activation.key, node=activation.node, rank=activation.rank,
-        update=update, ops=ops, taken=activation.taken,
-    )  # fmt: skip
+        values,
+        parents=(activation.version,),
+        key=activation.key,
+        node=activation.node,
+        rank=activation.rank,
+        update=update,
+        ops=ops,
+        taken=activation.taken,
+    )
 
 
 def passed_version(activation: Activation, *, alone: bool = False) -> Version:
@@ -271,9 +277,15 @@ def passed_version(activation: Activation, *, alone: bool = False) -> Version:
     if alone:
         return Version(version.values, key=activation.key, taken=activation.taken)
     return Version(
-        version.values, parents=(version,), key=activation.key, node=activation.node, rank=activation.rank, update={},
-        ops={}, taken=activation.taken,
-    )  # fmt: skip
+        version.values,
+        parents=(version,),
+        key=activation.key,
+        node=activation.node,
+        rank=activation.rank,
+        update={},
+        ops={},
+        taken=activation.taken,
+    )
 
 
 def merged(frame: FrameState, versions: Sequence[Version], key: str, fork: Version | None = None) -> Version:

@@ -217,9 +217,14 @@ class RunState:
         if self.head <= 1:
             return NO_USAGE
         return Usage(
-            steps=self.steps, calls=self.calls, input_tokens=self.input_tokens, output_tokens=self.output_tokens,
-            cost=self.cost, seconds=self.seconds, estimated=self.estimated,
-        )  # fmt: skip
+            steps=self.steps,
+            calls=self.calls,
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            cost=self.cost,
+            seconds=self.seconds,
+            estimated=self.estimated,
+        )
 
     @property
     def own_usage(self) -> Usage:

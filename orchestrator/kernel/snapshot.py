@@ -378,9 +378,11 @@ def load(plan: Plan, data: Mapping[str, Any]) -> RunState:
     stops = data.get("breakpoints")
     if stops is not None:
         run.breakpoints = Breakpoints(
-            before=frozenset(stops["before"]), after=frozenset(stops["after"]), at=stops["at"],
+            before=frozenset(stops["before"]),
+            after=frozenset(stops["after"]),
+            at=stops["at"],
             passed=frozenset(stops["passed"]),
-        )  # fmt: skip
+        )
     run.latest_refs = data.get("refs")
     events = data.get("events")  # only for runs that received events
     if events is not None:
@@ -524,9 +526,15 @@ class _SnapshotReader:
         if entry["reduced"]:
             values = {**values, **(entry["reduced"] if schema.cls is None else schema.decode(entry["reduced"]))}
         return Version(
-            values, parents=parents, key=entry["key"], node=entry["node"], rank=rank, update=entry["update"],
-            ops=entry["ops"], taken=taken,
-        )  # fmt: skip
+            values,
+            parents=parents,
+            key=entry["key"],
+            node=entry["node"],
+            rank=rank,
+            update=entry["update"],
+            ops=entry["ops"],
+            taken=taken,
+        )
 
     def _fork(self, entry: Data) -> OpenFork:
         scope = self.plan.topology.scope(entry["fork"], frozenset(entry["below"]))

@@ -82,9 +82,19 @@ class MapItem:
     """One item of a map whose items need each other (R12)."""
 
     __slots__ = (
-        "done", "ended", "fork", "index", "late", "missing", "needs", "open", "ordered_map", "started", "versions",
+        "done",
+        "ended",
+        "fork",
+        "index",
+        "late",
+        "missing",
+        "needs",
+        "open",
+        "ordered_map",
+        "started",
+        "versions",
         "waiting",
-    )  # fmt: skip
+    )
 
     def __init__(self, ordered_map: OrderedMap, index: int, needs: tuple[int, ...], fork: OpenFork) -> None:
         self.ordered_map, self.index, self.needs, self.fork = ordered_map, index, needs, fork

@@ -395,6 +395,10 @@ def _kind_of(value: object) -> str:
     if isinstance(value, bool):
         return "boolean"
     names: tuple[tuple[type | tuple[type, ...], str], ...] = (
-        (int, "integer"), (float, "number"), (str, "string"), (Mapping, "object"), (list, "array"),
-    )  # fmt: skip
+        (int, "integer"),
+        (float, "number"),
+        (str, "string"),
+        (Mapping, "object"),
+        (list, "array"),
+    )
     return "null" if value is None else next((name for kind, name in names if isinstance(value, kind)), "unknown")

@@ -44,6 +44,10 @@ def step_of(question: str, tool: str, args: dict[str, JsonValue], result: ToolRe
     if result.error is None:
         output = result.text if result.content else result.output
     return Step(
-        question=question, tool_choice=tool, tool_args=args, tool_exit_code=result.exit_code or int(result.failed),
-        tool_output=output, ended=result.ended,
-    )  # fmt: skip
+        question=question,
+        tool_choice=tool,
+        tool_args=args,
+        tool_exit_code=result.exit_code or int(result.failed),
+        tool_output=output,
+        ended=result.ended,
+    )

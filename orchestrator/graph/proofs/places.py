@@ -24,9 +24,21 @@ HARMLESS = ("none", "read")
 CHANGING = ("write", "dangerous")
 """Risks of tools that need a confirmation."""
 _DECLARING = frozenset(
-    ("approves", "asks_model", "called_from", "calls_tools", "does", "outcomes", "ports", "port_types", "problems_in",
-     "sees_tools", "takes_tools", "updates")
-)  # fmt: skip
+    (
+        "approves",
+        "asks_model",
+        "called_from",
+        "calls_tools",
+        "does",
+        "outcomes",
+        "ports",
+        "port_types",
+        "problems_in",
+        "sees_tools",
+        "takes_tools",
+        "updates",
+    )
+)
 """Methods that only describe a kind and do none of its work."""
 
 

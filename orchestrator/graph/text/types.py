@@ -20,8 +20,14 @@ from orchestrator.graph.faults import close_to, explain_data
 
 
 _SIMPLE: dict[str, Any] = {
-    "str": str, "int": int, "float": float, "bool": bool, "any": Any, "None": None, "null": None,
-}  # fmt: skip
+    "str": str,
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "any": Any,
+    "None": None,
+    "null": None,
+}
 _GENERIC: dict[str, tuple[Any, int]] = {"list": (list, 1), "set": (set, 1), "dict": (dict, 2)}
 TYPE_NAMES = (*_SIMPLE, *_GENERIC, "Literal")
 """Names that make up types."""
@@ -29,8 +35,13 @@ _LONGEST = 1_000
 """The most characters of a type. The limit also bounds its nesting: each level takes five characters."""
 _TOKEN = re.compile(r"""\s*(?:([A-Za-z_]\w*)|([\[\],|])|("[^"\\\n]*"|'[^'\\\n]*'|-?\d{1,18}(?![\w.])))""")
 _CONSTANTS: Mapping[str, object] = {
-    "true": True, "True": True, "false": False, "False": False, "null": None, "None": None,
-}  # fmt: skip
+    "true": True,
+    "True": True,
+    "false": False,
+    "False": False,
+    "null": None,
+    "None": None,
+}
 
 _ELSEWHERE = {
     "string": "str", "text": "str", "integer": "int", "number": "float", "double": "float", "boolean": "bool",
@@ -147,9 +158,13 @@ class _TypeParser:
 
 
 SHIPPED_TYPES: Mapping[str, Literal["messages", "nodes"]] = {
-    "Message": "messages", "Reply": "messages", "ToolCall": "messages",
-    "PlannedCall": "nodes", "Step": "nodes", "ToolResult": "nodes",
-}  # fmt: skip
+    "Message": "messages",
+    "Reply": "messages",
+    "ToolCall": "messages",
+    "PlannedCall": "nodes",
+    "Step": "nodes",
+    "ToolResult": "nodes",
+}
 """Types of this library, with the package that defines them."""
 _PLAIN = (str, int, float, bool, type(None))
 

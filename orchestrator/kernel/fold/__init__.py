@@ -87,8 +87,14 @@ def fold(run: RunState, record: Record) -> RunState:
 
 
 _MISFITS = (
-    ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError,
-)  # fmt: skip
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 
 def apply_stored(run: RunState, record: Record) -> Delta:

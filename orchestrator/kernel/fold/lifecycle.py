@@ -224,9 +224,14 @@ def _set_values(token: Activation, record: r.Forked) -> None:
     """Give a token a version with other values: later merges treat it as an update of its branch (R6, R7)."""
     before, schema = token.version, token.frame.plan.schema
     after = token.version = Version(
-        schema.apply(before.values, record.update, record.ops), parents=(before,), key=hash_id(token.key, "forked"),
-        node=token.node, rank=token.rank, update=record.update, ops=record.ops,
-    )  # fmt: skip
+        schema.apply(before.values, record.update, record.ops),
+        parents=(before,),
+        key=hash_id(token.key, "forked"),
+        node=token.node,
+        rank=token.rank,
+        update=record.update,
+        ops=record.ops,
+    )
     if _is_alone(token.frame):
         token.version = Version(after.values, key=after.key, taken=after.taken)
     for item in token.map_items:
