@@ -4,8 +4,8 @@ A *compatible* change is where no token stands, and nothing that is open depends
 any other change ahead of the run: a user accepts it. A *migration* is a change under a token, a value, a join or a fork
 that is in use: a user says what becomes of it.
 
-`StateMove` finds which values of the state stay, and which are added, mapped or given up. `Comparison` only compares: the
-run, its graph and the new version stay as they are.
+`StateMove` finds which values of the state stay, and which are added, mapped or given up. `Comparison` only compares:
+the run, its graph and the new version stay as they are.
 """
 
 from __future__ import annotations
