@@ -134,22 +134,23 @@ def chat(
     output is the last answer.
 
     Args:
-        rounds of calls in one turn after which the model has to answer without calls.
-        seconds that the run may be alive, in all turns together, without the time that the user takes; None for no
-        limit.
+        max_steps: rounds of calls in one turn after which the model has to answer without calls.
+        max_seconds: seconds that the run may be alive, in all turns together, without the time that the user takes;
+            None for no limit.
         name: the graph's name.
-        the only tools for the model: names, tools, functions; None for all tools of the run.
-        name of one of the executor's models; None for the default one.
-        ask before calls of tools of this risk or a higher one; None to ask about none.
-        what happens if a call is denied: the run fails with `UserDenied`, or the model receives the reason.
-        what happens if a call cannot be made: the run fails with `AgentError`, or the model receives the reason.
-        the form of tool calls: the provider's own, or a form of text.
+        tools: the only tools for the model: names, tools, functions; None for all tools of the run.
+        model: name of one of the executor's models; None for the default one.
+        confirm: ask before calls of tools of this risk or a higher one; None to ask about none.
+        on_denied: what happens if a call is denied: the run fails with `UserDenied`, or the model receives the reason.
+        on_error: what happens if a call cannot be made: the run fails with `AgentError`, or the model receives the
+            reason.
+        protocol: the form of tool calls: the provider's own, or a form of text.
         system: the system message.
-        the model sees at least this many of the latest messages; None for all.
-        seconds that the user has to continue.
-        whether the model may make several calls at once.
-        what happens to a message (`Executor.send(run_id, "ask", text)`) that arrives during a turn, see `Ask`.
-        `interrupt`: calls and replies in progress end, no others start, and the message is the next turn.
+        keep: the model sees at least this many of the latest messages; None for all.
+        deadline: seconds that the user has to continue.
+        parallel_tool_calls: whether the model may make several calls at once.
+        on_busy: what happens to a message (`Executor.send(run_id, "ask", text)`) that arrives during a turn, see `Ask`.
+            `interrupt`: calls and replies in progress end, no others start, and the message is the next turn.
 
     Raises:
         ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.

@@ -43,9 +43,10 @@ def one_call(
     """Return the graph of one call: check it, ask for approval, make it. Its message contains the result.
 
     Args:
-        ask before calls of tools of this risk or a higher one; None to ask about none.
-        what happens if a call is denied: the run fails with `UserDenied`, or the model receives the reason.
-        what happens if a call cannot be made: the run fails with `AgentError`, or the model receives the reason.
+        confirm: ask before calls of tools of this risk or a higher one; None to ask about none.
+        on_denied: what happens if a call is denied: the run fails with `UserDenied`, or the model receives the reason.
+        on_error: what happens if a call cannot be made: the run fails with `AgentError`, or the model receives the
+            reason.
     """
     nodes: dict[str, Node] = {
         "check": CheckCall(on_error=on_error),
@@ -124,18 +125,20 @@ def function_call(
     calls.
 
     Args:
-        the most model calls; each after the first corrects a reply that could not be used. After the last one the run
-        fails with an `AgentError`.
-        seconds that the run may be alive; None for no limit.
+        max_steps: the most model calls; each after the first corrects a reply that could not be used. After the last
+            one the run fails with an `AgentError`.
+        max_seconds: seconds that the run may be alive; None for no limit.
         name: the graph's name.
-        the only tools for the model: names, tools, functions; None for all tools of the run.
-        name of one of the executor's models; None for the default one.
-        ask before calls of tools of this risk or a higher one; None to ask about none.
-        what happens if a call is denied: the run fails with `UserDenied`, or the call's result gives the reason.
-        what happens if a call cannot be made: the run fails with `AgentError`, or its result gives the reason.
-        the form of tool calls: the provider's own, or a form of text.
-        the system message; empty for none.
-        whether the model may make several calls at once.
+        tools: the only tools for the model: names, tools, functions; None for all tools of the run.
+        model: name of one of the executor's models; None for the default one.
+        confirm: ask before calls of tools of this risk or a higher one; None to ask about none.
+        on_denied: what happens if a call is denied: the run fails with `UserDenied`, or the call's result gives the
+            reason.
+        on_error: what happens if a call cannot be made: the run fails with `AgentError`, or its result gives the
+            reason.
+        protocol: the form of tool calls: the provider's own, or a form of text.
+        system: the system message; empty for none.
+        parallel_tool_calls: whether the model may make several calls at once.
 
     Raises:
         ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.

@@ -78,19 +78,20 @@ def function_call_agent(
     The result of a tool that ends the work (`ends=True`) is the answer.
 
     Args:
-        rounds after which the run fails with a `ValueError`, including the one that answers.
-        seconds that the run may be alive, in all rounds together; None for no limit.
+        max_steps: rounds after which the run fails with a `ValueError`, including the one that answers.
+        max_seconds: seconds that the run may be alive, in all rounds together; None for no limit.
         name: the graph's name.
-        the only tools for the model: names, tools, functions; None for all tools of the run.
-        name of one of the executor's models; None for the default one.
-        ask before calls of tools of this risk or a higher one; None to ask about none.
-        what happens if a call is denied: the run fails with `UserDenied`, or the model receives the reason.
-        what happens if a call cannot be made: the run fails with `AgentError`, or the model receives the reason. The
-        failure of a tool is always reported to the model.
-        when the rounds or seconds are used up, ask the model for an answer without tools instead of failing.
-        the form of tool calls: the provider's own, or a form of text.
+        tools: the only tools for the model: names, tools, functions; None for all tools of the run.
+        model: name of one of the executor's models; None for the default one.
+        confirm: ask before calls of tools of this risk or a higher one; None to ask about none.
+        on_denied: what happens if a call is denied: the run fails with `UserDenied`, or the model receives the reason.
+        on_error: what happens if a call cannot be made: the run fails with `AgentError`, or the model receives the
+            reason. The failure of a tool is always reported to the model.
+        last_answer: when the rounds or seconds are used up, ask the model for an answer without tools instead of
+            failing.
+        protocol: the form of tool calls: the provider's own, or a form of text.
         system: the system message; empty: none.
-        whether the model may make several calls at once.
+        parallel_tool_calls: whether the model may make several calls at once.
 
     Raises:
         ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.

@@ -75,19 +75,20 @@ def plan_and_solve(
     If the plan has more than `max_steps` steps, the run ends as `exhausted` with the result of the last completed step.
 
     Args:
-        the most steps to work on.
-        seconds that the run may be alive, in all steps together; None for no limit.
+        max_steps: the most steps to work on.
+        max_seconds: seconds that the run may be alive, in all steps together; None for no limit.
         name: the graph's name.
-        the only tools for the models: names, tools, functions; None for all tools of the run.
-        name of one of the executor's models; None for the default one.
-        name of the model that plans; None for that of `model`.
-        name of the model that works on the steps; None for that of `model`.
-        ask before calls of tools of this risk or a higher one; None to ask about none.
-        what happens if a call is denied: the run fails with `UserDenied`, or the solver receives the reason.
-        what happens if a call cannot be made: the run fails with `AgentError`, or the solver receives the reason.
-        when the steps or seconds are used up, ask the planner for an answer from the results so far.
+        tools: the only tools for the models: names, tools, functions; None for all tools of the run.
+        model: name of one of the executor's models; None for the default one.
+        planner: name of the model that plans; None for that of `model`.
+        solver: name of the model that works on the steps; None for that of `model`.
+        confirm: ask before calls of tools of this risk or a higher one; None to ask about none.
+        on_denied: what happens if a call is denied: the run fails with `UserDenied`, or the solver receives the reason.
+        on_error: what happens if a call cannot be made: the run fails with `AgentError`, or the solver receives the
+            reason.
+        last_answer: when the steps or seconds are used up, ask the planner for an answer from the results so far.
         max_rounds: rounds of calls in one step after which the run fails with a `ValueError`.
-        the form of the solver's tool calls: the provider's own, or a form of text.
+        protocol: the form of the solver's tool calls: the provider's own, or a form of text.
 
     Raises:
         ValueError: `max_steps`, `max_rounds` or `max_seconds` is not positive, or an option has another type or value.

@@ -108,13 +108,14 @@ def plan_and_solve_prompt(
     among several votes such a reply does not count, and the run fails if no vote is left.
 
     Args:
-        True for the longer prompt (PS+), which also asks for the quantities and for careful intermediate results.
-        the form of an answer, by which it is found in a reply.
-        the number of independent answers, the most frequent of which is taken (self-consistency).
-        the sampling temperature; None for the model's default. Votes differ only if the model's answers do.
+        plus: True for the longer prompt (PS+), which also asks for the quantities and for careful intermediate results.
+        form: the form of an answer, by which it is found in a reply.
+        votes: the number of independent answers, the most frequent of which is taken (self-consistency).
+        temperature: the sampling temperature; None for the model's default. Votes differ only if the model's answers
+            do.
         name: the graph's name; None: `plan_and_solve_prompt`, with votes `plan_and_solve_votes`.
-        name of one of the executor's models; None for the default one.
-        seconds that the run may be alive; None for no limit.
+        model: name of one of the executor's models; None for the default one.
+        max_seconds: seconds that the run may be alive; None for no limit.
 
     Raises:
         ValueError: `votes` or `max_seconds` is not positive.

@@ -102,26 +102,26 @@ def react(
     `exhausted`, and its output is empty, or the result of `last_answer`.
 
     Args:
-        the most thoughts of the model, including the one before the answer and corrected ones.
-        seconds that the run may be alive, in all rounds together; None for no limit.
+        max_steps: the most thoughts of the model, including the one before the answer and corrected ones.
+        max_seconds: seconds that the run may be alive, in all rounds together; None for no limit.
         name: the graph's name.
-        the only tools for the model: names, tools, functions; None for all tools of the run.
-        name of one of the executor's models; None for the default one.
-        ask before calls of tools of this risk or a higher one; None to ask about none.
-        what happens if a call is denied: the run fails with `UserDenied`, or the model receives the reason.
-        what happens if a call cannot be made: the run fails with `AgentError`, or the model receives the reason. The
-        failure of a tool is always reported to the model.
-        when the steps or seconds are used up, ask the model for an answer from the conversation so far. Without one the
-        output is empty; a spent limit is no failure.
-        the form of tool calls: the provider's own, or a form of text; `bracket` is the form of the paper, with `Action:
-        tool[input]` and `Action: Finish[answer]`.
-        the system message; None for this module's text for the protocol.
-        whether each call needs a thought next to it; reasoning that the provider returns is one.
-        the most retries in one round after a reply that cannot be used (it has no thought, or its action cannot be
-        read).
-        what happens if an action in text cannot be read: the model is asked again, or receives the reason as an
-        observation, as in the paper.
-        whether the model may make several calls at once.
+        tools: the only tools for the model: names, tools, functions; None for all tools of the run.
+        model: name of one of the executor's models; None for the default one.
+        confirm: ask before calls of tools of this risk or a higher one; None to ask about none.
+        on_denied: what happens if a call is denied: the run fails with `UserDenied`, or the model receives the reason.
+        on_error: what happens if a call cannot be made: the run fails with `AgentError`, or the model receives the
+            reason. The failure of a tool is always reported to the model.
+        last_answer: when the steps or seconds are used up, ask the model for an answer from the conversation so far.
+            Without one the output is empty; a spent limit is no failure.
+        protocol: the form of tool calls: the provider's own, or a form of text; `bracket` is the form of the paper,
+            with `Action: tool[input]` and `Action: Finish[answer]`.
+        system: the system message; None for this module's text for the protocol.
+        thought: whether each call needs a thought next to it; reasoning that the provider returns is one.
+        retries: the most retries in one round after a reply that cannot be used (it has no thought, or its action
+            cannot be read).
+        on_unreadable: what happens if an action in text cannot be read: the model is asked again, or receives the
+            reason as an observation, as in the paper.
+        parallel_tool_calls: whether the model may make several calls at once.
 
     Raises:
         ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.

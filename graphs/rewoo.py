@@ -66,17 +66,18 @@ def rewoo(
     like any other, and the run continues.
 
     Args:
-        the most calls of the plan to make; the evidence of all others is that no calls are left.
-        seconds that the run may be alive; None for no limit.
+        max_steps: the most calls of the plan to make; the evidence of all others is that no calls are left.
+        max_seconds: seconds that the run may be alive; None for no limit.
         name: the graph's name.
-        the only tools for the plan: names, tools, functions; None for all tools of the run.
-        name of one of the executor's models; None for the default one.
-        name of the model that plans; None for that of `model`.
-        name of the model that answers; None for that of `model`.
-        ask before calls of tools of this risk or a higher one; None to ask about none.
-        what happens if a call is denied: the run fails with `UserDenied`, or the evidence records that.
-        what happens if a call cannot be made: the run fails with `AgentError`, or the evidence gives the reason.
-        when the limits are spent, answer from the evidence so far.
+        tools: the only tools for the plan: names, tools, functions; None for all tools of the run.
+        model: name of one of the executor's models; None for the default one.
+        planner: name of the model that plans; None for that of `model`.
+        solver: name of the model that answers; None for that of `model`.
+        confirm: ask before calls of tools of this risk or a higher one; None to ask about none.
+        on_denied: what happens if a call is denied: the run fails with `UserDenied`, or the evidence records that.
+        on_error: what happens if a call cannot be made: the run fails with `AgentError`, or the evidence gives the
+            reason.
+        last_answer: when the limits are spent, answer from the evidence so far.
 
     Raises:
         ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.

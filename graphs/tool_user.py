@@ -103,16 +103,16 @@ def tool_user(
     output; the run's status is then `exhausted`, and `exit_code` is 1.
 
     Args:
-        the most tools to run.
-        seconds that the run may be alive; None for no limit.
+        max_steps: the most tools to run.
+        max_seconds: seconds that the run may be alive; None for no limit.
         name: the graph's name.
-        the only tools to choose from: names, tools, functions; None for all tools of the run.
-        name of one of the executor's models; None for the default one.
-        ask before calls of tools of this risk or a higher one: with "none" all calls; None to ask about none.
-        what happens if a call is denied: the run fails with `UserDenied`, or the model receives the reason.
-        what happens if a reply cannot be used: the run fails with `AgentError`, or the model receives the reason. The
-        failure of a tool is always reported to the model.
-        after the last of `max_steps` tools, ask the model once more whether it has the answer.
+        tools: the only tools to choose from: names, tools, functions; None for all tools of the run.
+        model: name of one of the executor's models; None for the default one.
+        confirm: ask before calls of tools of this risk or a higher one: with "none" all calls; None to ask about none.
+        on_denied: what happens if a call is denied: the run fails with `UserDenied`, or the model receives the reason.
+        on_error: what happens if a reply cannot be used: the run fails with `AgentError`, or the model receives the
+            reason. The failure of a tool is always reported to the model.
+        last_answer: after the last of `max_steps` tools, ask the model once more whether it has the answer.
 
     Raises:
         ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.

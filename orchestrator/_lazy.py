@@ -29,7 +29,7 @@ def lazy_names(
 
     Args:
         package: the package's name. It has `__all__`.
-        module -> the names of the package that it defines.
+        homes: module -> the names of the package that it defines.
 
     Returns:
         The two functions.
@@ -66,8 +66,8 @@ def lazy_modules(package: str, modules: str) -> tuple[Any, ...]:
             circle, square = lazy_modules("shapes", "circle square")
 
     Args:
-        the package that contains them.
-        their names, separated by spaces.
+        package: the package that contains them.
+        modules: their names, separated by spaces.
 
     Returns:
         For each module, an object with its attributes.

@@ -63,8 +63,8 @@ def outside(error: BaseException, task: asyncio.Task[Any] | None = None, before:
 
     Args:
         error: the exception.
-        the asyncio task whose cancellation stops the code. Default: the current task.
-        how often that task had been cancelled when the code started; see `cancels_of`.
+        task: the asyncio task whose cancellation stops the code. Default: the current task.
+        before: how often that task had been cancelled when the code started; see `cancels_of`.
     """
     found = [] if isinstance(error, Exception) else [one for one in flatten(error) if _stops(one, task, before)]
     return max(found, key=lambda one: isinstance(one, KeyboardInterrupt | SystemExit), default=None)
@@ -183,7 +183,7 @@ class Fence(Protocol):
         """Check in the store that the run is held.
 
         Raises:
-            it is not held, or the store cannot be read: the call must not be made.
+            BaseException: it is not held, or the store cannot be read: the call must not be made.
         """
 
 
@@ -215,7 +215,7 @@ def pass_fence_in_thread(fence: Fence | None = None) -> None:
     """Pass the fence in a worker thread of anyio. A call that was cancelled while it waited does not pass either.
 
     Args:
-        the fence; None for the current one.
+        fence: the fence; None for the current one.
     """
     fence = current_fence.get() if fence is None else fence
     if fence is None:

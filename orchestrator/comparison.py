@@ -103,7 +103,7 @@ class Comparison:
         """Write a picture of each run, `NAME.svg` (`NAME-2.svg` for a second one of that name), and the table as JSON.
 
         Raises:
-            a file cannot be written.
+            OSError: a file cannot be written.
         """
         import json
 
@@ -153,7 +153,7 @@ async def compare(
     Args:
         question: the input of every run.
         graphs: the graphs; each takes the question as its input.
-        the model of nodes that name none.
+        model: the model of nodes that name none.
         models: named models, by the names that nodes use.
         tools: tools, functions, toolboxes, references such as `arithmetic`, or a list of them.
         deps: the value of `ctx.deps` in nodes. Never journaled.
@@ -161,7 +161,7 @@ async def compare(
         approve: approve calls of tools up to this risk without asking.
         limits: the limits of each run; the explicitly set fields replace those of its graph.
         labels: labels of every run.
-        encrypts the values in the store; see `Executor`.
+        codec: encrypts the values in the store; see `Executor`.
 
     Returns:
         A row for each graph, in the order of `graphs`.

@@ -165,8 +165,8 @@ class Context(ABC, Generic[DepsT, ContextT]):
             returns: the type of the result, which must have a JSON form.
             effect: `pure`, `read` and `idempotent` effects are repeated when a crash left their outcome unknown; for an
                 `irreversible` effect the run asks for the outcome.
-            receives the key and determines whether the effect happened: it returns the result, or None if the effect
-            did not happen. If it raises, a person is asked.
+            reconcile: receives the key and determines whether the effect happened: it returns the result, or None if
+                the effect did not happen. If it raises, a person is asked.
 
         Returns:
             The result of `fn`, or the journaled result, as a value of the type `returns`.
@@ -198,11 +198,11 @@ class Context(ABC, Generic[DepsT, ContextT]):
         calls `anyio.from_thread.run(ctx.progress, text)`, or yields its output.
 
         Args:
-            a piece of the call's output, or its current activity.
-            the amount done, in any unit.
-            the total amount, in the same unit.
-            the call's idempotency key. Default: that of the call which the current task is making. Tasks that serve
-            several calls have to give it.
+            text: a piece of the call's output, or its current activity.
+            done: the amount done, in any unit.
+            total: the total amount, in the same unit.
+            key: the call's idempotency key. Default: that of the call which the current task is making. Tasks that
+                serve several calls have to give it.
         """
 
     @overload
@@ -258,12 +258,12 @@ class Context(ABC, Generic[DepsT, ContextT]):
             kind: `approval` (payload `{tool, args, risk, effect, call_id, shown}`; answered by Approve or Deny), or
                 `input` (answered by a Value).
             prompt: the text of the question.
-            further data to show with the question, as plain JSON.
-            the allowed values of the answer; empty for any value.
+            payload: further data to show with the question, as plain JSON.
+            choices: the allowed values of the answer; empty for any value.
             schema: JSON Schema of the value.
             deadline: seconds from now after which the answer is `Deny(reason="deadline passed")`.
-            the name of an event that also answers the question, with its data as a `Value`: an event from
-            `Executor.send`, sent now or earlier, that nothing before this step took.
+            event: the name of an event that also answers the question, with its data as a `Value`: an event from
+                `Executor.send`, sent now or earlier, that nothing before this step took.
 
         Returns:
             `Approve` or `Deny` for an approval, `Value` for an input. Either can be `Deny` after the deadline.
@@ -274,8 +274,8 @@ class Context(ABC, Generic[DepsT, ContextT]):
         """Wait for a time. The run waits, not the process: the step is suspended as in `ask`.
 
         Args:
-            how long to wait from now.
-            the end of the wait, Unix seconds. Give either `seconds` or `until`.
+            seconds: how long to wait from now.
+            until: the end of the wait, Unix seconds. Give either `seconds` or `until`.
         """
 
     @abstractmethod
@@ -290,11 +290,11 @@ class Context(ABC, Generic[DepsT, ContextT]):
         Args:
             event: the event's name.
             match: keys of the event's data, and the values that they must have, as plain JSON.
-            seconds from now to wait; None for no limit.
+            deadline: seconds from now to wait; None for no limit.
 
         Returns:
             The event's data, plain JSON.
 
         Raises:
-            no such event arrived within `deadline` seconds.
+            StepTimeout: no such event arrived within `deadline` seconds.
         """

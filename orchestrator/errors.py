@@ -232,13 +232,13 @@ class GraphChanged(GraphError):
     """Raised when a run cannot continue in the current graph without a decision or a migration.
 
     Attributes:
-        the message without the solution.
-        the run; for a fork that cannot be made, the run to fork.
-        options of `orchestrator resume RUN` (or `fork`) that solve the problem; None if none are known.
-        the same options as arguments of `executor.resume(run_id, ...)` (or `fork`).
-        the assumptions behind these options, line by line.
-        removed state fields with the new fields that each may have become, if there are several.
-        the operation that was refused: `resume` or `fork`.
+        fault: the message without the solution.
+        run_id: the run; for a fork that cannot be made, the run to fork.
+        options: options of `orchestrator resume RUN` (or `fork`) that solve the problem; None if none are known.
+        call: the same options as arguments of `executor.resume(run_id, ...)` (or `fork`).
+        guesses: the assumptions behind these options, line by line.
+        undecided: removed state fields with the new fields that each may have become, if there are several.
+        verb: the operation that was refused: `resume` or `fork`.
     """
 
     _now: ClassVar[str] = "the new version"
@@ -427,8 +427,8 @@ class RunFailed(RunError):
     Attributes:
         run_id: the run.
         status: how it ended, or why it stopped: `failed`, `exhausted`, `cancelled`, `paused` ...
-        the class name of its error; may be empty.
-        where the error was raised, as text; may be empty.
+        type: the class name of its error; may be empty.
+        traceback: where the error was raised, as text; may be empty.
     """
 
     def __init__(self, run_id: str, status: str, why: str = "", *, type: str = "", traceback: str = "") -> None:  # noqa: A002  a public name

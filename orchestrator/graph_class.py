@@ -53,16 +53,17 @@ class Graph(GraphDefinition[StateT]):
         state: a pydantic model, or a state as data.
         nodes: name -> node, function, or node as data.
         edges: arrow text, `Edge`s or tuples.
-        the state field, or fields, that a run's input sets. One: the input is a mapping with exactly this key, or the
-        field's value. Several: a mapping of these, or all values in order. None: a mapping of any state fields.
-        the state field (or fields) that form the run's output; None for the whole state.
+        input: the state field, or fields, that a run's input sets. One: the input is a mapping with exactly this key,
+            or the field's value. Several: a mapping of these, or all values in order. None: a mapping of any state
+            fields.
+        output: the state field (or fields) that form the run's output; None for the whole state.
         limits: the limits of a run.
-        name -> how many steps of nodes that name this pool (`pool=`) may run at the same time in a run, including the
-        graphs inside it. None: only `Executor(pools=)` limits them.
+        pools: name -> how many steps of nodes that name this pool (`pool=`) may run at the same time in a run,
+            including the graphs inside it. None: only `Executor(pools=)` limits them.
         version: the version of the graph, for people.
-        the purpose of the graph, for people and for MCP clients.
-        how runs of earlier versions of the graph continue in it. A run that does not fit the graph uses the first
-        migration that it fits.
+        description: the purpose of the graph, for people and for MCP clients.
+        migrations: how runs of earlier versions of the graph continue in it. A run that does not fit the graph uses the
+            first migration that it fits.
 
     Raises:
         InvalidGraph: the checks found problems; the error lists all of them.
@@ -204,7 +205,7 @@ class Graph(GraphDefinition[StateT]):
         """Return the graph with other limits: `graph.with_limits(steps=50)`.
 
         Args:
-            the new limits; None for those of the graph.
+            limits: the new limits; None for those of the graph.
             changes: fields of the limits to change.
 
         Returns:
@@ -220,7 +221,7 @@ class Graph(GraphDefinition[StateT]):
         Functions get them only if they already have `tools=`.
 
         Args:
-            names of tools, tools, functions and toolboxes, as in `Node.tools`; None for all tools of a run.
+            tools: names of tools, tools, functions and toolboxes, as in `Node.tools`; None for all tools of a run.
 
         Returns:
             The new graph.
@@ -238,7 +239,7 @@ class Graph(GraphDefinition[StateT]):
         (`Node.asks_model`).
 
         Args:
-            a name in `models=` of the executor; None for the executor's default model.
+            model: a name in `models=` of the executor; None for the executor's default model.
 
         Returns:
             The new graph.
@@ -309,7 +310,7 @@ class Graph(GraphDefinition[StateT]):
             path: the file's path.
 
         Raises:
-            a node is a closure or a lambda, or the state is a local class; the message names it.
+            NotSerialisable: a node is a closure or a lambda, or the state is a local class; the message names it.
             OSError: the file cannot be written.
         """
         from orchestrator.graph.writing import save
@@ -320,7 +321,7 @@ class Graph(GraphDefinition[StateT]):
         """Return the text that `save` writes.
 
         Raises:
-            see `save`.
+            NotSerialisable: see `save`.
         """
         from orchestrator.graph.writing import to_yaml
 
@@ -334,8 +335,8 @@ class Graph(GraphDefinition[StateT]):
         Args:
             prove: prove claims about all runs of the graph: each is proved, refuted with a path that breaks it, or
                 undecided because something is not declared.
-            for proofs, the tools given to runs, as for `Executor`. None if not known: nodes without tools of their own
-            may then call any tool. The same applies to servers whose toolbox has not been opened.
+            tools: for proofs, the tools given to runs, as for `Executor`. None if not known: nodes without tools of
+                their own may then call any tool. The same applies to servers whose toolbox has not been opened.
 
         Returns:
             Errors, notes, and proofs if requested.
@@ -373,7 +374,7 @@ class Graph(GraphDefinition[StateT]):
         Args:
             input: the value of the graph's `input` field, or a mapping of the fields that `input` names; see `Graph`.
             store: the URL of the store, such as `sqlite:///runs.db`.
-            the model of nodes that name none.
+            model: the model of nodes that name none.
             models: named models, by the names that nodes use.
             tools: tools, functions, toolboxes, references such as `arithmetic`, or a list of them.
             deps: the value of `ctx.deps` in nodes. Never journaled.
@@ -382,7 +383,7 @@ class Graph(GraphDefinition[StateT]):
             approve: approve calls of tools up to this risk without asking.
             limits: the explicitly set fields replace those of the graph's limits; the others stay.
             check: raise if the run does not complete; see `Run.raise_for_status`.
-            encrypts the values in the store; see `Executor`.
+            codec: encrypts the values in the store; see `Executor`.
 
         Returns:
             The run, when it ends or pauses.
@@ -446,11 +447,11 @@ class Graph(GraphDefinition[StateT]):
 
         Args:
             name: the tool's name.
-            the purpose of the tool, for the model.
-            the risk of a call.
+            description: the purpose of the tool, for the model.
+            risk: the risk of a call.
             limits: the limits of each run; the explicitly set fields replace those of the graph's limits.
-            the most nested runs, including the new one. A deeper call fails, so that an agent with itself as a tool
-            terminates.
+            depth: the most nested runs, including the new one. A deeper call fails, so that an agent with itself as a
+                tool terminates.
 
         Returns:
             The tool.
@@ -578,7 +579,7 @@ def edges_with_node_before(
     """Return the edges with `name` on every way into `node`; its outcomes other than `onward` lead to `otherwise`.
 
     Raises:
-        it is unclear which outcome continues, or there is no such outcome.
+        GraphError: it is unclear which outcome continues, or there is no such outcome.
     """
     if onward is None:
         sure = [outcome for outcome in outcomes if outcome in ("approved", DONE)] or list(outcomes)

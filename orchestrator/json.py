@@ -25,7 +25,7 @@ def canonical(value: object) -> str:
     """Return the canonical text of a JSON value: sorted keys, no white space, no unnecessary escapes.
 
     Raises:
-        the value contains NaN or an infinity, which JSON does not have.
+        ValueError: the value contains NaN or an infinity, which JSON does not have.
         TypeError: the value is not plain JSON.
     """
     return _encoder.encode(value)
@@ -35,7 +35,7 @@ def json_text(value: object) -> str:
     """Return a JSON value as text in the form of `canonical`, but with its keys in their own order.
 
     Raises:
-        the value contains NaN or an infinity, which JSON does not have.
+        ValueError: the value contains NaN or an infinity, which JSON does not have.
         TypeError: the value is not plain JSON.
     """
     return ORDERED.encode(value)

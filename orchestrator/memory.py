@@ -157,13 +157,13 @@ class Memory(ABC):
             namespace: the namespace.
             key: the key.
             value: plain JSON, or pydantic models.
-            seconds after which the item is deleted; None for the default of `MemoryOptions.expires`.
-            the text that `search` searches, in addition to the key; None for all texts and numbers in the value.
+            expires: seconds after which the item is deleted; None for the default of `MemoryOptions.expires`.
+            text: the text that `search` searches, in addition to the key; None for all texts and numbers in the value.
 
         Raises:
             InvalidValue: a name, the value or `expires` cannot be stored; nothing was changed.
             SecretInState: the value contains a `SecretStr`.
-            there is no room for the value; nothing was changed.
+            MemoryFull: there is no room for the value; nothing was changed.
         """
         check_lifetime(expires)
         kept = as_json(value, f"the value of memory item {shown(key)}", size=self._options.max_value)
@@ -199,8 +199,8 @@ class Memory(ABC):
         character has a special meaning. By meaning, vectors are compared, and every item with a vector matches.
 
         Args:
-            the first names of the namespaces to search; `()` for all.
-            the text to search for.
+            prefix: the first names of the namespaces to search; `()` for all.
+            text: the text to search for.
             limit: the most items to return, at most 1,000.
             by: `words` or `meaning`; None: by meaning if the executor has an embedding function, else by words.
 
@@ -229,8 +229,8 @@ class Memory(ABC):
         """Return items ordered by namespace and key.
 
         Args:
-            the first names of their namespaces; `()` for any.
-            the item after which to start: the last one of the previous page.
+            prefix: the first names of their namespaces; `()` for any.
+            after: the item after which to start: the last one of the previous page.
             limit: the most items to return, at most 1,000.
 
         Raises:
@@ -247,7 +247,7 @@ class Memory(ABC):
         """Return the namespaces that have items, in order.
 
         Args:
-            their first names; `()` for any.
+            prefix: their first names; `()` for any.
         """
         found = await self._access(Access("namespaces", {"prefix": names_of(prefix, least=0)}))
         return [tuple(names) for names in found]
@@ -257,7 +257,7 @@ def names_of(namespace: Sequence[str], *, least: int = 1) -> list[str]:
     """Return the names of a namespace.
 
     Raises:
-        the value is not a namespace.
+        InvalidValue: the value is not a namespace.
     """
     if isinstance(namespace, str) or not isinstance(namespace, Sequence):
         raise InvalidValue(f"namespace {shown(namespace)}: give a tuple of names, such as ('users', '42')")
@@ -270,7 +270,7 @@ def check_lifetime(expires: object) -> None:
     """Refuse a lifetime that is not a positive number of seconds.
 
     Raises:
-        it is not.
+        InvalidValue: it is not.
     """
     number = isinstance(expires, int | float) and not isinstance(expires, bool)
     if expires is not None and not (number and 0 < cast(float, expires) <= MAX_LIFETIME):
@@ -285,7 +285,7 @@ def _check_plain(value: object, where: str, place: str = "") -> None:
     """Refuse a part of a value that would not be read back equal: anything other than JSON and pydantic models.
 
     Raises:
-        there is such a part; the message names its place.
+        InvalidValue: there is such a part; the message names its place.
     """
     if value is None or isinstance(value, str | int | float | BaseModel):
         return

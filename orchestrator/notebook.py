@@ -82,7 +82,7 @@ class LiveView:
     """Two outputs of a cell that follow a run: its page, and below it the current activity as text.
 
     Args:
-        loads the run in its current state.
+        load: loads the run in its current state.
         graph: the run's graph; its code is not needed.
         show: shows an output. Default: IPython's.
         plan: the plan to fold the run with (`run.plan`). Default: that of the graph.
@@ -177,7 +177,7 @@ async def live(
     Args:
         executor: an open executor.
         what: a graph to run, or the id of an existing run, which any executor may drive.
-        the input, as the following arguments, is passed to `Executor.start`; only for a new run.
+        input: the input, as the following arguments, is passed to `Executor.start`; only for a new run.
         show: shows an output. Default: IPython's.
 
     Returns:

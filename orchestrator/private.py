@@ -16,7 +16,7 @@ def keep_private(place: str | os.PathLike[str], *, endings: tuple[str, ...] = ()
     """Register a file or a folder with its contents. It does not have to exist.
 
     Args:
-        suffixes of the names of files next to it, such as `-wal`.
+        endings: suffixes of the names of files next to it, such as `-wal`.
     """
     path = os.path.realpath(place)
     _registered.update(as_read(path + ending) for ending in ("", *endings))
@@ -36,7 +36,7 @@ def state_folder() -> Path:
     """Return the folder of the key that seals this user's journals.
 
     Raises:
-        this user has no home directory.
+        RuntimeError: this user has no home directory.
     """
     state = os.environ.get("XDG_STATE_HOME")
     base = Path(state) if state and Path(state).is_absolute() else Path.home() / ".local" / "state"

@@ -94,8 +94,8 @@ def _string(quote: str, name: str, but: str = "") -> str:
     """Return a pattern of a quoted text. It may contain quotes with other escapes.
 
     Args:
-        the group of the characters that escape the quotes.
-        text that must not follow the first quote.
+        name: the group of the characters that escape the quotes.
+        but: text that must not follow the first quote.
     """
     return rf"""
         (?P<{name}>\\{{0,7}}+){quote}{but}
@@ -219,7 +219,7 @@ def redact_also(pattern: str | re.Pattern[str]) -> None:
     """Also blank the matches of a pattern, in every view, page, log line and redacted export of this process.
 
     Args:
-        a regular expression, with its flags if it is compiled. Its time is added to every view.
+        pattern: a regular expression, with its flags if it is compiled. Its time is added to every view.
 
     Raises:
         ValueError: it cannot be compiled, or it matches the empty text.

@@ -47,8 +47,8 @@ class OwnTask(Generic[T]):
 
     Args:
         make: makes the context manager.
-        its name in errors.
-        True to warn if it is not closed before its event loop ends.
+        name: its name in errors.
+        warns: True to warn if it is not closed before its event loop ends.
     """
 
     def __init__(self, make: Callable[[], AbstractAsyncContextManager[T]], name: str, *, warns: bool = False) -> None:
@@ -101,7 +101,7 @@ class OwnTask(Generic[T]):
         """Refuse calls from another event loop. Threads without a loop may make calls that do not wait.
 
         Raises:
-            another event loop is running here.
+            RuntimeError: another event loop is running here.
         """
         import asyncio  # here, as in `calls`
 
@@ -196,7 +196,7 @@ async def away(function: Callable[[], T], *of: object) -> T:
 
     Args:
         function: the function.
-        all values on whose size its time depends; none if it always takes long, or blocks.
+        of: all values on whose size its time depends; none if it always takes long, or blocks.
     """
     if of and is_small(of):
         return function()

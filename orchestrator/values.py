@@ -58,8 +58,8 @@ def read_bounded(path: str | os.PathLike[str], most: int = MAX_BYTES) -> str:
     """Return the text of a file of limited size, reading no more than the limit.
 
     Raises:
-        the file cannot be read.
-        the file is larger, or is not UTF-8.
+        OSError: the file cannot be read.
+        ValueError: the file is larger, or is not UTF-8.
     """
     with open(path, "rb") as file:
         data = file.read(most + 1)
@@ -76,12 +76,12 @@ def check(value: object, *, depth: int = MAX_DEPTH, size: int = MAX_BYTES) -> No
     """Refuse plain JSON that could not be read back from a record.
 
     Args:
-        the value, made of mappings with text keys, lists, texts, numbers, booleans and None.
-        the most levels of lists and objects.
-        the most UTF-8 bytes of its JSON.
+        value: the value, made of mappings with text keys, lists, texts, numbers, booleans and None.
+        depth: the most levels of lists and objects.
+        size: the most UTF-8 bytes of its JSON.
 
     Raises:
-        the value could not be read back; the message names the place and the reason.
+        Unfit: the value could not be read back; the message names the place and the reason.
     """
     from pydantic_core import to_json
 
@@ -107,7 +107,7 @@ def checked(value: object, where: str, *, depth: int = MAX_DEPTH, size: int = MA
     """Check a value that has a name; see `check`.
 
     Raises:
-        the value could not be read back.
+        InvalidValue: the value could not be read back.
     """
     try:
         check(value, depth=depth, size=size)
@@ -119,7 +119,7 @@ def check_text(text: object, where: str) -> str:
     """Return a text that people or programs gave, if it can be stored.
 
     Raises:
-        the value is not a text, contains half a surrogate pair, or is too long.
+        InvalidValue: the value is not a text, contains half a surrogate pair, or is too long.
     """
     if not isinstance(text, str):
         raise InvalidValue(f"{where}: it is a {type(text).__name__}, not a text; give a str", where=where)
@@ -132,7 +132,7 @@ def check_position(value: object, where: str = "at") -> None:
     """Refuse a value that is not the number of a record. 0 is before the first one, None means no record.
 
     Raises:
-        it is another value.
+        InvalidValue: it is another value.
     """
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
         raise InvalidValue(
@@ -193,10 +193,10 @@ def check_options(
         seconds: its `max_seconds`.
         on_denied: as given to it.
         on_error: as given to it.
-        its options that are integers.
+        counts: its options that are integers.
 
     Raises:
-        an option is invalid; the message names it and the valid values.
+        ValueError: an option is invalid; the message names it and the valid values.
     """
     for name, value in counts.items():
         if isinstance(value, bool) or not isinstance(value, int):
@@ -217,7 +217,7 @@ def check_name(name: object, what: str = "the name of an event") -> str:
     """Return a name that people or programs gave, if it is valid.
 
     Raises:
-        the name is empty, longer than `MAX_NAME` characters, or has a character that is not printable.
+        InvalidValue: the name is empty, longer than `MAX_NAME` characters, or has a character that is not printable.
     """
     text = check_text(name, what)
     if not text or len(text) > MAX_NAME or not text.isprintable():
@@ -229,7 +229,7 @@ def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """Return labels to search runs by; those of a new run are checked by `new_labels`.
 
     Raises:
-        a name or a value is not a text, or cannot be stored.
+        InvalidValue: a name or a value is not a text, or cannot be stored.
     """
     for name, value in labels.items():
         if not isinstance(name, str) or not isinstance(value, str):
@@ -251,10 +251,10 @@ def new_labels(labels: Mapping[str, str], beside: Mapping[str, str] | None = Non
 
     Args:
         labels: the labels.
-        labels that the run has in any case, such as those of the run that it forks.
+        beside: labels that the run has in any case, such as those of the run that it forks.
 
     Raises:
-        a name or a value is not a text, cannot be stored or is too long, or there are too many.
+        InvalidValue: a name or a value is not a text, cannot be stored or is too long, or there are too many.
     """
     for name, value in check_labels(labels).items():
         for what, text, most in (("name", name, MAX_NAME), ("value", value, MAX_LABEL)):

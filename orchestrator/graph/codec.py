@@ -230,7 +230,7 @@ def difference(given: Any, read: Any, kinds: Kinds = ()) -> Difference | None:
     Args:
         given: the value that was written.
         read: what was read from its JSON.
-        the types of the value, from `kinds_of`; empty if none is open.
+        kinds: the types of the value, from `kinds_of`; empty if none is open.
     """
     if kinds and any(map(holds_anything, kinds)):
         return None
@@ -398,10 +398,10 @@ class Codec:
 
     Args:
         annotation: the type.
-        the part of the state class's configuration that applies to single values.
-        validators of the field, which check new values. Values that are read back have already passed them.
-        the most levels of lists and objects in a value.
-        the most UTF-8 bytes in a value's JSON.
+        config: the part of the state class's configuration that applies to single values.
+        validators: validators of the field, which check new values. Values that are read back have already passed them.
+        depth: the most levels of lists and objects in a value.
+        size: the most UTF-8 bytes in a value's JSON.
     """
 
     __slots__ = (
@@ -450,11 +450,11 @@ class Codec:
         """Validate a value and return its JSON, which shares nothing mutable with the value.
 
         Args:
-            whether the validators of the state class run too; they do not run for defaults.
+            validators: whether the validators of the state class run too; they do not run for defaults.
 
         Raises:
-            the value does not fit the type, or has no JSON form.
-            the value contains a secret.
+            Unfit: the value does not fit the type, or has no JSON form.
+            SecretInState: the value contains a secret.
         """
         if type(value) in self._exact:
             return _sayable(value)
@@ -470,8 +470,8 @@ class Codec:
         """Return a validated value as JSON.
 
         Raises:
-            the value has no JSON form, or none that can be read back.
-            the value contains a secret.
+            Unfit: the value has no JSON form, or none that can be read back.
+            SecretInState: the value contains a secret.
         """
         if type(value) in self._exact:
             return _sayable(value)
@@ -518,7 +518,7 @@ class Codec:
         """Read back the JSON from `write`. The validators of the state class do not run again.
 
         Raises:
-            the value is not, or no longer, of this type.
+            Unfit: the value is not, or no longer, of this type.
         """
         return value if self._native or type(value) in self._exact else self._read(value)
 
@@ -662,13 +662,13 @@ def as_json(value: object, where: str, *, inside: int = 0, size: int = MAX_BYTES
     """Return any value as plain JSON that shares nothing mutable with it, by the rules of a state field of type `Any`.
 
     Args:
-        the name of the value in messages.
-        levels of lists and objects around the value, such as 1 for a value inside a list of arguments.
-        the most UTF-8 bytes in its JSON.
+        where: the name of the value in messages.
+        inside: levels of lists and objects around the value, such as 1 for a value inside a list of arguments.
+        size: the most UTF-8 bytes in its JSON.
 
     Raises:
-        the value has no JSON form, or could not be read back.
-        the value contains a secret.
+        InvalidValue: the value has no JSON form, or could not be read back.
+        SecretInState: the value contains a secret.
     """
     try:
         return _any(depth=MAX_DEPTH + inside, size=size).encode(value)
@@ -683,7 +683,7 @@ def refuse_secrets(value: object, *, finite: bool = False) -> None:
     """Raise `SecretInState` if a value contains a secret, or `Unfit` if it contains itself.
 
     Args:
-        also refuse numbers that JSON lacks, and values that can be read only once, such as iterators.
+        finite: also refuse numbers that JSON lacks, and values that can be read only once, such as iterators.
     """
     try:
         _look_for_secrets(value, finite)

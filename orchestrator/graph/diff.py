@@ -59,9 +59,9 @@ def structure_changes(
     """Yield the structural differences between two versions of a graph, including the graphs inside them.
 
     Args:
-        the old version.
-        the new version.
-        the renames; a renamed node or field counts as neither removed nor added.
+        old: the old version.
+        new: the new version.
+        names: the renames; a renamed node or field counts as neither removed nor added.
         place: path of the graph in the old version.
     """
     names = names or Renames()

@@ -145,7 +145,7 @@ def iter_edges(text: str) -> Iterator[Edge]:
     """Yield the edges of a text one by one, as `parse_edges` reads them.
 
     Raises:
-        a statement cannot be read; the edges before it have already been yielded.
+        ArrowSyntaxError: a statement cannot be read; the edges before it have already been yielded.
     """
     return _parse_text(text, 1)
 
@@ -305,7 +305,7 @@ def format_edges(edges: Iterable[Edge], *, lists: bool = False) -> str:
 
     Args:
         edges: the edges.
-        True to join statements that differ only in their outcomes for failures into one with a list of outcomes.
+        lists: True to join statements that differ only in their outcomes for failures into one with a list of outcomes.
 
     Returns:
         Text from which `parse_edges` reads the same edges in the same order.

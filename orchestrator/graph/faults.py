@@ -24,9 +24,9 @@ def close_to(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | N
     """Return the known name most similar to an unknown one, or the same in another case; None if none is similar.
 
     Args:
-        the unknown name.
-        the known names.
-        the least similarity, from 0 to 1.
+        name: the unknown name.
+        known: the known names.
+        cutoff: the least similarity, from 0 to 1.
     """
     names = list(known)
     close = get_close_matches(name, names, n=1, cutoff=cutoff)
@@ -45,7 +45,7 @@ def explain_data(error: ValidationError, model: type[BaseModel] | None = None) -
     """Return all faults in values from a file as one line, each with a fix.
 
     Args:
-        the validation error.
+        error: the validation error.
         model: the model that the values are for.
     """
     return "; ".join(explain_detail(fault, model) for fault in error.errors(include_url=False, include_context=False))
@@ -71,8 +71,8 @@ def unknown_field(name: object, fields: Iterable[str]) -> str:
     """Return the message for an unknown field.
 
     Args:
-        the unknown name.
-        the names of the existing fields.
+        name: the unknown name.
+        fields: the names of the existing fields.
     """
     fields = list(fields)
     close = close_to(str(name), fields, cutoff=0.65)
@@ -84,7 +84,7 @@ def booleans_for_numbers(model: type[BaseModel], data: Mapping[str, object]) -> 
 
     Args:
         model: the model that the data is for.
-        the values, by name or alias of the field.
+        data: the values, by name or alias of the field.
     """
     for field in _fields(model) if model.__pydantic_complete__ else _fields.__wrapped__(model):
         key = field.alias if field.alias is not None and field.alias in data else field.name
@@ -221,7 +221,7 @@ class Faults:
         """Collect the faults raised in the `with` block. Errors about untrusted code are not collected.
 
         Args:
-            the keys that lead to the part that the block reads.
+            place: the keys that lead to the part that the block reads.
         """
         try:
             yield
@@ -235,10 +235,7 @@ class Faults:
             self.found.append(Fault(place, error))
 
     def raise_any(self) -> None:
-        """
-        Raises:
-            Raise the collected faults as one `GraphError`, if there are any.
-        """
+        """Raise the collected faults as one `GraphError`, if there are any."""
         missing = all(isinstance(fault.error, GraphUnknown) for fault in self.found)
         if len(self.found) == 1:
             raise (PlacedUnknown if missing else PlacedFault)(self.found[0])

@@ -58,7 +58,7 @@ def fields_of(cls: type[BaseModel]) -> dict[str, Field]:
     """Return the fields of a state class, by name.
 
     Raises:
-        a field's type is a secret or contains one.
+        SecretInState: a field's type is a secret or contains one.
         GraphError: a reducer does not fit its field.
     """
     return {name: _field(cls, name, info) for name, info in cls.model_fields.items()}

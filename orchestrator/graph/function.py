@@ -226,18 +226,18 @@ def node(
     Args:
         fn: the function; None when the decorator has options.
         outcomes: the outcomes, if the return annotation does not list them as `Outcome[Literal[...]]`.
-        as for `Node`.
-        seconds that one attempt may take; None for no limit.
-        as for `Node`.
-        as for `Node`.
-        as for `Node`.
-        as for `Node`.
-        as for `Node`.
-        as for `Node`.
-        as for `Node`.
-        as for `Node`.
-        as for `Node`.
-        as for `Node`.
+        retry: as for `Node`.
+        timeout: seconds that one attempt may take; None for no limit.
+        join: as for `Node`.
+        rest: as for `Node`.
+        pool: as for `Node`.
+        reads: as for `Node`.
+        writes: as for `Node`.
+        version: as for `Node`.
+        effect: as for `Node`.
+        cache: as for `Node`.
+        model: as for `Node`.
+        tools: as for `Node`.
         name: the name for messages. Default: the function's name.
 
     Returns:

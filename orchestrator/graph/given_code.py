@@ -75,7 +75,7 @@ def given_code(graphs: Iterable[GraphDefinition], tools: Iterable[NodeTool] = ()
 
     Args:
         graphs: the graphs of the program.
-        its tools in addition to those of the graphs' nodes.
+        tools: its tools in addition to those of the graphs' nodes.
     """
     known = [*with_inner([*graphs, *filter(None, (getattr(tool, "graph", None) for tool in tools))])]
     things: dict[tuple[Role, str], object] = {}

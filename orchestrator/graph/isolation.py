@@ -42,9 +42,9 @@ class SharedList:
     """An immutable list from which a longer one can be made cheaply.
 
     Args:
-        the store of its last items. It may grow beyond `count` and is not changed otherwise.
-        the number of items in the store that belong to the list.
-        the list of the items before those.
+        items: the store of its last items. It may grow beyond `count` and is not changed otherwise.
+        count: the number of items in the store that belong to the list.
+        below: the list of the items before those.
     """
 
     __slots__ = ("_below", "_count", "_depth", "_flat", "_items", "_length")
@@ -152,7 +152,7 @@ def isolation_of(annotation: object, *, native: bool = False) -> Callable[[Any],
 
     Args:
         annotation: the type.
-        True if its values are always plain JSON.
+        native: True if its values are always plain JSON.
     """
     origin = get_origin(annotation)
     if origin is Annotated:
@@ -190,8 +190,8 @@ def _shareable(annotation: object, seen: set[type] | None = None) -> bool:
 
     Args:
         annotation: the type.
-        the classes already visited for this answer. They are not visited again: a mutable one makes the whole answer
-        False, and a recursive one does not change it.
+        seen: the classes already visited for this answer. They are not visited again: a mutable one makes the whole
+            answer False, and a recursive one does not change it.
     """
     seen = set() if seen is None else seen
     origin = get_origin(annotation)
@@ -329,7 +329,7 @@ def collector_waits(count: int) -> Iterator[None]:
     Copies contain no garbage cycles, and any collection afterwards traverses all objects of the process.
 
     Args:
-        the number of values to copy. For a small number the collector is not paused.
+        count: the number of values to copy. For a small number the collector is not paused.
     """
     global _waits
     waits = count >= _VERY_MANY and gc.isenabled()
@@ -443,7 +443,7 @@ class Views:
 
     Args:
         cls: the state class; None if its code is not loaded.
-        the names of the state's fields.
+        names: the names of the state's fields.
         copied: the fields that have to be copied.
     """
 

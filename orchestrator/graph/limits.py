@@ -80,7 +80,7 @@ class Limits(BaseModel, metaclass=Spelled):
         """Return these limits with the fields that `changes` sets explicitly.
 
         Args:
-            the changes. Setting a field to None removes its limit.
+            changes: the changes. Setting a field to None removes its limit.
 
         Returns:
             The changed limits.
@@ -94,9 +94,9 @@ def raised(wanted: Limits, own: Limits, most: Limits | None = None) -> list[str]
     """Return the names of the limits that exceed those in force.
 
     Args:
-        the new limits; only fields that are set count.
+        wanted: the new limits; only fields that are set count.
         own: the limits in force.
-        bounds up to which each limit may be raised; only fields that are set count.
+        most: bounds up to which each limit may be raised; only fields that are set count.
     """
     bounds = {name: [getattr(own, name)] for name in wanted.model_fields_set}
     for name in most.model_fields_set & bounds.keys() if most is not None else ():

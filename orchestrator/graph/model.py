@@ -331,7 +331,7 @@ class Node(BaseModel, metaclass=Spelled):
 
         Args:
             name: the node's name in the graph.
-            the graph, which may contain unknown names.
+            graph: the graph, which may contain unknown names.
 
         Returns:
             A message for each problem, with a suggested fix.
@@ -613,9 +613,10 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
         """Return the whole start state as JSON.
 
         Args:
-            the input. For a graph with one `input` field: a mapping with exactly that key, or the field's value. For a
-            graph with several: a mapping of these, or a list of all their values. For a graph with none: a mapping of
-            state fields. None, or an empty mapping that is no value of the field: all fields have their defaults.
+            given: the input. For a graph with one `input` field: a mapping with exactly that key, or the field's value.
+                For a graph with several: a mapping of these, or a list of all their values. For a graph with none: a
+                mapping of state fields. None, or an empty mapping that is no value of the field: all fields have their
+                defaults.
 
         Returns:
             The values of all fields.
@@ -725,7 +726,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
         """The whole graph as JSON, with the graphs inside it: enough to draw its runs without the code.
 
         Raises:
-            a field of a node has no JSON form.
+            NotSerialisable: a field of a node has no JSON form.
         """
         return self._data
 
@@ -782,7 +783,7 @@ def tools_data(
 
     Args:
         node: the node.
-        writes graphs that are tools; None for the form of `GraphDefinition.data`.
+        graph_form: writes graphs that are tools; None for the form of `GraphDefinition.data`.
     """
     if node.tools is None or node.tools_as_given is None:
         return None

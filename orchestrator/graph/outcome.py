@@ -27,8 +27,8 @@ class Outcome(Generic[L, UpdateT]):
 
     Args:
         name: one of the outcomes that the node declares.
-        new values of state fields; as a mapping it may contain names that are no Python identifiers.
-        new values as keywords; they take precedence over `update`.
+        update: new values of state fields; as a mapping it may contain names that are no Python identifiers.
+        fields: new values as keywords; they take precedence over `update`.
     """
 
     __slots__ = ("name", "update")
@@ -79,7 +79,7 @@ class Guarded(Outcome[L]):
     Args:
         name: one of the node's outcomes.
         update: new values of state fields.
-        outcome -> whether its condition is true, or the reason why that is unknown.
+        guards: outcome -> whether its condition is true, or the reason why that is unknown.
     """
 
     __slots__ = ("guards",)
@@ -96,10 +96,10 @@ class Failing(Outcome[L]):
 
     Args:
         name: one of the node's outcomes `if_named`.
-        the update that goes with it, and with `otherwise`.
-        raised if no edge names the outcome, and before that while the node's `retry` has attempts left for it;
-        otherwise it becomes `ctx.error` of the next node.
-        the outcome to take if no edge names this one; None to raise `error`.
+        update: the update that goes with it, and with `otherwise`.
+        error: raised if no edge names the outcome, and before that while the node's `retry` has attempts left for it;
+            otherwise it becomes `ctx.error` of the next node.
+        otherwise: the outcome to take if no edge names this one; None to raise `error`.
     """
 
     __slots__ = ("error", "otherwise")

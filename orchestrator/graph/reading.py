@@ -131,9 +131,9 @@ def _resolved(data: JsonObject, trust: Trust | None) -> object:
     """Return the tools in a node's data, with references resolved and tools made from their data.
 
     Raises:
-        an entry is neither text nor the data of a tool.
-        a reference leads nowhere, or the tool had no reference when it was written.
-        a reference leads to untrusted code, or to something that is no tool.
+        GraphError: an entry is neither text nor the data of a tool.
+        GraphUnknown: a reference leads nowhere, or the tool had no reference when it was written.
+        UntrustedCode: a reference leads to untrusted code, or to something that is no tool.
     """
     names = data.get("tools")
     if not isinstance(names, list | tuple):
@@ -339,7 +339,7 @@ def stored_graph(data: JsonObject, trust: Trust | None = None) -> GraphDefinitio
     """Return the `Graph` of some data. See `Graph.from_data`.
 
     Args:
-        the references to follow; None to follow none and refuse none.
+        trust: the references to follow; None to follow none and refuse none.
     """
     return graph_from_data(graph_class(), data, trust)
 
@@ -354,7 +354,7 @@ def graph_from_data(cls: type[GraphT], data: JsonObject, trust: Trust | None) ->
     """Return the graph of some data, following only trusted references. See `Graph.from_data`.
 
     Args:
-        the references to follow; None to follow none and refuse none.
+        trust: the references to follow; None to follow none and refuse none.
     """
     options = graph_keys(data)
     faults, nodes = Faults(), {}
@@ -393,7 +393,7 @@ def _with_joins(nodes: Mapping[str, object], order: object) -> Mapping[str, obje
     """Return the nodes of some data with the joins in the given order, even if the order of keys was lost.
 
     Raises:
-        it names no nodes of the graph.
+        GraphError: it names no nodes of the graph.
     """
     if not isinstance(order, list | tuple) or not all(isinstance(name, str) and name in nodes for name in order):
         raise GraphError(f"{_JOIN_ORDER!r} is a list of joins in the order of the nodes, not {order!r:.60}")
@@ -461,10 +461,10 @@ def _add_problems(
 
     Args:
         cls: the class of the graph.
-        its valid values.
-        its valid nodes.
-        faulty fields of its state, which are not reported again.
-        the faults found; extended.
+        options: its valid values.
+        nodes: its valid nodes.
+        vague: faulty fields of its state, which are not reported again.
+        faults: the faults found; extended.
     """
     edges = any(fault.place[:1] == ("edges",) for fault in faults.found)
     if edges or options["state"] is None or not all(isinstance(key, str) for key in options["nodes"]):
@@ -494,7 +494,7 @@ def built(cls: type[GraphT], options: Mapping[str, Any], *, restored: bool = Fal
     """Make the graph from its parts. `restored`: it was checked when it was stored.
 
     Raises:
-        a part has the wrong type.
+        GraphError: a part has the wrong type.
         InvalidGraph: the checks found problems.
     """
     faults = Faults()
@@ -526,7 +526,7 @@ def graph_keys(data: object) -> dict[str, Any]:
     """Return the value of each key of a graph's data.
 
     Raises:
-        the data is not that of a graph.
+        GraphError: the data is not that of a graph.
     """
     if not isinstance(data, Mapping):
         found = "empty" if data is None else f"{data!r:.60}"
@@ -562,10 +562,7 @@ def _misplaced(key: object, value: object) -> str:
 
 
 def node_name(name: object) -> str:
-    """
-    Raises:
-        Return a node's name. Raises `GraphError` if it is no text.
-    """
+    """Return a node's name. Raises `GraphError` if it is no text."""
     if not isinstance(name, str):
         raise GraphError(
             f"node name {name!r} is not a text (YAML reads yes, no, on and off as booleans): quote or rename it"
@@ -616,10 +613,7 @@ def load(cls: type[GraphT], path: Path, trusted: Trusted = None) -> GraphT:
 
 
 def refuse_untrusted(data: object, trust: Trust) -> None:
-    """
-    Raises:
-        Raise `UntrustedCode`, which names all untrusted references, if there are any.
-    """
+    """Raise `UntrustedCode`, which names all untrusted references, if there are any."""
     found = list(code_refs(data))
     for one in found:
         try:

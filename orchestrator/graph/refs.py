@@ -108,7 +108,7 @@ def resolve(ref: str) -> object:
     """Import what a reference names.
 
     Raises:
-        the text is not a reference, or there is no such module or attribute.
+        GraphUnknown: the text is not a reference, or there is no such module or attribute.
     """
     module_name, colon, path = ref.partition(":")
     if not colon or not module_name or not path:
@@ -245,7 +245,7 @@ class Trust:
         """Return the node kinds that a file may name without a reference.
 
         Args:
-            the kinds in this process, by name.
+            every: the kinds in this process, by name.
         """
         return every
 
@@ -265,7 +265,7 @@ class Trust:
         """Return the object that a reference names.
 
         Raises:
-            its module is not trusted, or the object does not suit its place.
+            UntrustedCode: its module is not trusted, or the object does not suit its place.
             GraphUnknown: there is no such module or attribute.
         """
         refuse_impossible(ref, role)
@@ -298,10 +298,7 @@ NOTHING = Trust()
 
 
 def refuse_impossible(ref: str, role: Role) -> None:
-    """
-    Raises:
-        Raise `UntrustedCode` if the object of a reference cannot be of the needed kind, whatever is trusted.
-    """
+    """Raise `UntrustedCode` if the object of a reference cannot be of the needed kind, whatever is trusted."""
     if role == "function":
         return
     if _of_python(ref.partition(":")[0]):

@@ -55,7 +55,7 @@ def hints_of(function: Callable[..., object], names: Mapping[str, object] | None
     """Return a function's annotations, each evaluated by itself: one that fails stays as it was written.
 
     Args:
-        further names that annotations may use, such as the locals of the enclosing function.
+        names: further names that annotations may use, such as the locals of the enclosing function.
     """
     inner: object = inspect.unwrap(function)
     inner = getattr(inner, "func", inner)  # functools.partial
@@ -91,7 +91,7 @@ def declared_outcomes(
     """Return the outcomes that a return annotation declares; None if it declares none.
 
     Raises:
-        it is `Outcome` without its outcomes.
+        GraphError: it is `Outcome` without its outcomes.
     """
     annotation = hints_of(function, names).get("return")
     if annotation is None or isinstance(annotation, str):
@@ -181,7 +181,7 @@ def wanted_arguments(
     model for the state. Any other parameter keeps its default.
 
     Raises:
-        names a parameter for which there is no value.
+        GraphError: names a parameter for which there is no value.
     """
     hints = hints_of(function, names)
     wanted: list[Wanted] = []

@@ -70,8 +70,8 @@ class StateSchema:
             cls: the state class; None if its code is not loaded.
             fields: the fields by name.
             ref: `module:attr` of the class; None if it cannot be imported.
-            the data of a state defined as data; None for a class.
-            the stored data of a state whose class is not loaded.
+            inline: the data of a state defined as data; None for a class.
+            stored: the stored data of a state whose class is not loaded.
         """
         self.name = name
         self.cls = cls
@@ -303,8 +303,8 @@ class StateSchema:
 
         Args:
             values: the old values.
-            the JSON of the update, from `encode_update`.
-            how fields are updated, from `encode_update`.
+            update: the JSON of the update, from `encode_update`.
+            ops: how fields are updated, from `encode_update`.
 
         Returns:
             The new values.
@@ -334,14 +334,14 @@ class StateSchema:
 
         Args:
             values: the values.
-            the names of the fields to consider.
-            whether to check the values against their fields' types. Values of journals need not fit.
+            fields: the names of the fields to consider.
+            checked: whether to check the values against their fields' types. Values of journals need not fit.
 
         Returns:
             The JSON of these fields; None if there are none.
 
         Raises:
-            a reducer returned a value that does not fit the field's type, or has no JSON form.
+            InvalidUpdate: a reducer returned a value that does not fit the field's type, or has no JSON form.
         """
         found: dict[str, object] = {}
         for name in fields:
@@ -361,7 +361,7 @@ class StateSchema:
         """Check the fields that are sums of numbers.
 
         Raises:
-            a number is too large.
+            InvalidUpdate: a number is too large.
         """
         for name in fields:
             try:
@@ -377,7 +377,8 @@ class StateSchema:
 
         Args:
             values: the values.
-            the only visible fields; reading another one raises an `AttributeError` that explains this. None for all.
+            reads: the only visible fields; reading another one raises an `AttributeError` that explains this. None for
+                all.
 
         Returns:
             The view.
@@ -391,7 +392,7 @@ class StateSchema:
             values: the values.
 
         Raises:
-            a value does not fit its field's type, or a validator rejects the state.
+            InvalidUpdate: a value does not fit its field's type, or a validator rejects the state.
         """
         self.reduced(values, self.coded)
         self.check_sums(values, self.summed)
@@ -509,7 +510,7 @@ def start_form(schema: StateSchema, named: Sequence[str] | None = None) -> JsonO
 
     Args:
         schema: the state.
-        the fields that the graph's `input` names, the `x-input` of the form; None for all fields of the state.
+        named: the fields that the graph's `input` names, the `x-input` of the form; None for all fields of the state.
     """
     data = class_data(schema) if schema.cls is not None else schema.data()
     specs: Any = data.get("fields", {})
@@ -569,10 +570,10 @@ def schema_from_data(data: JsonObject, *, resolve: bool | Trust = False) -> Stat
     """Make a state schema from JSON.
 
     Args:
-        whether references are followed; a `Trust` decides for each of them.
+        resolve: whether references are followed; a `Trust` decides for each of them.
 
     Raises:
-        the data does not describe a state.
+        GraphError: the data does not describe a state.
         GraphUnknown: `resolve` is true and a reference cannot be imported.
         UntrustedCode: `resolve` is a `Trust` that refuses a reference.
     """
@@ -644,7 +645,7 @@ def inline_schema(data: JsonObject, trust: Trust | None = None) -> StateSchema:
     defines the models that types name: name -> fields.
 
     Raises:
-        a field is not written in this form; the error names all such fields.
+        GraphError: a field is not written in this form; the error names all such fields.
     """
 
     unknown = sorted(set(map(str, data)) - STATE_KEYS.keys())
@@ -682,10 +683,7 @@ def inline_schema(data: JsonObject, trust: Trust | None = None) -> StateSchema:
 
 
 def _check_name(name: object) -> None:
-    """
-    Raises:
-        Raise `GraphError` if a file's name for a field would not work in graphs or prompts.
-    """
+    """Raise `GraphError` if a file's name for a field would not work in graphs or prompts."""
     if isinstance(name, bool):
         raise GraphError(f"field name {name} is not a text; {BOOLEANS}")
     if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):

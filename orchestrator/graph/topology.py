@@ -39,7 +39,7 @@ def counts(join: Join) -> bool:
     """Return whether a join waits for a number of branches, given or in a state field.
 
     Args:
-        the join as a node declares it.
+        join: the join as a node declares it.
     """
     return join not in (None, "all", "each")
 
@@ -48,7 +48,7 @@ def is_count(number: object) -> TypeGuard[int]:
     """Return whether a value is a number of branches that a join can wait for.
 
     Args:
-        a value of the state.
+        number: a value of the state.
     """
     return isinstance(number, int) and not isinstance(number, bool) and number >= 1
 
@@ -107,7 +107,7 @@ def reached(
     Args:
         following: the successors of each vertex, or its predecessors to search backwards.
         starts: the vertices to begin at.
-        vertices that the search does not enter.
+        barred: vertices that the search does not enter.
 
     Returns:
         The vertices found, including the starts.
@@ -144,7 +144,7 @@ class Routes:
 
     Args:
         nodes: every node's outcomes and join.
-        the edges in order; edges from `*` are expanded here.
+        edges: the edges in order; edges from `*` are expanded here.
     """
 
     def __init__(self, nodes: Mapping[str, NodeShape], edges: Sequence[EdgeLike]) -> None:

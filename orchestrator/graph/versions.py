@@ -75,7 +75,7 @@ class Renames:
             place: the old path of its graph.
             vertex: its old name.
             old: the topology of its graph.
-            the topology of the new version's graph.
+            new: the topology of the new version's graph.
         """
         for edge in old.edges:
             if edge.each is None or vertex not in (edge.source, f"{edge.source}*{edge.target}:{edge.each}"):
@@ -190,7 +190,7 @@ def content_digest(data: JsonObject) -> str:
     """Return the digest of the whole graph, including prompts, parameters, versions and references to code.
 
     Raises:
-        a text or a number has no JSON form, so no run of the graph could be stored.
+        InvalidValue: a text or a number has no JSON form, so no run of the graph could be stored.
     """
     try:
         return digest(without_looks(data))

@@ -52,7 +52,7 @@ def file_form(graph: GraphDefinition) -> dict[str, Any]:
     """Return a graph in the form of a graph file.
 
     Raises:
-        part of the graph is code that no file can name.
+        NotSerialisable: part of the graph is code that no file can name.
     """
     data = dict(graph.data())
     form: dict[str, object] = {"name": graph.name}
@@ -155,7 +155,7 @@ def to_plain_yaml(graph: GraphDefinition) -> str:
     """Return the text of a graph file that contains the fields of the state and leaves out default values.
 
     Raises:
-        part of the graph is code that no file can name, or a field has a type that none can name.
+        NotSerialisable: part of the graph is code that no file can name, or a field has a type that none can name.
     """
     return dumped(plain_form(graph))
 

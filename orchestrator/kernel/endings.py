@@ -130,7 +130,7 @@ def finish(run: RunState, frame: FrameState, result: FrameResult, *, keep: bool 
         run: the run.
         frame: the graph.
         result: how it ended.
-        True to keep the remaining tokens of a failed or cancelled graph; otherwise they are dropped.
+        keep: True to keep the remaining tokens of a failed or cancelled graph; otherwise they are dropped.
     """
     if frame.result is not None:
         return

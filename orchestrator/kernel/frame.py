@@ -30,8 +30,8 @@ def new_frame(run: RunState, plan: Plan, key: str, root: Version, parent: Activa
         run: the run.
         plan: the graph's plan.
         key: its id within the run.
-        the state that it starts with.
-        the activation of the subgraph's node; None for the run's own graph.
+        root: the state that it starts with.
+        parent: the activation of the subgraph's node; None for the run's own graph.
     """
     path = place = ""
     around: tuple[FrameState, ...] = ()
@@ -169,10 +169,10 @@ def exhaust(frame: FrameState, limit: str, node: str = "", inside: Failure | Non
     """Record that a limit is spent: no new step starts. `collapse` follows when all running steps have ended.
 
     Args:
-        the graph with the limit.
+        frame: the graph with the limit.
         limit: its name.
         node: the node that was refused, if any.
-        the failure of the graph inside the node, if the limit belongs to that graph.
+        inside: the failure of the graph inside the node, if the limit belongs to that graph.
     """
     if frame.result is None and frame.exhausting is None:
         frame.exhausting = limit

@@ -212,8 +212,8 @@ class Totals:
 
         Args:
             steps: the steps.
-            keys of the running steps; the other steps do not work.
-            the run's time alive, in seconds.
+            running: keys of the running steps; the other steps do not work.
+            seconds: the run's time alive, in seconds.
         """
         for step in steps:
             if step.key in running:
@@ -231,9 +231,9 @@ class Totals:
 
         Args:
             activation: its key.
-            its node, for a step that no longer works.
-            the run's time alive, in seconds.
-            True if it failed.
+            node: its node, for a step that no longer works.
+            seconds: the run's time alive, in seconds.
+            failed: True if it failed.
         """
         begun = self.working.pop(activation, None)
         tally = self.tallies[node if begun is None else begun[0], STEP, ""]

@@ -30,15 +30,15 @@ def merge(
     Args:
         schema: reduces the updates.
         arrivals: the versions.
-        key of the merge.
-        values to restore in fields that are local to a branch. Without them, the fields named in `own` get the values
-        of the nearest common version.
+        key: key of the merge.
+        local: values to restore in fields that are local to a branch. Without them, the fields named in `own` get the
+            values of the nearest common version.
         own: names of those fields.
 
     Raises:
-        two concurrent branches updated one plain field, or one of two updates of a field with a reducer replaces its
-        value.
-        a reducer raised an error although it accepts each branch's updates separately.
+        ConflictingUpdate: two concurrent branches updated one plain field, or one of two updates of a field with a
+            reducer replaces its value.
+        InvalidUpdate: a reducer raised an error although it accepts each branch's updates separately.
     """
     tips = {id(version): version for version in arrivals}
     if len(tips) == 1 and not local:
@@ -179,8 +179,8 @@ def check_replacements(
         schema: its fields are checked.
         newest_first: all versions of the merge, effects before causes.
         ordered: those with an update, in the order of R6.
-        fields that are local to a branch and are not merged.
-        id of a version -> fields whose update in that version is not merged.
+        local: fields that are local to a branch and are not merged.
+        hidden: id of a version -> fields whose update in that version is not merged.
 
     Raises:
         ConflictingUpdate: a branch replaced a field's value, and another branch updated it.
@@ -244,10 +244,10 @@ def step_version(
 
     Args:
         activation: the step.
-        field -> value, as in its record.
+        update: field -> value, as in its record.
         ops: field -> `replace` or `extend`.
-        values that reducers returned. They are kept, even if the reducers' code has changed since.
-        True if it will never be merged with another version; then its history is left out.
+        reduced: values that reducers returned. They are kept, even if the reducers' code has changed since.
+        alone: True if it will never be merged with another version; then its history is left out.
     """
     schema = activation.frame.plan.schema
     if reduced:

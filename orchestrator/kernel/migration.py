@@ -29,7 +29,7 @@ def migrate(run: RunState, record: Migrated, plan: Plan) -> None:
 
     Args:
         run: the run.
-        what is renamed, added and asked again.
+        record: what is renamed, added and asked again.
         plan: the plan of the new version.
     """
     names = Renames(record.nodes, record.fields, record.forks)
@@ -172,7 +172,7 @@ def moved_edges(names: Renames, place: str, old: Plan | None, new: Plan | None) 
     """Number of an edge -> its number in the new version, for edges in both.
 
     Args:
-        the renames.
+        names: the renames.
         place: the old path of the graph.
         old: its plan.
         new: its plan in the new version.

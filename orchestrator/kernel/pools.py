@@ -97,9 +97,9 @@ def reserve(run: RunState, key: str, line: tuple[FrameState, ...], amount: Reser
 
     Args:
         run: the run.
-        key of the call.
-        the graphs around it. Empty if its step is gone: then nothing is reserved, so that its graphs do not wait for
-        the run that the call started.
+        key: key of the call.
+        line: the graphs around it. Empty if its step is gone: then nothing is reserved, so that its graphs do not wait
+            for the run that the call started.
         amount: None ends the reservation.
     """
     before = run.reserves.pop(key, None) or _NOTHING

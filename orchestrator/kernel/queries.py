@@ -111,7 +111,7 @@ def validate_outcome(
 
     Args:
         activation: the step.
-        the outcome that it took.
+        outcome: the outcome that it took.
         update: field -> value, encoded.
         ops: field -> `replace` or `extend`.
     """
@@ -159,8 +159,8 @@ def _opening_fault(
     """Return why the forks and maps after a vertex may not open with these values; the text continues after its name.
 
     Args:
-        forks that are already open, whose joins have their numbers.
-        returns the values, which are computed only if they are needed.
+        known: forks that are already open, whose joins have their numbers.
+        values_of: returns the values, which are computed only if they are needed.
     """
     fields = [route.each for route in routes if route.each is not None]
     several = len(routes) > 1 or bool(fields)
@@ -197,7 +197,7 @@ def reduced_values(activation: Activation, update: JsonObject, ops: Mapping[str,
     """Return `StepDone.reduced` for an update: the values that a fold without the reducers' code could not compute.
 
     Raises:
-        a reducer of some field returned a value that does not fit the field.
+        InvalidUpdate: a reducer of some field returned a value that does not fit the field.
     """
     schema = activation.frame.plan.schema
     numbers = {name: cast("float", update[name]) for name in schema.summed if name in update}
@@ -292,7 +292,7 @@ def spent_limit(run: RunState, limits: Limits) -> tuple[str, float, float, str] 
 
     Args:
         run: the ended run.
-        the limits that its graph would have from now on.
+        limits: the limits that its graph would have from now on.
 
     Returns:
         Its name, the limit, the usage, and for `visits` the node.

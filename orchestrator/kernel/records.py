@@ -657,7 +657,7 @@ def coded_record(fields: object) -> Any:
     """Make a coded record from its stored parts.
 
     Raises:
-        the parts are not those of a coded record.
+        ValueError: the parts are not those of a coded record.
     """
     return CodedRecord.model_validate(fields)
 
@@ -672,7 +672,7 @@ def check_readable(records: Iterable[object]) -> None:
     """Refuse coded records when the caller searches for certain types of records only.
 
     Raises:
-        one of the records is coded.
+        EncryptionKeyMissing: one of the records is coded.
     """
     for record in records:
         coded = as_coded(record)
@@ -732,7 +732,7 @@ def decode(data: bytes | str, texts: Mapping[str, str] | None = None) -> Record:
 
     Args:
         data: the JSON.
-        name -> the string that replaces it in the JSON.
+        texts: name -> the string that replaces it in the JSON.
 
     Raises:
         ValueError: this version does not know such a record (pydantic's `ValidationError` is one).

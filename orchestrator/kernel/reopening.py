@@ -30,10 +30,10 @@ def reopen(run: RunState, limits: Limits | None) -> None:
 
     Args:
         run: the run.
-        the limits of its graph from now on; None to keep them.
+        limits: the limits of its graph from now on; None to keep them.
 
     Raises:
-        it has not ended, or is completed.
+        ValueError: it has not ended, or is completed.
     """
     root = run.root
     if root is None or root.result is None or not can_reopen(run):
@@ -49,7 +49,7 @@ def is_over(run: RunState, raised: int = 0) -> bool:
 
     Args:
         run: the run, at the record that is forked.
-        for a replay: how often the replayed run was reopened before its end.
+        raised: for a replay: how often the replayed run was reopened before its end.
     """
     root = run.root
     if run.ended is not None or root is None or root.result is None or raised > root.raised:

@@ -31,8 +31,8 @@ class Seal:
         Executor(store="sqlite:///runs.db", seal=Seal(key, "/srv/runs.db"))
 
     Args:
-        a secret of at least 16 random bytes, unreadable for users who can write the store. None: nothing is sealed, and
-        no approval counts.
+        key: a secret of at least 16 random bytes, unreadable for users who can write the store. None: nothing is
+            sealed, and no approval counts.
         place: the identity of the store, such as the absolute path of its file. A copy elsewhere has no valid seals.
     """
 
@@ -173,9 +173,9 @@ def copied(seal: Seal | None, run_id: str, checked: Audit) -> tuple[list[r.Recor
     """Return records of one run as the start of another; what was trusted there stays trusted.
 
     Args:
-        the seal for the copy.
+        seal: the seal for the copy.
         run_id: the new run.
-        the records, and which of them are trusted.
+        checked: the records, and which of them are trusted.
 
     Returns:
         The records, sealed again if they were trusted and without a seal otherwise; and the chain after them.

@@ -61,7 +61,7 @@ def dump(run: RunState) -> Data:
     """A run's state as plain JSON.
 
     Raises:
-        the run has not started.
+        ValueError: the run has not started.
     """
     if run.root is None or run.started is None:
         raise ValueError("a run without records cannot have a snapshot")
@@ -413,7 +413,7 @@ def load_frames(run: RunState, plan: Plan, data: Iterable[Data]) -> tuple[dict[s
     Args:
         run: the run.
         plan: the plan of its own graph.
-        the graphs, each after the one around it.
+        data: the graphs, each after the one around it.
 
     Returns:
         The graphs by key, and their tokens by activation.

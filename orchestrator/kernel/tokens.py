@@ -89,7 +89,7 @@ def charge(run: RunState, line: Iterable[FrameState], usage: Usage) -> None:
     Args:
         run: the replay.
         line: the graphs around the step.
-        the usage of the replayed run.
+        usage: the usage of the replayed run.
     """
     run.calls += usage.calls
     run.input_tokens += usage.input_tokens
@@ -202,7 +202,7 @@ def plain_fields(frame: FrameState, versions: Iterable[Version], since: Version)
     Args:
         frame: the graph.
         versions: the versions that are merged.
-        the version that all of them come from; earlier updates do not count.
+        since: the version that all of them come from; earlier updates do not count.
     """
     fields = frame.plan.schema.fields
     found: set[str] = set()
@@ -226,7 +226,7 @@ def absorb(frame: FrameState, token: Activation, entry: OpenFork) -> None:
 
     Args:
         frame: the graph.
-        the token, which is not among the live ones yet.
+        token: the token, which is not among the live ones yet.
         entry: the open fork that the join belongs to.
     """
     version, hidden = token.version, entry.passed[token.node]

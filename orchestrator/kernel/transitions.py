@@ -24,7 +24,7 @@ def send(run: RunState, source: Activation, version: Version, outcome: str, erro
         run: the run.
         source: the activation that ended.
         version: the state after it.
-        the outcome that it took.
+        outcome: the outcome that it took.
         error: the failure behind a reserved outcome.
     """
     frame, node, rank, forks = source.frame, source.node, source.rank, source.forks

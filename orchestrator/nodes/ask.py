@@ -23,7 +23,7 @@ class Ask(Node, kind="ask"):
     """Ask a person, wait for the answer, across restarts if necessary, and write it to a field.
 
     Raises:
-        the person denied the question, or the deadline passed.
+        UserDenied: the person denied the question, or the deadline passed.
     """
 
     fills = ("answer",)

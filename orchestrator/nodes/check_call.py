@@ -74,7 +74,7 @@ def checked(ctx: Context, call: ToolCall) -> dict[str, Any]:
     """Return the arguments of a call in the form that its tool receives.
 
     Raises:
-        there is no such tool, or the arguments do not fit it.
+        AgentError: there is no such tool, or the arguments do not fit it.
     """
     tool = ctx.tools.get(call.name)
     if tool is None:

@@ -45,7 +45,7 @@ class Classify(Node, kind="classify"):
     reply the model is shown the fault and asked again, at most `retries` times in a step.
 
     Raises:
-        the reply was refused or truncated, or no reply names a class.
+        AgentError: the reply was refused or truncated, or no reply names a class.
     """
 
     in_order = ("choices",)

@@ -214,7 +214,7 @@ class Complete(Node, kind="complete"):
         """Return the value that a reply represents.
 
         Raises:
-            the reply is not JSON, does not fit, or cannot be stored in the state, such as one with NaN.
+            ValueError: the reply is not JSON, does not fit, or cannot be stored in the state, such as one with NaN.
         """
         value = reply.parsed
         if value is None and unfenced(reply.text) != "null":

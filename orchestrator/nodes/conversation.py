@@ -36,8 +36,8 @@ def result_message(call: ToolCall, result: ToolResult, note: str = "", *, most: 
     """Return the message with the result of a call.
 
     Args:
-        a line put before the result.
-        the most characters of the result to show; the message mentions the rest, which is in the journal.
+        note: a line put before the result.
+        most: the most characters of the result to show; the message mentions the rest, which is in the journal.
     """
     lines = (note, BEGAN_ANEW if result.metadata.get("began_anew") else "", cut(result.text, most))
     facts: dict[str, JsonValue] = {"output": result.output, "error": result.error, "exit_code": result.exit_code}
@@ -51,7 +51,7 @@ def ended_by(talk: Sequence[Message], tools: Toolbox | None = None) -> Message |
     """Return the result of a call in the last round that ended the work (`ends=True`); for several, the last.
 
     Args:
-        used for results without that mark, from user nodes and older journals.
+        tools: used for results without that mark, from user nodes and older journals.
     """
     for message in reversed(talk):
         if message.role != "tool":

@@ -270,7 +270,7 @@ async def gather(
     succeed.
 
     Args:
-        the most calls in progress at the same time; None for all.
+        most: the most calls in progress at the same time; None for all.
         lanes: of each call what it needs for itself, None if nothing: calls with the same are made one after the
             other, and none of them behind one that failed.
     """

@@ -155,8 +155,8 @@ def find_answer(text: str, form: AnswerForm, *, announced: bool = False) -> str 
 
     Args:
         text: the text.
-        the form of an answer.
-        True to accept only text after "the answer is".
+        form: the form of an answer.
+        announced: True to accept only text after "the answer is".
 
     Returns:
         The answer in a normalized form; None if the text has none, or several.

@@ -30,7 +30,7 @@ async def decide(ctx: Context, *, task: str, system: str, prompt: str, data: Map
     The prompt contains in words what `data` contains as facts, so a model may use either.
 
     Raises:
-        the model refused to answer, or its reply was truncated.
+        AgentError: the model refused to answer, or its reply was truncated.
     """
     return whole(await ctx.model.complete([said(system), user(prompt, data=data)], task=task), task)
 
@@ -39,7 +39,7 @@ def whole(reply: Reply, task: str) -> str:
     """Return the text of a complete reply, without surrounding space.
 
     Raises:
-        the model refused to answer, or its reply was truncated.
+        AgentError: the model refused to answer, or its reply was truncated.
     """
     if reply.refused:
         raise AgentError(f"{task}: the model refused to answer ({reply.finish}): {quoted(reply.text)}")
@@ -66,7 +66,7 @@ def tool_named(ctx: Context, name: str, node: str) -> Tool:
     """Return the tool with a name.
 
     Raises:
-        there is none; the message names the existing tools.
+        AgentError: there is none; the message names the existing tools.
     """
     for tool in tools_of(ctx, node):
         if tool.name == name:
@@ -84,7 +84,7 @@ def json_object(reply: str, node: str) -> dict[str, Any]:
     """Parse a reply as a JSON object, possibly inside one Markdown fence. Nothing is repaired or evaluated.
 
     Raises:
-        the reply is not JSON, or not an object.
+        AgentError: the reply is not JSON, or not an object.
     """
     try:
         found = _strict(reply)

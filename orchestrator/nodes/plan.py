@@ -66,7 +66,7 @@ class Plan(Node, kind="plan"):
         read -> work : each steps
 
     Raises:
-        the reply is refused or truncated, or contains no usable plan.
+        AgentError: the reply is refused or truncated, or contains no usable plan.
         GraphUnknown: there are no tools for a blueprint.
     """
 
@@ -174,7 +174,7 @@ def plan_in(reply: str, form: Form) -> list[str] | list[PlannedCall]:
     """Return the steps of a plan that a model wrote.
 
     Raises:
-        the steps cannot be read, or cannot be carried out.
+        PlanFault: the steps cannot be read, or cannot be carried out.
     """
     return read_steps(reply) if form == "steps" else read_blueprint(reply)
 
@@ -212,7 +212,7 @@ class ReadPlan(Node, kind="read_plan"):
     Take `again` if it cannot be used: an edge leads back to the `Plan`, which shows the planner its errors.
 
     Raises:
-        the plan cannot be used, and no `retries` are left.
+        AgentError: the plan cannot be used, and no `retries` are left.
     """
 
     look = "code"

@@ -299,11 +299,11 @@ def filled(
 
     Args:
         call: the step.
-        the results of the steps that it needs.
-        the context, which has the tools.
-        the whole plan, in which `max_calls` is counted; None to allow all calls.
-        the most calls of the plan to make.
-        `raise` to raise for a call that cannot be made, `observe` to return the error as its result.
+        evidence: the results of the steps that it needs.
+        ctx: the context, which has the tools.
+        plan: the whole plan, in which `max_calls` is counted; None to allow all calls.
+        max_calls: the most calls of the plan to make.
+        on_error: `raise` to raise for a call that cannot be made, `observe` to return the error as its result.
 
     Raises:
         AgentError: the tool does not exist or the arguments do not fit it, and `on_error` is `raise`.

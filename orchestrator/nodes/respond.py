@@ -119,7 +119,7 @@ class Continuation(Talk):
             model: the model, see `model_of`.
             ctx: the context of the step.
             talk: the conversation, with the question.
-            replies that could not be used, each with the reason.
+            corrections: replies that could not be used, each with the reason.
 
         Raises:
             StepError: a tool has the name of the action `finish`.
@@ -245,10 +245,10 @@ class Interpretation(Talk):
         Args:
             reply: the reply.
             talk: the conversation before it.
-            the earlier replies that could not be used, each with the reason.
+            corrections: the earlier replies that could not be used, each with the reason.
 
         Raises:
-            the reply was refused or truncated, or it cannot be used and no retry is left.
+            AgentError: the reply was refused or truncated, or it cannot be used and no retry is left.
         """
         found = self._read(reply, talk, _lone_thought(corrections))
         usable = not found.fault or (bool(found.unread) and self.observes)
@@ -263,7 +263,7 @@ class Interpretation(Talk):
         """Return the outcome of a reply that needs no correction, with the updated conversation.
 
         Args:
-            the reply after reading.
+            found: the reply after reading.
             state: the state of the step.
             talk: the conversation before the question.
             asked: the question, if it is not part of the conversation yet.
@@ -369,7 +369,7 @@ class Respond(Continuation, Interpretation, Node, kind="respond"):
     In a graph that shows each model call as a separate step, use `CallModel` and `ReadReply` instead.
 
     Raises:
-        there is no question, the reply was refused or truncated, or no reply was usable.
+        AgentError: there is no question, the reply was refused or truncated, or no reply was usable.
     """
 
     fills = ("messages", "calls", "answer")
@@ -483,7 +483,7 @@ class ReadReply(Interpretation, Node, kind="read_reply"):
     Set `protocol`, `finish` and `tools_offered` to the same values as in the `CallModel`.
 
     Raises:
-        the reply was refused or truncated, or it cannot be used and no `retries` are left.
+        AgentError: the reply was refused or truncated, or it cannot be used and no `retries` are left.
     """
 
     look = "code"

@@ -41,7 +41,8 @@ class Route(Node, kind="route"):
     comprehension.
 
     Raises:
-        no guard is true and there is no `default`, or a guard before the first true one cannot be evaluated.
+        AgentError: no guard is true and there is no `default`, or a guard before the first true one cannot be
+            evaluated.
     """
 
     look = "code"
@@ -222,7 +223,7 @@ def fields_of_guards(guards: Mapping[str, str], known: Collection[str] = ()) -> 
 
     Args:
         guards: the guards.
-        fields of the state; any other name can be one of CEL's types.
+        known: fields of the state; any other name can be one of CEL's types.
     """
     found: dict[str, None] = {}
     for text in guards.values():
@@ -239,10 +240,10 @@ def check_guard(text: str, annotations: Mapping[str, object]) -> None:
 
     Args:
         text: the guard.
-        field -> its annotation; None if not known.
+        annotations: field -> its annotation; None if not known.
 
     Raises:
-        the guard is not valid, or is not true or false; the error names the place.
+        GuardFault: the guard is not valid, or is not true or false; the error names the place.
         GraphUnknown: the library is not installed.
     """
     guard = read_guard(text)
@@ -310,7 +311,7 @@ def values_of(
     """Evaluate guards.
 
     Args:
-        the guards, by the outcome that each leads to.
+        guards: the guards, by the outcome that each leads to.
         values: field -> its value as plain JSON.
         annotations: field -> its annotation.
 
@@ -375,9 +376,9 @@ def failure_of_guards(
 
     Args:
         node: its name.
-        outcome -> the value of its guard; a text is the reason why it could not be evaluated.
+        values: outcome -> the value of its guard; a text is the reason why it could not be evaluated.
         cases: outcome -> guard.
-        the values that the guards read. The error names only their types, since values may be long or secret.
+        read: the values that the guards read. The error names only their types, since values may be long or secret.
     """
     for outcome, value in values.items():
         if isinstance(value, str):

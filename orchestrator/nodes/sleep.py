@@ -19,7 +19,7 @@ class Sleep(Node, kind="sleep"):
     Give exactly one of `seconds` and `until`. A time in the past causes no wait.
 
     Raises:
-        the field of `until` contains no time.
+        InvalidValue: the field of `until` contains no time.
     """
 
     look = "time"

@@ -36,7 +36,7 @@ class Solve(Node, kind="solve"):
     last step in the plan.
 
     Raises:
-        the reply was refused, truncated or empty.
+        AgentError: the reply was refused, truncated or empty.
     """
 
     fills = ("answer",)

@@ -93,7 +93,7 @@ class Subgraph(Node, kind="subgraph"):
 
         Args:
             state: the state of the outer graph.
-            the map item that the node runs for.
+            item: the map item that the node runs for.
 
         Returns:
             The values by field of the inner graph.

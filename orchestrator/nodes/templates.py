@@ -19,7 +19,7 @@ def placeholders(template: str) -> frozenset[str]:
     """Return the names in a template's placeholders.
 
     Raises:
-        a brace is not closed, or a placeholder is not a plain name.
+        ValueError: a brace is not closed, or a placeholder is not a plain name.
     """
     names: set[str] = set()
     try:
@@ -42,7 +42,7 @@ def check(template: str, allowed: Collection[str]) -> str:
     """Return the template, if all its names are among `allowed`.
 
     Raises:
-        the template contains another name, or cannot be read.
+        ValueError: the template contains another name, or cannot be read.
     """
     unknown = sorted(placeholders(template).difference(allowed))
     if unknown:

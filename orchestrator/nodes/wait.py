@@ -26,7 +26,7 @@ class Wait(Node, kind="wait", outcomes=("received",)):
     `timeout` handles that, else one for `error`, else the graph fails.
 
     Raises:
-        no such event arrived in time.
+        StepTimeout: no such event arrived in time.
     """
 
     look = "event"

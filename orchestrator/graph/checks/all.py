@@ -38,7 +38,7 @@ def problems_of(graph: GraphDefinition, *, stored: bool = False) -> list[Problem
     The shape (C2 to C7) is checked only if all names are valid and every node can be reached.
 
     Args:
-        True if the graph comes from a store, which may contain graphs that earlier versions accepted.
+        stored: True if the graph comes from a store, which may contain graphs that earlier versions accepted.
     """
     found = [*name_problems(graph, stored=stored), *edge_problems(graph)]
     if not found:
@@ -61,8 +61,8 @@ def report_of(graph: GraphDefinition, *, prove: bool = False, tools: Sequence[No
 
     Args:
         graph: the graph.
-        True to prove claims about the graph. Nothing is proved about a graph with problems.
-        the tools of nodes that name none of their own; None if not known.
+        prove: True to prove claims about the graph. Nothing is proved about a graph with problems.
+        tools: the tools of nodes that name none of their own; None if not known.
     """
     from orchestrator.graph.proofs import prove as proofs_of
     from orchestrator.graph.report import CheckReport

@@ -103,10 +103,10 @@ def lost_proofs(
     """Yield each lost claim in words, with a path that breaks it.
 
     Args:
-        the old version.
-        the new version.
-        the renames.
-        path of a graph -> its nodes, by their old names, that the run has reached.
+        old: the old version.
+        new: the new version.
+        names: the renames.
+        at: path of a graph -> its nodes, by their old names, that the run has reached.
     """
     yield from _unconfirmed(old, new, names, at, "", whole=True)
     yield from _unbounded(old, new, names, "")

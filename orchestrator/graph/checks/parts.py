@@ -28,7 +28,7 @@ def name_problems(graph: GraphDefinition, *, stored: bool = False) -> Iterator[P
 
     Args:
         graph: the graph.
-        True if the graph comes from a store: earlier versions had another rule for names.
+        stored: True if the graph comes from a store: earlier versions had another rule for names.
     """
     if not (stored or is_name(graph.name)):
         yield Problem("C1.name", f"graph name {graph.name!r} is not a valid name: {RULE}")
@@ -320,8 +320,8 @@ def _waits(
 
     Args:
         graph: the graph, or one inside it.
-        path of the graph.
-        the pools that enclosing steps occupy, each with the path of its node.
+        path: path of the graph.
+        held: the pools that enclosing steps occupy, each with the path of its node.
     """
     for name, node in graph.nodes.items():
         place, pool = f"{path}{name}", node.pool

@@ -268,8 +268,8 @@ class Placements:
     """The placements that a graph allows.
 
     Attributes:
-        Placements of tokens that arrive at a node, and of tokens that wait at a join.
-        Placements of the tokens that joins made.
+        arriving: Placements of tokens that arrive at a node, and of tokens that wait at a join.
+        fired: Placements of the tokens that joins made.
     """
 
     def __init__(self, topology: Topology) -> None:

@@ -27,7 +27,7 @@ def prove(graph: GraphDefinition, tools: Sequence[NodeTool] | None = None) -> It
 
     Args:
         graph: the graph.
-        the tools that nodes may call if they name none of their own; None if not known.
+        tools: the tools that nodes may call if they name none of their own; None if not known.
     """
     places = places_of(graph, tools)
     yield from confirmed(places, tools)

@@ -68,7 +68,7 @@ def _ways(place: Place, *, free: bool) -> nx.DiGraph[Spot]:
 
     Args:
         place: the graph's place.
-        True for only the moves that spend no limit other than those of every step.
+        free: True for only the moves that spend no limit other than those of every step.
     """
 
     paths, nodes = place.paths, place.graph.nodes

@@ -55,8 +55,8 @@ class Paths:
 
     Args:
         graph: the graph.
-        True if it runs inside another graph. Such a graph has fixed limits, which only enough steps can spend, while an
-        outermost run can be started with any limits.
+        inside: True if it runs inside another graph. Such a graph has fixed limits, which only enough steps can spend,
+            while an outermost run can be started with any limits.
     """
 
     def __init__(self, graph: GraphDefinition, *, inside: bool = False) -> None:

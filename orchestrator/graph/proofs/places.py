@@ -110,8 +110,8 @@ def calls_of(node: Node, tools: Sequence[NodeTool] | None, scope: Scope = EVERYW
 
     Args:
         node: the node.
-        the tools of nodes that name none of their own; None if not known.
-        the tools declared by the nodes around its graph.
+        tools: the tools of nodes that name none of their own; None if not known.
+        scope: the tools declared by the nodes around its graph.
     """
     if node.subgraph is not None:
         return Calls()
@@ -147,12 +147,12 @@ def asks_about_calls(
     """Return True if a confirmation asks about the tools that a node calls, not about others with the same names.
 
     Args:
-        the confirmation, which judges a call by the tools in its own scope.
-        the tools declared by the nodes around the confirmation's graph.
-        the risks that it permits without asking.
+        confirm: the confirmation, which judges a call by the tools in its own scope.
+        asking: the tools declared by the nodes around the confirmation's graph.
+        unasked: the risks that it permits without asking.
         node: the node that makes the call.
-        the tools declared by the nodes around the calling node's graph.
-        the tools of nodes that name none of their own; None if not known.
+        calling: the tools declared by the nodes around the calling node's graph.
+        tools: the tools of nodes that name none of their own; None if not known.
 
     Returns:
         False if it permits a call because another tool of the same name has such a risk; None if that depends on tools
@@ -327,7 +327,7 @@ def places_of(graph: GraphDefinition, tools: Sequence[NodeTool] | None = None) -
 
     Args:
         graph: the graph that is checked.
-        the tools of nodes that name none of their own; None if not known.
+        tools: the tools of nodes that name none of their own; None if not known.
     """
     found: list[Place] = []
     runs: dict[int, Place] = {id(graph): Place(graph, Paths(graph), graph.limits)}

@@ -163,11 +163,11 @@ class BranchPairs:
         """Return the numbers of other branches that wait at joins of shared forks, after a move.
 
         Args:
-            their numbers before the move.
+            before: their numbers before the move.
             move: the move.
-            the numbers of edges whose branches are not counted, in addition to that of the move.
-            all moves from the same spot.
-            the forks that both tokens are inside.
+            without: the numbers of edges whose branches are not counted, in addition to that of the move.
+            moves: all moves from the same spot.
+            shared: the forks that both tokens are inside.
         """
         if not self.taking_numbers:
             return before

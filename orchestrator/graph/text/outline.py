@@ -44,7 +44,7 @@ def outline(data: object) -> Outline:
     """Make the outline of a graph defined as data. Imports nothing but this library.
 
     Raises:
-        the data is not that of a graph, or a reference cannot name what its place needs.
+        GraphError: the data is not that of a graph, or a reference cannot name what its place needs.
         InvalidGraph: the checks found problems.
     """
     refs = list(code_refs(data))

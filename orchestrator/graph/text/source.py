@@ -48,7 +48,7 @@ def yaml_fault(error: yaml.YAMLError, text: str) -> str:
     """Return a one-line message that names the place of a YAML fault, its cause and the fix.
 
     Args:
-        the parser's error.
+        error: the parser's error.
         text: the text.
 
     Returns:
@@ -99,8 +99,8 @@ def read_source(path: Path) -> Source:
     """Return the data of a file: JSON if its name ends in `.json`, else YAML.
 
     Raises:
-        the file cannot be read.
-        the file is not in this format, or is too large; the error names the file and, if known, the line.
+        OSError: the file cannot be read.
+        GraphError: the file is not in this format, or is too large; the error names the file and, if known, the line.
     """
     with path.open("rb") as file:
         data = file.read(LONGEST + 1)
@@ -122,10 +122,7 @@ def _decoded(data: bytes) -> str:
 
 
 def read_json(text: str) -> Any:
-    """
-    Raises:
-        Parse JSON. Raises `ValueError` for invalid JSON, a duplicate key, or too many levels.
-    """
+    """Parse JSON. Raises `ValueError` for invalid JSON, a duplicate key, or too many levels."""
     depth = 0
     for bracket in _BRACKET.finditer(text):
         depth += bool(bracket["open"]) - bool(bracket["close"])
@@ -149,10 +146,7 @@ def _once(pairs: list[tuple[object, object]]) -> dict[object, object]:
 
 
 def read_yaml(text: str) -> Any:
-    """
-    Raises:
-        Parse YAML. Raises `ValueError` for invalid YAML, a duplicate key, or too many values.
-    """
+    """Parse YAML. Raises `ValueError` for invalid YAML, a duplicate key, or too many values."""
     return read_marked(text).data
 
 
@@ -170,10 +164,10 @@ def read_marked(text: str, *, most: int = MOST) -> Marked:
 
     Args:
         text: the text.
-        the most values that it may have, including those that aliases stand for.
+        most: the most values that it may have, including those that aliases stand for.
 
     Raises:
-        the text is not valid YAML, has a duplicate key, or stands for too many values.
+        ValueError: the text is not valid YAML, has a duplicate key, or stands for too many values.
     """
     import yaml
 
@@ -189,7 +183,7 @@ def _check_number(text: str, line: int) -> None:
     """Refuse numbers that are too long, and those whose value in YAML differs from their appearance.
 
     Raises:
-        the number is one of these.
+        ValueError: the number is one of these.
     """
     if len(text) > _DIGITS:
         raise ValueError(f"line {line}: a number of more than {_DIGITS} characters: quote it if it is text")
@@ -280,7 +274,7 @@ def located(path: Path, text: str) -> Iterator[None]:
 
     Args:
         path: the file.
-        its text, which could be parsed.
+        text: its text, which could be parsed.
     """
     try:
         yield
@@ -311,7 +305,7 @@ def node_lines(root: Any, text: str) -> dict[tuple[str, ...], NodeLines]:
     """Return the lines of all nodes, by path: one name, and more for nodes inside subgraphs.
 
     Args:
-        the text's root of YAML nodes, see `read_marked`.
+        root: the text's root of YAML nodes, see `read_marked`.
         text: the text.
     """
     lines = text.split("\n")
@@ -354,9 +348,9 @@ def placed(error: GraphError, text: str, root: Any = None) -> list[PlacedProblem
     """Return the problems that an error of a graph file reports, ordered by line.
 
     Args:
-        the error from reading or checking the file.
+        error: the error from reading or checking the file.
         text: the file's text.
-        its root of YAML nodes, if it has been read before; see `read_marked`.
+        root: its root of YAML nodes, if it has been read before; see `read_marked`.
     """
     lines = _Lines(text)
     if root is not None:
@@ -505,7 +499,7 @@ def edge_lines(root: Any) -> Iterator[tuple[Edge, int]]:
     """Yield the edges of a text with their lines, from 1, without the statements that cannot be read.
 
     Args:
-        the text's root of YAML nodes, see `read_marked`.
+        root: the text's root of YAML nodes, see `read_marked`.
     """
     for line, text in _edge_texts(_value_of(root, "edges")):
         with suppress(GraphError):

@@ -59,12 +59,12 @@ def parse_type(text: str, named: Named | None = None, known: Callable[[], Iterab
 
     Args:
         text: the text.
-        returns the types of further names.
-        returns these further names, for messages.
+        named: returns the types of further names.
+        known: returns these further names, for messages.
 
     Raises:
-        the text names no type; the language is `str int float bool any None list[T] set[T] dict[str, T] Literal["a", 1]
-        T | T` and the further names.
+        GraphError: the text names no type; the language is `str int float bool any None list[T] set[T] dict[str, T]
+            Literal["a", 1] T | T` and the further names.
     """
     if len(text) > _LONGEST:
         raise GraphError(f"{text[:40]!r}... has {len(text):,} characters, and a type at most {_LONGEST:,}: use a class")
@@ -187,7 +187,7 @@ class InlineTypes:
     """The types of one state.
 
     Args:
-        name of a model -> its fields, in the form of a state defined as data, without reducers.
+        types: name of a model -> its fields, in the form of a state defined as data, without reducers.
     """
 
     def __init__(self, types: object) -> None:
@@ -199,7 +199,7 @@ class InlineTypes:
         """Make all models.
 
         Raises:
-            a model is not written in the required form.
+            GraphError: a model is not written in the required form.
         """
         if not isinstance(self._given, Mapping):
             raise GraphError("'types' of a state is a mapping from name to fields")
@@ -212,7 +212,7 @@ class InlineTypes:
         """Return the type that a text names.
 
         Raises:
-            the text names no type.
+            GraphError: the text names no type.
         """
         return parse_type(text, self._named, self._known)
 
@@ -220,7 +220,7 @@ class InlineTypes:
         """Return the arguments of `Field` for the default of a field; empty for a required field.
 
         Raises:
-            the default does not fit the field's type.
+            GraphError: the default does not fit the field's type.
         """
         if "default" not in spec:
             return {}

@@ -90,8 +90,8 @@ def read_blueprint(text: str) -> list[PlannedCall]:
     """Return the calls of a plan, in the order in which they are written.
 
     Raises:
-        the plan has no calls or far too many, one cannot be read, an id is duplicated, or an input uses an id that is
-        not in the plan or that needs the call itself. The message lists all faults, up to a limit.
+        PlanFault: the plan has no calls or far too many, one cannot be read, an id is duplicated, or an input uses an
+            id that is not in the plan or that needs the call itself. The message lists all faults, up to a limit.
     """
     end = _end.search(text)
     text = _thinking.sub("", text[: end.start()] if end is not None else text, count=1)
