@@ -270,7 +270,7 @@ def check_lifetime(expires: object) -> None:
     """Refuse a lifetime that is not a positive number of seconds.
 
     Raises:
-        InvalidValue: it is not.
+        InvalidValue: the lifetime is not such a number.
     """
     number = isinstance(expires, int | float) and not isinstance(expires, bool)
     if expires is not None and not (number and 0 < cast(float, expires) <= MAX_LIFETIME):

@@ -132,7 +132,7 @@ def check_position(value: object, where: str = "at") -> None:
     """Refuse a value that is not the number of a record. 0 is before the first one, None means no record.
 
     Raises:
-        InvalidValue: it is another value.
+        InvalidValue: the value is of another kind.
     """
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
         raise InvalidValue(
@@ -145,7 +145,7 @@ def check_mapping(value: object, where: str) -> None:
     """Refuse a value that is neither a mapping with names as keys nor None.
 
     Raises:
-        InvalidValue: it is another value.
+        InvalidValue: the value is of another kind.
     """
     if value is not None and not (isinstance(value, Mapping) and all(isinstance(key, str) for key in value)):
         kind = type(value).__name__
@@ -156,7 +156,7 @@ def check_kind(value: object, kind: type, where: str) -> None:
     """Refuse a value that is neither an instance of a class nor None.
 
     Raises:
-        InvalidValue: it is another value.
+        InvalidValue: the value is of another kind.
     """
     if value is not None and not isinstance(value, kind):
         given = type(value).__name__
@@ -167,7 +167,7 @@ def check_seconds(value: object, where: str) -> None:
     """Refuse a value that is not a number of seconds, 0 or more.
 
     Raises:
-        InvalidValue: it is another value.
+        InvalidValue: the value is of another kind.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise InvalidValue(f"{where}={reprlib.repr(value)}: give a number of seconds, 0 or more", where=where)
@@ -177,7 +177,7 @@ def check_flag(value: object, where: str) -> None:
     """Refuse a value that is neither True nor False.
 
     Raises:
-        InvalidValue: it is another value.
+        InvalidValue: the value is of another kind.
     """
     if not isinstance(value, bool):
         raise InvalidValue(f"{where}={reprlib.repr(value)}: True or False is expected", where=where)

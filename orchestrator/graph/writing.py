@@ -20,7 +20,7 @@ from orchestrator.graph.state import StateSchema
 from orchestrator.graph.text.types import shipped_name
 
 # -- Graphs as YAML and JSON files for people ------------------------------------------------------------------
-# The form is `Graph.data()` without what its code says already: a state class and a function are `module:attr`.
+# The form is `Graph.data()`, with `module:attr` in place of state classes and functions.
 
 
 def save(graph: GraphDefinition, path: Path) -> None:

@@ -265,14 +265,13 @@ async def gather(
     """Await all calls, many at the same time; they start in order.
 
     A call that fails does not stop the others: their effects remain, and their results are useful. When all have ended,
-    the error of the first failed call in order is raised, whichever failed first in time. An exception that is no
-    `Exception`, such as that of a call that has to wait for a person, takes precedence over errors: its step can still
-    succeed.
+    the error of the first failed call in order is raised, whichever failed first in time. A `BaseException` that
+    is no error, such as that of a call that has to wait for a person, takes precedence: its step can still succeed.
 
     Args:
         most: the most calls in progress at the same time; None for all.
-        lanes: of each call what it needs for itself, None if nothing: calls with the same are made one after the
-            other, and none of them behind one that failed.
+        lanes: for each call, the resource that it needs exclusively, or None. Calls with the same resource are made
+            one after the other, and none of them after one that failed.
     """
     if len(calls) == 1:
         return [await calls[0]()]
