@@ -46,20 +46,20 @@ from orchestrator.render.terminal import excerpts
 from orchestrator.stores.payloads import holes, split
 from orchestrator.stores.postgres.statements import escaped, unescaped
 from orchestrator.stores.requests import words as words_of
-from orchestrator.tools.builtin.browser import proxy, tabs
+from orchestrator.tools.builtin.browser import service, tabs
 from orchestrator.tools.builtin.files import Text, numbered
-from orchestrator.tools.builtin.files.names import parts_of
-from orchestrator.tools.builtin.terminal.shell import BoundedOutput
+from orchestrator.tools.builtin.files.directory import parts_of
+from orchestrator.tools.builtin.terminal import BoundedOutput
 from orchestrator.tools.builtin.web_fetch import _HOST, guard
 from orchestrator.tools.builtin.web_fetch.client import text_of
 from orchestrator.tools.builtin.web_fetch.readable import readable
 from orchestrator.tools.builtin.web_search import Hit, _clean
-from orchestrator.tools.docstrings import read_docstring, written_type
 from orchestrator.tools.mcp import untrusted
-from orchestrator.tools.mcp.listing import checked_schema, names_of
 from orchestrator.tools.mcp.servers import refuse_secrets, servers_of
 from orchestrator.tools.mcp.stdio import Lines, id_of
+from orchestrator.tools.mcp.untrusted import checked_schema, names_of
 from orchestrator.tools.result import Blob, placeholder_of
+from orchestrator.tools.schema import read_docstring, written_type
 from orchestrator.tools.tool import checked
 from orchestrator.tools.validation import coerced, faults
 from orchestrator.views import safe_text
@@ -293,7 +293,7 @@ def _browser_page(text: str) -> object:
 
 def _proxied(text: str) -> object:
     data = text.encode(errors="replace")
-    return proxy._is_interim(data), proxy._path(data)
+    return service._is_interim(data), service._path(data)
 
 
 def _payloads(text: str) -> None:
@@ -435,7 +435,7 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "schemas": Parser(
         _schema,
-        ("orchestrator.tools.mcp.listing:*",),
+        ("orchestrator.tools.mcp.untrusted:*",),
         ("(a+)+", "a{1,9}", "\\1", "(?=", "[", "(", "|", "\\"),
         usual=200_000,
     ),
@@ -448,13 +448,13 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "docstrings": Parser(
         read_docstring,
-        ("orchestrator.tools.docstrings:*",),
+        ("orchestrator.tools.schema:*",),
         ("Args:\n", "    a: b\n", ":param a: b\n", "a\n---\n", "Args:\n    a (int): b\n", "Parameters\n----------\n"),
         usual=200_000,
     ),
     "types in docstrings": Parser(
         written_type,
-        ("orchestrator.tools.docstrings:*",),
+        ("orchestrator.tools.schema:*",),
         ("list of ", "Optional[", "Literal['a'", "{'a'", "a or ", ", optional", "(", "-", "list["),
     ),
     "types of states": Parser(
@@ -501,7 +501,7 @@ PARSERS: Mapping[str, Parser] = {
         browser=True,
     ),
     "proxy of the browser": Parser(
-        _proxied, ("orchestrator.tools.builtin.browser.proxy:*",), ("HTTP/1.1 ", " 1", "a", "://", "/", "?")
+        _proxied, ("orchestrator.tools.builtin.browser.service:*",), ("HTTP/1.1 ", " 1", "a", "://", "/", "?")
     ),
     "pictures of tools": Parser(
         lambda text: CallData(int)._pictures({"content": [{"url": text}]}),
@@ -511,7 +511,7 @@ PARSERS: Mapping[str, Parser] = {
     "search results": Parser(_search_results, ("orchestrator.tools.builtin.web_search:*",), ("\u202e", " ", "\x00")),
     "names of files": Parser(
         lambda text: parts_of(text, windows=True),
-        ("orchestrator.tools.builtin.files.names:*",),
+        ("orchestrator.tools.builtin.files.directory:*",),
         ("a/", "../", "./", "con", "\u200d"),
         (ToolError,),
     ),

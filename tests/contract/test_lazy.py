@@ -32,7 +32,7 @@ assert orchestrator.nodes.confirm.Confirm is orchestrator.nodes.Confirm
 from orchestrator.graph import node, Node
 from orchestrator.tools import handoff, tool
 assert not any(isinstance(one, types.ModuleType) for one in (node, tool, handoff))
-import orchestrator.graph.model, orchestrator.tools.node_tools, orchestrator.tools.tool
+import orchestrator.graph.model, orchestrator.tools.toolbox, orchestrator.tools.tool
 import orchestrator.graph, orchestrator.tools
 assert orchestrator.graph.node is node and orchestrator.tools.tool is tool and orchestrator.tools.handoff is handoff
 assert orchestrator.graph.node is orchestrator.node
