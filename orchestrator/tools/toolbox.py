@@ -1,4 +1,7 @@
-"""Sets of tools with distinct names, in the order given; views of them: some of them, renamed, changed; a node's own."""
+"""Sets of tools with distinct names, in the order given; views of them; and the tools of a node.
+
+A view has some of the tools, or has them renamed or changed.
+"""
 
 from __future__ import annotations
 

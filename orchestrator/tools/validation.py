@@ -1,6 +1,11 @@
-"""Check values against a JSON Schema. `Tool.validate` does so for the arguments of a call.
+"""JSON Schemas that tools may have, and checks of values against them.
 
-Each check has a budget of steps (`Budget`), and patterns are tried by an engine that takes linear time.
+The keywords are those of JSON Schema 2020-12, except dynamic references (`$dynamicRef`) and `unevaluated...`. A tool
+whose schema has another keyword, a reference out of the schema, or a bound that is not a number is refused with its
+name (`schema_faults`), because it would accept every value.
+
+`Tool.validate` checks the arguments of a call. Each check has a budget of steps (`Budget`), and patterns are tried by
+an engine that takes linear time.
 """
 
 from __future__ import annotations

@@ -25,13 +25,12 @@ from orchestrator.models.chat import Assembly, EventDecoder, parsed, reply_of
 from orchestrator.models.chat.reply import read_arguments
 from orchestrator.models.http_errors import quoted
 from orchestrator.models.messages import Image, user
+from orchestrator.models.offline import OfflineModel
 from orchestrator.models.offline.arithmetic import NoArithmetic, number_in, read
-from orchestrator.models.offline.fitting import _words
-from orchestrator.models.offline.model import OfflineModel
+from orchestrator.models.offline.planning import _words
 from orchestrator.models.profile import profile_of
-from orchestrator.models.text.forms import Form, OfferedTool
+from orchestrator.models.text.forms import Aside, CallScreen, Form, OfferedTool, parted, thoughts_in
 from orchestrator.models.text.protocol import FORMS
-from orchestrator.models.text.screen import Aside, CallScreen, parted, thoughts_in
 from orchestrator.nodes.extract import find_answer
 from orchestrator.nodes.planned_calls import arguments_of
 from orchestrator.nodes.plans import PlanFault
@@ -409,15 +408,15 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "fences and thoughts": Parser(
         lambda text: (unfenced(text), parted(text), thoughts_in(text)),
-        ("orchestrator.models.text.screen:*",),
+        ("orchestrator.models.text.forms:*",),
         ("<think>", "</think>", "```a\n"),
     ),
     "offline model": Parser(
         _offline,
         (
             "orchestrator.models.offline.arithmetic:*",
-            "orchestrator.models.offline.model:*",
-            "orchestrator.models.offline.fitting:*",
+            "orchestrator.models.offline:*",
+            "orchestrator.models.offline.planning:*",
         ),
         ("1+", "(", "1,000,", "-", "add 1 to ", "2(", "1e", "1.1.", "to the power of "),
         usual=200_000,

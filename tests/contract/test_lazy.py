@@ -120,7 +120,7 @@ def test_a_lazy_module_is_imported_when_something_in_it_is_used() -> None:
         "forms, screen = lazy_modules('orchestrator.models.text', 'forms screen')\n"
         "assert 'orchestrator.models.text.forms' not in sys.modules\n"
         "found = forms.__name__\n"
-        "assert found in sys.modules and 'orchestrator.models.text.screen' not in sys.modules\n"
+        "assert found in sys.modules and 'orchestrator.models.text.forms' not in sys.modules\n"
         "import orchestrator.models.text.forms as eager\n"
         "assert all(getattr(forms, name) is value for name, value in vars(eager).items() if name[0] != '_')\n"
     )
