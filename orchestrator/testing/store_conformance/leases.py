@@ -1,4 +1,4 @@
-"""Checks of leases: the holder of a run, by the store's clock; claims, also among graphs and in turns; repeated writes."""
+"""Checks of leases: the holder of a run, by the store's clock; claims, also among graphs and in turns; repetition."""
 
 from __future__ import annotations
 
