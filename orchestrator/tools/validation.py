@@ -37,18 +37,52 @@ _SAME_VALUE = ("anyOf", "oneOf", "allOf")
 """Lists of schemas for the value itself, not for parts of it."""
 _CHECKED = frozenset(
     {
-        "type", "enum", "const", "$ref", "required", "minLength", "maxLength", "pattern", "minimum", "maximum",
-        "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems", "uniqueItems", "minContains",
-        "maxContains", "minProperties", "maxProperties", "dependentRequired",
+        "type",
+        "enum",
+        "const",
+        "$ref",
+        "required",
+        "minLength",
+        "maxLength",
+        "pattern",
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "multipleOf",
+        "minItems",
+        "maxItems",
+        "uniqueItems",
+        "minContains",
+        "maxContains",
+        "minProperties",
+        "maxProperties",
+        "dependentRequired",
     }
-)  # fmt: skip
+)
 _NOTES = frozenset(
     {
-        "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly", "format",
-        "contentEncoding", "contentMediaType", "contentSchema", "discriminator", "nullable", "$schema", "$id",
-        "$anchor", "$comment", "$vocabulary",
+        "title",
+        "description",
+        "default",
+        "examples",
+        "example",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+        "format",
+        "contentEncoding",
+        "contentMediaType",
+        "contentSchema",
+        "discriminator",
+        "nullable",
+        "$schema",
+        "$id",
+        "$anchor",
+        "$comment",
+        "$vocabulary",
     }
-)  # fmt: skip
+)
 """Keywords that describe a value, and accept every value."""
 KEYWORDS = BY_NAME | INNER | LISTS | _CHECKED | _NOTES
 _NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
