@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from orchestrator.models import Image, Message, OfflineModel, OpenAIModel, ToolCall
     from orchestrator.tools import Registry, Tool, Toolbox, ToolResult
     from orchestrator.tools.function import tool
-    from orchestrator.tools.node_tools import handoff
+    from orchestrator.tools.toolbox import handoff
     from orchestrator.views.diff import diff
 
 __version__ = "0.1.0"

@@ -131,7 +131,7 @@ _ABOVE = {
     "drawings": "orchestrator.render:",
     "embedia": "orchestrator.views.embedia:Embedia",
     "messages": "orchestrator.models.messages:",
-    "node_tools": "orchestrator.tools.node_tools:",
+    "node_tools": "orchestrator.tools.toolbox:",
     "nodes": "orchestrator.nodes:",
 }
 """Name -> class or module."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
@@ -534,3 +535,25 @@ def without_known_in(value: object) -> object:
         parts = [without_known_in(part) for part in value]
         return parts if any(a is not b for a, b in zip(parts, value, strict=True)) else value
     return value
+
+
+ENV = "env:"
+
+
+def looked_up(given: str) -> str | None:
+    """The value; None if the environment does not have it."""
+    if not given.startswith(ENV):
+        return given
+    found = os.environ.get(given.removeprefix(ENV)) or None
+    if found is not None:
+        know(found.strip())
+    return found
+
+
+def without(words: str, secrets: tuple[str, ...]) -> str:
+    """Words for an error message, without these secrets."""
+    for secret in secrets:
+        if len(secret) >= 6:
+            for form in forms_of(secret):
+                words = words.replace(form, "***")
+    return words

@@ -27,7 +27,7 @@ from orchestrator.errors import DISTRIBUTION, ModelError, OrchestratorError, Run
 from orchestrator.executor.effects.graphs import GraphTool
 from orchestrator.kernel.status import RunStatus
 from orchestrator.render.terminal import texts
-from orchestrator.tools.mcp.listing import names_of
+from orchestrator.tools.mcp.untrusted import names_of
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext

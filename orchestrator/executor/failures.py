@@ -63,7 +63,7 @@ from orchestrator.kernel.question import Question
 from orchestrator.kernel.records import Failure
 from orchestrator.kernel.state import Activation
 from orchestrator.redaction import redact, without_known
-from orchestrator.tools.truncation import cut
+from orchestrator.tools.result import cut
 
 E = TypeVar("E", bound=BaseException)
 

@@ -28,9 +28,8 @@ from orchestrator.kernel.state import Activation
 from orchestrator.memory import Memory
 from orchestrator.models.base import Model
 from orchestrator.tools.pool_client import PoolClient
-from orchestrator.tools.result import ToolResult
+from orchestrator.tools.result import ToolResult, cut
 from orchestrator.tools.toolbox import Toolbox
-from orchestrator.tools.truncation import cut
 from orchestrator.values import LATEST, check_name, check_text, checked, fault_in
 
 if TYPE_CHECKING:

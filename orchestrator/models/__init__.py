@@ -41,7 +41,15 @@ if TYPE_CHECKING:
 _HOMES = {
     "orchestrator.models.base": ("Model", "ModelEvent", "ModelRequest", "RequestModel", "calling_key", "calling_node"),
     "orchestrator.models.messages": (
-        "Image", "Message", "Reply", "ToolCall", "assistant", "system", "tool_result", "user", "with_results",
+        "Image",
+        "Message",
+        "Reply",
+        "ToolCall",
+        "assistant",
+        "system",
+        "tool_result",
+        "user",
+        "with_results",
     ),
     "orchestrator.models.offline": ("OfflineModel",),
     "orchestrator.models.openai": ("OpenAIModel",),
@@ -50,10 +58,18 @@ _HOMES = {
     "orchestrator.models.refs": ("model_from_ref",),
     "orchestrator.models.text": ("TextProtocol",),
     "orchestrator.models.middleware": (
-        "Ask", "Cache", "Cassette", "Fallback", "Hook", "Logged", "Middleware", "MiddlewareModel", "RateLimit",
+        "Ask",
+        "Cache",
+        "Cassette",
+        "Fallback",
+        "Hook",
+        "Logged",
+        "Middleware",
+        "MiddlewareModel",
+        "RateLimit",
         "with_middleware",
     ),
-}  # fmt: skip
+}
 
 __all__ = [
     "Ask",

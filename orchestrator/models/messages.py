@@ -317,10 +317,15 @@ def _altered(reply: Reply) -> Reply:
         details = {**details, "altered": altered}
     return reply.model_copy(
         update={
-            "text": text, "tool_calls": calls, "extras": extras, "details": details, "usage": usage, "finish": finish,
+            "text": text,
+            "tool_calls": calls,
+            "extras": extras,
+            "details": details,
+            "usage": usage,
+            "finish": finish,
             "model": model,
         }
-    )  # fmt: skip
+    )
 
 
 def _stored_text(text: str, where: str, altered: list[JsonValue]) -> str:

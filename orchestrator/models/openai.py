@@ -39,8 +39,7 @@ from orchestrator.models.http_errors import refusal
 from orchestrator.models.messages import Reply
 from orchestrator.models.prices import Price, approximated, price_in
 from orchestrator.models.profile import Profile, profile_of
-from orchestrator.models.secrets import ENV, looked_up, without
-from orchestrator.redaction import know
+from orchestrator.redaction import ENV, know, looked_up, without
 
 if TYPE_CHECKING:
     from ssl import SSLContext

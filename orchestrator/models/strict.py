@@ -6,10 +6,25 @@ from collections.abc import Mapping
 from typing import Any
 
 _DROPPED = (
-    "default", "title", "examples", "format", "pattern", "minLength", "maxLength", "minimum", "maximum",
-    "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems", "uniqueItems", "minProperties",
-    "maxProperties", "discriminator",
-)  # fmt: skip
+    "default",
+    "title",
+    "examples",
+    "format",
+    "pattern",
+    "minLength",
+    "maxLength",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "minItems",
+    "maxItems",
+    "uniqueItems",
+    "minProperties",
+    "maxProperties",
+    "discriminator",
+)
 _REFUSED = ("allOf", "not", "if", "patternProperties", "prefixItems", "dependentSchemas", "contains")
 _NULL = {"type": "null"}
 _DEEPEST = 50

@@ -27,9 +27,8 @@ from orchestrator.models.messages import Message, Reply, assistant, user
 from orchestrator.models.messages import system as said
 from orchestrator.nodes.model_decision import quoted
 from orchestrator.nodes.templates import fill, filled_by, placeholders, plain
-from orchestrator.tools.json_schema import schema_faults, shape_faults
 from orchestrator.tools.result import as_text
-from orchestrator.tools.validation import faults
+from orchestrator.tools.validation import faults, schema_faults, shape_faults
 
 _MOST_FAULTS = 10
 """The most faults of a value that a message lists."""

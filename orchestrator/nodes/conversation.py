@@ -9,9 +9,8 @@ from pydantic import JsonValue
 
 from orchestrator.graph.reducers import Extend, append, extend
 from orchestrator.models.messages import Message, ToolCall, tool_result
-from orchestrator.tools.result import ToolFailure, ToolResult, as_text
+from orchestrator.tools.result import SHOWN, ToolFailure, ToolResult, as_text, cut
 from orchestrator.tools.toolbox import Toolbox
-from orchestrator.tools.truncation import SHOWN, cut
 
 
 def added(state: object, field: str, messages: Sequence[Message]) -> list[Message] | Extend:

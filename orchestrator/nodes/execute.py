@@ -21,8 +21,7 @@ from orchestrator.models.messages import Message, ToolCall
 from orchestrator.nodes.conversation import added, result_message
 from orchestrator.nodes.model_decision import question_in_hand, quoted
 from orchestrator.nodes.steps import step_of
-from orchestrator.tools.result import ToolResult
-from orchestrator.tools.truncation import SHOWN
+from orchestrator.tools.result import SHOWN, ToolResult
 
 _ONE = ("tool", "args", "result", "steps", "question", "current", "call", "message")
 _MANY = ("calls", "results")

@@ -29,7 +29,7 @@ from orchestrator.models.messages import Message, Reply, ToolCall, tool_result, 
 from orchestrator.models.messages import system as said
 from orchestrator.models.text import TextProtocol
 from orchestrator.models.text.conversation import said_in
-from orchestrator.models.text.screen import parted, thoughts_in
+from orchestrator.models.text.forms import parted, thoughts_in
 from orchestrator.nodes.conversation import added, answer_of, distinct, ended_by, failed, joined, trimmed
 from orchestrator.nodes.model_decision import quoted, unwritten
 from orchestrator.nodes.templates import fill, filled_by

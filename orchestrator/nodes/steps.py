@@ -7,8 +7,7 @@ from operator import not_
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from pydantic.json_schema import SkipJsonSchema
 
-from orchestrator.tools.result import ToolResult, as_text
-from orchestrator.tools.truncation import SHOWN, cut
+from orchestrator.tools.result import SHOWN, ToolResult, as_text, cut
 
 
 class Step(BaseModel):

@@ -39,21 +39,54 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "orchestrator.stores.base": (
-        "Finding", "Holder", "Lease", "Message", "Page", "Parent", "RunInfo", "RunSummary", "Schedule", "StatsRow",
+        "Finding",
+        "Holder",
+        "Lease",
+        "Message",
+        "Page",
+        "Parent",
+        "RunInfo",
+        "RunSummary",
+        "Schedule",
+        "StatsRow",
         "Store",
     ),
     "orchestrator.stores.archive": ("Archive",),
     "orchestrator.stores.codec": ("Codec",),
     "orchestrator.stores.requests": (
-        "Append", "ClaimRequest", "NewRun", "QuestionQuery", "RunQuery", "StatsQuery",
+        "Append",
+        "ClaimRequest",
+        "NewRun",
+        "QuestionQuery",
+        "RunQuery",
+        "StatsQuery",
     ),
-}  # fmt: skip
+}
 
 __all__ = [
-    "Append", "Archive", "ClaimRequest", "Codec", "Finding", "Holder", "Lease", "Message", "NewRun", "Page", "Parent",
-    "QuestionQuery", "RunInfo", "RunQuery", "RunSummary", "Schedule", "StatsQuery", "StatsRow", "Store", "open_store",
-    "with_archive", "with_codec",
-]  # fmt: skip
+    "Append",
+    "Archive",
+    "ClaimRequest",
+    "Codec",
+    "Finding",
+    "Holder",
+    "Lease",
+    "Message",
+    "NewRun",
+    "Page",
+    "Parent",
+    "QuestionQuery",
+    "RunInfo",
+    "RunQuery",
+    "RunSummary",
+    "Schedule",
+    "StatsQuery",
+    "StatsRow",
+    "Store",
+    "open_store",
+    "with_archive",
+    "with_codec",
+]
 
 
 def open_store(url: str, *, codec: Codec | None = None, archive: Archive | str | None = None) -> Store:

@@ -44,9 +44,19 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "Finding", "Holder", "Lease", "Message", "Page", "Parent", "Relation", "RunInfo", "RunSummary", "Schedule",
-    "StatsRow", "Store",
-]  # fmt: skip
+    "Finding",
+    "Holder",
+    "Lease",
+    "Message",
+    "Page",
+    "Parent",
+    "Relation",
+    "RunInfo",
+    "RunSummary",
+    "Schedule",
+    "StatsRow",
+    "Store",
+]
 
 
 @runtime_checkable

@@ -86,9 +86,14 @@ class Values:
         structure, content = (str(getattr(record, name, None) or "") for name in ("structure", "content"))
         cipher = base64.b64encode(data).decode()
         coded = CodedRecord(
-            seq=record.seq, ts=record.ts, key_id=key_id, cipher=cipher, structure=structure, content=content,
+            seq=record.seq,
+            ts=record.ts,
+            key_id=key_id,
+            cipher=cipher,
+            structure=structure,
+            content=content,
             type=record.type,
-        )  # fmt: skip
+        )
         return cast("Record", coded)
 
     def records(self, run_id: str, stored: Sequence[Record]) -> list[Record]:
@@ -230,9 +235,14 @@ class Values:
         parts = _plain([item.data, item.text, item.vector.hex()])
         data = _plain({MARK: self._text(parts, _about_item(area, item))})
         return CodedItem(
-            item.namespace, item.key, data, created=item.created, updated=item.updated, expires=item.expires,
+            item.namespace,
+            item.key,
+            data,
+            created=item.created,
+            updated=item.updated,
+            expires=item.expires,
             clear_size=item.size,
-        )  # fmt: skip
+        )
 
     def kept(self, area: Area, item: Item) -> Item:
         """An item.

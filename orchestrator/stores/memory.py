@@ -581,8 +581,12 @@ class MemoryStore(MemoryItems):
     async def append(self, append: Append) -> int:
         check_append(append)
         run_id, after, status, lease, release = (
-            append.run_id, append.after, append.status, append.lease, append.release
-        )  # fmt: skip
+            append.run_id,
+            append.after,
+            append.status,
+            append.lease,
+            append.release,
+        )
         encoded = _encoded(run_id, append.records)
         with self._writing():
             run = self._run(run_id)

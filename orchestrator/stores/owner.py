@@ -62,9 +62,15 @@ class Owner:
     def data(self) -> dict[str, object]:
         """As plain JSON."""
         found: dict[str, object] = {
-            "host": self.host, "machine": self.machine, "boot": self.boot, "space": self.space, "pid": self.pid,
-            "start": self.start, "times": self.times, "executor": self.executor,
-        }  # fmt: skip
+            "host": self.host,
+            "machine": self.machine,
+            "boot": self.boot,
+            "space": self.space,
+            "pid": self.pid,
+            "start": self.start,
+            "times": self.times,
+            "executor": self.executor,
+        }
         if self.worker is not None:
             found["worker"] = dict(self.worker)
         return found

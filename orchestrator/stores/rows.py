@@ -72,9 +72,13 @@ class RunSummary:
     def facts(self) -> dict[str, Any]:
         """As a row has them, by name."""
         return {
-            "error": self.error, "input": self.input, "output": self.output, "question": self.question,
-            "usage": self.usage, "steps": self.steps,
-        }  # fmt: skip
+            "error": self.error,
+            "input": self.input,
+            "output": self.output,
+            "question": self.question,
+            "usage": self.usage,
+            "steps": self.steps,
+        }
 
 
 @dataclass(frozen=True, slots=True)

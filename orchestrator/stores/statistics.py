@@ -256,10 +256,21 @@ class Group:
         seconds = sorted(self._seconds)
         calls, failed, tools, failed_tools, tokens_in, tokens_out = self._sums
         return StatsRow(
-            group, sum(self._statuses.values()), dict(sorted(self._statuses.items())), self._uncounted,
-            calls, failed, tools, failed_tools, tokens_in, tokens_out,
-            math.fsum(self._costs), math.fsum(seconds), percentile(seconds, 50), percentile(seconds, 95),
-        )  # fmt: skip
+            group,
+            sum(self._statuses.values()),
+            dict(sorted(self._statuses.items())),
+            self._uncounted,
+            calls,
+            failed,
+            tools,
+            failed_tools,
+            tokens_in,
+            tokens_out,
+            math.fsum(self._costs),
+            math.fsum(seconds),
+            percentile(seconds, 50),
+            percentile(seconds, 95),
+        )
 
     def _take(self) -> None:
         """Add up the columns of what came last, all at once: there may be a million rows."""

@@ -147,10 +147,15 @@ def archived_of(text: object) -> Archived | None:
 def schedule_text(schedule: Schedule) -> str:
     """All of a schedule but its name and its next time."""
     data = {
-        "graph": schedule.graph, "cron": schedule.cron, "timezone": schedule.timezone, "catch_up": schedule.catch_up,
-        "values": dict(schedule.values), "labels": dict(schedule.labels), "approve": schedule.approve,
+        "graph": schedule.graph,
+        "cron": schedule.cron,
+        "timezone": schedule.timezone,
+        "catch_up": schedule.catch_up,
+        "values": dict(schedule.values),
+        "labels": dict(schedule.labels),
+        "approve": schedule.approve,
         "paused": schedule.paused,
-    }  # fmt: skip
+    }
     return canonical(data)
 
 
@@ -186,10 +191,24 @@ def values_of_run(info: RunInfo, lease: Lease | None) -> tuple[object, ...]:
     token, holder = (None, None) if lease is None else (lease.token, lease.holder)
     parent = (None, None, None) if info.parent is None else astuple(info.parent)
     return (
-        info.run_id, info.graph, info.status, canonical(dict(info.labels)), info.created, info.updated, info.head,
-        info.structure, info.content, info.due, info.waiting, token, holder, info.deaths, info.retry_at, info.fault,
+        info.run_id,
+        info.graph,
+        info.status,
+        canonical(dict(info.labels)),
+        info.created,
+        info.updated,
+        info.head,
+        info.structure,
+        info.content,
+        info.due,
+        info.waiting,
+        token,
+        holder,
+        info.deaths,
+        info.retry_at,
+        info.fault,
         *parent,
-    )  # fmt: skip
+    )
 
 
 class InfoRow(NamedTuple):

@@ -8,25 +8,21 @@ from orchestrator._lazy import lazy_names
 
 if TYPE_CHECKING:
     from orchestrator.tools.function import tool
-    from orchestrator.tools.node_tools import handoff
     from orchestrator.tools.pool import Pool, PoolStatistics
-    from orchestrator.tools.refs import ToolLike, ToolsLike, toolbox_of, tools_from_ref
-    from orchestrator.tools.registry import Registry
+    from orchestrator.tools.refs import Registry, ToolLike, ToolsLike, toolbox_of, tools_from_ref
     from orchestrator.tools.result import Blob, Effect, Risk, ToolFailure, ToolResult, risk_at_most
     from orchestrator.tools.schema import IdempotencyKey
     from orchestrator.tools.tool import Tool
-    from orchestrator.tools.toolbox import Toolbox
+    from orchestrator.tools.toolbox import Toolbox, handoff
 
 _HOMES = {
-    "orchestrator.tools.refs": ("ToolLike", "ToolsLike", "toolbox_of", "tools_from_ref"),
+    "orchestrator.tools.refs": ("Registry", "ToolLike", "ToolsLike", "toolbox_of", "tools_from_ref"),
     "orchestrator.tools.function": ("tool",),
-    "orchestrator.tools.node_tools": ("handoff",),
     "orchestrator.tools.pool": ("Pool", "PoolStatistics"),
-    "orchestrator.tools.registry": ("Registry",),
     "orchestrator.tools.result": ("Blob", "Effect", "Risk", "ToolFailure", "ToolResult", "risk_at_most"),
     "orchestrator.tools.schema": ("IdempotencyKey",),
     "orchestrator.tools.tool": ("Tool",),
-    "orchestrator.tools.toolbox": ("Toolbox",),
+    "orchestrator.tools.toolbox": ("Toolbox", "handoff"),
 }
 
 __all__ = [

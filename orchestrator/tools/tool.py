@@ -36,11 +36,22 @@ from orchestrator.graph.signatures import is_async, is_awaitable
 from orchestrator.graph.state import type_schema
 from orchestrator.json import JsonObject, digest
 from orchestrator.models.messages import Image
-from orchestrator.tools.json_schema import schema_faults
-from orchestrator.tools.result import EFFECTS, RISKS, Blob, Effect, Risk, ToolFailure, ToolResult, result_of
+from orchestrator.tools.result import (
+    EFFECTS,
+    KEPT,
+    RISKS,
+    SHOWN,
+    Blob,
+    Effect,
+    Gathered,
+    Risk,
+    ToolFailure,
+    ToolResult,
+    refused,
+    result_of,
+)
 from orchestrator.tools.schema import Spec, Wants, bare_schema, spec_of, wants_of
-from orchestrator.tools.truncation import KEPT, SHOWN, Gathered, refused
-from orchestrator.tools.validation import coerced, faults
+from orchestrator.tools.validation import coerced, faults, schema_faults
 from orchestrator.values import Unfit
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from tests.support.shell import Shell
 from tests.support.sizes import sized
 
-LOADS = ("mcp", "orchestrator.tools.mcp.stdio", "orchestrator.tools.mcp.toolbox")
+LOADS = ("mcp", "orchestrator.tools.mcp.stdio")
 SERVER = """
 import os, signal, sys, time
 from pathlib import Path

@@ -25,13 +25,12 @@ from orchestrator.models.chat import Assembly, EventDecoder, parsed, reply_of
 from orchestrator.models.chat.reply import read_arguments
 from orchestrator.models.http_errors import quoted
 from orchestrator.models.messages import Image, user
+from orchestrator.models.offline import OfflineModel
 from orchestrator.models.offline.arithmetic import NoArithmetic, number_in, read
-from orchestrator.models.offline.fitting import _words
-from orchestrator.models.offline.model import OfflineModel
+from orchestrator.models.offline.planning import _words
 from orchestrator.models.profile import profile_of
-from orchestrator.models.text.forms import Form, OfferedTool
+from orchestrator.models.text.forms import Aside, CallScreen, Form, OfferedTool, parted, thoughts_in
 from orchestrator.models.text.protocol import FORMS
-from orchestrator.models.text.screen import Aside, CallScreen, parted, thoughts_in
 from orchestrator.nodes.extract import find_answer
 from orchestrator.nodes.planned_calls import arguments_of
 from orchestrator.nodes.plans import PlanFault
@@ -46,20 +45,20 @@ from orchestrator.render.terminal import excerpts
 from orchestrator.stores.payloads import holes, split
 from orchestrator.stores.postgres.statements import escaped, unescaped
 from orchestrator.stores.requests import words as words_of
-from orchestrator.tools.builtin.browser import proxy, tabs
+from orchestrator.tools.builtin.browser import service, tabs
 from orchestrator.tools.builtin.files import Text, numbered
-from orchestrator.tools.builtin.files.names import parts_of
-from orchestrator.tools.builtin.terminal.shell import BoundedOutput
+from orchestrator.tools.builtin.files.directory import parts_of
+from orchestrator.tools.builtin.terminal import BoundedOutput
 from orchestrator.tools.builtin.web_fetch import _HOST, guard
 from orchestrator.tools.builtin.web_fetch.client import text_of
 from orchestrator.tools.builtin.web_fetch.readable import readable
 from orchestrator.tools.builtin.web_search import Hit, _clean
-from orchestrator.tools.docstrings import read_docstring, written_type
 from orchestrator.tools.mcp import untrusted
-from orchestrator.tools.mcp.listing import checked_schema, names_of
 from orchestrator.tools.mcp.servers import refuse_secrets, servers_of
 from orchestrator.tools.mcp.stdio import Lines, id_of
+from orchestrator.tools.mcp.untrusted import checked_schema, names_of
 from orchestrator.tools.result import Blob, placeholder_of
+from orchestrator.tools.schema import read_docstring, written_type
 from orchestrator.tools.tool import checked
 from orchestrator.tools.validation import coerced, faults
 from orchestrator.views import safe_text
@@ -293,7 +292,7 @@ def _browser_page(text: str) -> object:
 
 def _proxied(text: str) -> object:
     data = text.encode(errors="replace")
-    return proxy._is_interim(data), proxy._path(data)
+    return service._is_interim(data), service._path(data)
 
 
 def _payloads(text: str) -> None:
@@ -409,15 +408,15 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "fences and thoughts": Parser(
         lambda text: (unfenced(text), parted(text), thoughts_in(text)),
-        ("orchestrator.models.text.screen:*",),
+        ("orchestrator.models.text.forms:*",),
         ("<think>", "</think>", "```a\n"),
     ),
     "offline model": Parser(
         _offline,
         (
             "orchestrator.models.offline.arithmetic:*",
-            "orchestrator.models.offline.model:*",
-            "orchestrator.models.offline.fitting:*",
+            "orchestrator.models.offline:*",
+            "orchestrator.models.offline.planning:*",
         ),
         ("1+", "(", "1,000,", "-", "add 1 to ", "2(", "1e", "1.1.", "to the power of "),
         usual=200_000,
@@ -435,7 +434,7 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "schemas": Parser(
         _schema,
-        ("orchestrator.tools.mcp.listing:*",),
+        ("orchestrator.tools.mcp.untrusted:*",),
         ("(a+)+", "a{1,9}", "\\1", "(?=", "[", "(", "|", "\\"),
         usual=200_000,
     ),
@@ -448,13 +447,13 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "docstrings": Parser(
         read_docstring,
-        ("orchestrator.tools.docstrings:*",),
+        ("orchestrator.tools.schema:*",),
         ("Args:\n", "    a: b\n", ":param a: b\n", "a\n---\n", "Args:\n    a (int): b\n", "Parameters\n----------\n"),
         usual=200_000,
     ),
     "types in docstrings": Parser(
         written_type,
-        ("orchestrator.tools.docstrings:*",),
+        ("orchestrator.tools.schema:*",),
         ("list of ", "Optional[", "Literal['a'", "{'a'", "a or ", ", optional", "(", "-", "list["),
     ),
     "types of states": Parser(
@@ -501,7 +500,7 @@ PARSERS: Mapping[str, Parser] = {
         browser=True,
     ),
     "proxy of the browser": Parser(
-        _proxied, ("orchestrator.tools.builtin.browser.proxy:*",), ("HTTP/1.1 ", " 1", "a", "://", "/", "?")
+        _proxied, ("orchestrator.tools.builtin.browser.service:*",), ("HTTP/1.1 ", " 1", "a", "://", "/", "?")
     ),
     "pictures of tools": Parser(
         lambda text: CallData(int)._pictures({"content": [{"url": text}]}),
@@ -511,7 +510,7 @@ PARSERS: Mapping[str, Parser] = {
     "search results": Parser(_search_results, ("orchestrator.tools.builtin.web_search:*",), ("\u202e", " ", "\x00")),
     "names of files": Parser(
         lambda text: parts_of(text, windows=True),
-        ("orchestrator.tools.builtin.files.names:*",),
+        ("orchestrator.tools.builtin.files.directory:*",),
         ("a/", "../", "./", "con", "\u200d"),
         (ToolError,),
     ),

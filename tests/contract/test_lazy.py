@@ -32,7 +32,7 @@ assert orchestrator.nodes.confirm.Confirm is orchestrator.nodes.Confirm
 from orchestrator.graph import node, Node
 from orchestrator.tools import handoff, tool
 assert not any(isinstance(one, types.ModuleType) for one in (node, tool, handoff))
-import orchestrator.graph.model, orchestrator.tools.node_tools, orchestrator.tools.tool
+import orchestrator.graph.model, orchestrator.tools.toolbox, orchestrator.tools.tool
 import orchestrator.graph, orchestrator.tools
 assert orchestrator.graph.node is node and orchestrator.tools.tool is tool and orchestrator.tools.handoff is handoff
 assert orchestrator.graph.node is orchestrator.node
@@ -117,10 +117,10 @@ def test_a_lazy_module_is_imported_when_something_in_it_is_used() -> None:
     code = (
         "import sys\n"
         "from orchestrator._lazy import lazy_modules\n"
-        "forms, screen = lazy_modules('orchestrator.models.text', 'forms screen')\n"
+        "forms, protocol = lazy_modules('orchestrator.models.text', 'forms protocol')\n"
         "assert 'orchestrator.models.text.forms' not in sys.modules\n"
         "found = forms.__name__\n"
-        "assert found in sys.modules and 'orchestrator.models.text.screen' not in sys.modules\n"
+        "assert found in sys.modules and 'orchestrator.models.text.protocol' not in sys.modules\n"
         "import orchestrator.models.text.forms as eager\n"
         "assert all(getattr(forms, name) is value for name, value in vars(eager).items() if name[0] != '_')\n"
     )

@@ -18,7 +18,7 @@ from orchestrator.graph.limits import Limits
 from orchestrator.graph.names import is_name, plain_name
 from orchestrator.nodes import Ask, Classify, Execute, Route, Subgraph
 from orchestrator.testing import ScriptedModel
-from orchestrator.tools.node_tools import handoff
+from orchestrator.tools.toolbox import handoff
 from tests.web.api import api
 
 SCRIPTS = ["größe", "Übersicht", "节点", "узел", "_节点", "दो-नाम", "ขั้นตอน", "خطوة", "צעד", "단계", "ステップ２"]

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.models import ToolCall
-from orchestrator.models.text.forms import OfferedTool
+from orchestrator.models.text.forms import CallScreen, OfferedTool
 from orchestrator.models.text.protocol import FORMS, FormName
-from orchestrator.models.text.screen import CallScreen
 from tests.models.text_samples import NAMES, OFFERS, call, calls, forged, made, offering, pieces_of, texts
 from tests.support.sizes import sized
 

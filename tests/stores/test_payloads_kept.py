@@ -25,7 +25,7 @@ from orchestrator.stores.codec import AESGCMCodec
 from orchestrator.stores.payloads import LEAST, shown
 from orchestrator.stores.requests import Append, NewRun
 from orchestrator.stores.sqlite import writes
-from orchestrator.testing.store_conformance.archives import an_object
+from orchestrator.testing.store_conformance.other_data import an_object
 from tests.stores.runs import add_run, event, events
 from tests.stores.test_payloads import named_often
 from tests.support import stores

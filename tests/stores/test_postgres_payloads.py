@@ -262,7 +262,7 @@ async def test_records_that_are_deleted_while_they_are_read_are_not_damaged(
     """Their payloads are read by a statement of its own, and may be gone by then."""
     from orchestrator.errors import RunArchived, RunUnknown
     from orchestrator.stores.base import Archivable
-    from orchestrator.testing.store_conformance.archives import an_object, ended_run
+    from orchestrator.testing.store_conformance.other_data import an_object, ended_run
 
     store, other = PostgresStore(postgres.url), PostgresStore(postgres.url)
     assert isinstance(store, Archivable)

@@ -15,7 +15,7 @@ from orchestrator.executor import Executor
 from orchestrator.stores import open_store
 from orchestrator.testing import CrashUnsafe, assert_disk_safe
 from orchestrator.testing.crash import processes
-from orchestrator.testing.crash.disk import Fault, before_and_after, log_of, tear
+from orchestrator.testing.crash.child import Fault, before_and_after, log_of, tear
 from orchestrator.testing.crash.processes import Life, written
 from tests.support.executors import says, single
 from tests.support.sizes import sized

@@ -4,8 +4,8 @@ from contextlib import suppress
 
 import pytest
 
+from orchestrator.models.text.forms import Aside, CallScreen, parted
 from orchestrator.models.text.protocol import FORMS
-from orchestrator.models.text.screen import Aside, CallScreen, parted
 from orchestrator.nodes.extract import find_answer
 from orchestrator.nodes.plans import PlanFault
 from orchestrator.nodes.plans.blueprint import read_blueprint

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from orchestrator.tools import Tool
 from orchestrator.tools.builtin import arithmetic
-from orchestrator.tools.docstrings import Documented, parsed, plain, read_docstring
+from orchestrator.tools.schema import Documented, parsed, plain, read_docstring
 
 WORDS = st.sampled_from(
     ["Add", "two numbers.", "Note:", "note: this", "a", "a:", "Args:", "b: c", "(int):", "*", "-", "1.", "x (str): y",

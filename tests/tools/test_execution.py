@@ -20,7 +20,7 @@ from orchestrator.nodes import Execute
 from orchestrator.nodes.execute import gather
 from orchestrator.nodes.steps import Step
 from orchestrator.tools import Blob, ToolFailure
-from orchestrator.tools.truncation import CONTENT, KEPT, SHOWN, truncated
+from orchestrator.tools.result import CONTENT, KEPT, SHOWN, truncated
 from tests.support.one_node import of_calls
 
 pytestmark = pytest.mark.anyio

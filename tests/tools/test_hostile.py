@@ -16,7 +16,7 @@ from orchestrator.models import TextProtocol
 from orchestrator.models.messages import assistant, user
 from orchestrator.nodes import Execute
 from orchestrator.testing import ScriptedModel
-from orchestrator.tools.truncation import KEPT, SHOWN
+from orchestrator.tools.result import KEPT, SHOWN
 from orchestrator.visible import shown as visible
 from tests.support.one_node import of_calls
 from tests.support.shell import Shell

@@ -14,7 +14,7 @@ import pytest
 from orchestrator import Context, Executor, Graph, Tool, ToolCall, ToolResult, Update, node, tool
 from orchestrator.executor import Event
 from orchestrator.tools import ToolFailure
-from orchestrator.tools.truncation import Gathered, cut, truncated
+from orchestrator.tools.result import Gathered, cut, truncated
 from tests.contract.sample import Out
 from tests.support.one_node import of_calls
 from tests.support.sizes import quick_on

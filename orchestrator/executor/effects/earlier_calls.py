@@ -44,7 +44,7 @@ from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, hash_id
 from orchestrator.stores.base import Store
 from orchestrator.stores.shared import forks_of
-from orchestrator.tools.truncation import cut
+from orchestrator.tools.result import cut
 
 RECORDED = "recorded"
 """The answer that takes the result which the call had in another run."""

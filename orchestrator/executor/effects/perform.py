@@ -36,7 +36,7 @@ from orchestrator.executor.failures import in_step_task, outcome_is_open, wait_b
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.records import EffectSettled
 from orchestrator.redaction import without_known_in
-from orchestrator.tools.truncation import in_words
+from orchestrator.tools.result import in_words
 
 if TYPE_CHECKING:
     from orchestrator.executor.effects import earlier_calls

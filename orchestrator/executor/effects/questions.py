@@ -25,8 +25,8 @@ from orchestrator.json import digest
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.question import Answer, Question, QuestionKind, until
 from orchestrator.kernel.state import Activation, hash_id
+from orchestrator.tools.result import in_words
 from orchestrator.tools.tool import Tool
-from orchestrator.tools.truncation import in_words
 from orchestrator.values import utc
 from orchestrator.views.call_questions import CHOICES
 

@@ -23,10 +23,9 @@ from orchestrator.graph.isolation import json_copy
 from orchestrator.graph.state import type_schema
 from orchestrator.kernel.question import Approve
 from orchestrator.kernel.records import EffectClass
-from orchestrator.tools.result import ToolFailure, ToolResult, storable, worded
+from orchestrator.tools.result import ToolFailure, ToolResult, in_words, refused, storable, truncated, worded
 from orchestrator.tools.tool import Tool, run_function
 from orchestrator.tools.toolbox import Toolbox
-from orchestrator.tools.truncation import in_words, refused, truncated
 from orchestrator.values import Unfit
 
 T = TypeVar("T")

@@ -11,9 +11,12 @@ their work happens inside one effect, and the resulting reply is journaled.
 
 from __future__ import annotations
 
+import os
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
@@ -251,3 +254,22 @@ class Hook(Middleware):
             return
         if reply is not None:
             yield ModelEvent(reply=await self.after(asked, reply) or reply)
+
+
+def write_whole(path: Path, text: str, mode: int = 0o666) -> None:
+    """Write a file beside its place and move it there: others see the old one or the new one.
+
+    Args:
+        mode: of a file made anew, less what the umask takes.
+    """
+    place = path.resolve()  # a link goes on pointing where it points
+    draft = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
+    try:
+        made = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with open(made, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        draft.replace(place)
+    except BaseException:
+        with suppress(OSError):
+            draft.unlink()
+        raise

@@ -25,8 +25,7 @@ from orchestrator.errors import AgentError
 from orchestrator.json import JsonObject, digest
 from orchestrator.models.base import ModelEvent, ModelRequest
 from orchestrator.models.messages import Reply
-from orchestrator.models.middleware.base import Ask, Middleware, jsonable
-from orchestrator.models.middleware.files import write_whole
+from orchestrator.models.middleware.base import Ask, Middleware, jsonable, write_whole
 
 
 class CacheStore(Protocol):

@@ -20,8 +20,7 @@ from orchestrator.errors import ModelError, message_of
 from orchestrator.json import canonical, cleaned, digest
 from orchestrator.models.base import ModelEvent, ModelRequest, closing
 from orchestrator.models.messages import Reply
-from orchestrator.models.middleware.base import Ask, Middleware, jsonable
-from orchestrator.models.middleware.files import write_whole
+from orchestrator.models.middleware.base import Ask, Middleware, jsonable, write_whole
 from orchestrator.redaction import redact as redact_patterns
 from orchestrator.redaction import redacted
 from orchestrator.values import MAX_BYTES, read_bounded

@@ -255,8 +255,11 @@ _SIGNS: Mapping[str, OperationName] = {
     "/": "divide", "÷": "divide", "**": "power", "^": "power",
 }  # fmt: skip
 _SAID_SIGNS: Mapping[str, OperationName] = {
-    "plus": "add", "minus": "subtract", "times": "multiply", "over": "divide",
-}  # fmt: skip
+    "plus": "add",
+    "minus": "subtract",
+    "times": "multiply",
+    "over": "divide",
+}
 _PHRASES: Mapping[str, OperationName] = {"mul": "multiply", "div": "divide", "rai": "power", "to ": "power"}
 _TRIVIAL = _words("what whats is the value result of calculate compute evaluate work out how much please answer")
 _VERBS = _words(

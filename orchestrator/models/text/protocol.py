@@ -15,9 +15,8 @@ from orchestrator.models.base import Model, ModelEvent, ModelRequest, RequestMod
 from orchestrator.models.messages import Message, Reply, ToolCall
 from orchestrator.models.text.bracket import BracketForm
 from orchestrator.models.text.conversation import PROMPT, instructed, retold, told
-from orchestrator.models.text.forms import ANY, Form, OfferedTool, Parsed, offers_of, short
+from orchestrator.models.text.forms import ANY, Aside, CallScreen, Form, OfferedTool, Parsed, offers_of, parted, short
 from orchestrator.models.text.json_forms import JsonForm, PluginForm, SeparatorForm
-from orchestrator.models.text.screen import Aside, CallScreen, parted
 
 FormName: TypeAlias = Literal["json", "bracket", "plugin", "separator"]
 FORMS: Mapping[str, Form] = {form.name: form for form in (JsonForm(), BracketForm(), PluginForm(), SeparatorForm())}

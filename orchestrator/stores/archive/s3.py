@@ -36,9 +36,15 @@ class S3Archive:
     """
 
     def __init__(
-        self, bucket: str, prefix: str = "", *, endpoint: str | None = None, region: str | None = None,
-        gzip: bool = False, timeout: float = 60.0,
-    ) -> None:  # fmt: skip
+        self,
+        bucket: str,
+        prefix: str = "",
+        *,
+        endpoint: str | None = None,
+        region: str | None = None,
+        gzip: bool = False,
+        timeout: float = 60.0,
+    ) -> None:
         self.bucket, self.prefix, self.gzip = bucket, prefix, gzip
         self._options = {"endpoint": endpoint, "region": region}
         self._timeout = timeout
@@ -109,11 +115,13 @@ class S3Archive:
             if self._made is None:
                 endpoint = self._options["endpoint"]
                 config = Config(
-                    connect_timeout=min(10.0, self._timeout), read_timeout=self._timeout,
-                    retries={"mode": "standard", "max_attempts": 4}, max_pool_connections=_CONNECTIONS,
+                    connect_timeout=min(10.0, self._timeout),
+                    read_timeout=self._timeout,
+                    retries={"mode": "standard", "max_attempts": 4},
+                    max_pool_connections=_CONNECTIONS,
                     response_checksum_validation="when_required",  # the row of the run has the digest
                     s3={"addressing_style": "path"} if endpoint else None,
-                )  # fmt: skip
+                )
                 self._made = Session().client(
                     "s3", endpoint_url=endpoint, region_name=self._options["region"], config=config
                 )

@@ -305,8 +305,11 @@ class ArchivedStore(StoreWrapper):
         for one in missing if deleted else ():
             log.warning(
                 "run %s was deleted; its object %s was not in the archive %s (it was written to %s)",
-                run_id, one.name, self.archive.url, one.place,
-            )  # fmt: skip
+                run_id,
+                one.name,
+                self.archive.url,
+                one.place,
+            )
         return deleted
 
     async def reach(self, run_id: str) -> None:

@@ -246,9 +246,18 @@ def discard(connection: Connection, ids: list[int]) -> None:
 
 
 _OF_RUN = (
-    "labels", "records", "snapshots", "inbox", "item_writes", "summaries", "run_totals", "run_parts", "failed_tools",
-    "questions", "unlisted",
-)  # fmt: skip
+    "labels",
+    "records",
+    "snapshots",
+    "inbox",
+    "item_writes",
+    "summaries",
+    "run_totals",
+    "run_parts",
+    "failed_tools",
+    "questions",
+    "unlisted",
+)
 
 
 def delete(connection: Connection, run_id: str) -> bool:

@@ -79,8 +79,10 @@ def address_of(url: str) -> Address:
     try:
         parameters = parse_qsl(
             query.replace("+", "%2B"),  # to libpq it is a plus, and no space
-            keep_blank_values=True, strict_parsing=bool(query), separator="&",
-        )  # fmt: skip
+            keep_blank_values=True,
+            strict_parsing=bool(query),
+            separator="&",
+        )
     except ValueError:
         raise StoreError(
             "the URL of a PostgreSQL store has parameters in another form than `NAME=VALUE&NAME=VALUE` behind its `?`"
@@ -141,9 +143,13 @@ def _check(address: Address) -> None:
 T = TypeVar("T")
 
 _DEFAULTS: dict[str, str | int] = {
-    "connect_timeout": 5, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3,
-    "tcp_user_timeout": 8_000, "application_name": "orchestrator",
-}  # fmt: skip
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 8_000,
+    "application_name": "orchestrator",
+}
 """Parameters of libpq where the URL has none: without them a server that fell silent is waited for by the hour.
 
 A lease lasts 30 s unless it is said otherwise, and a beat comes every third of that. One that is not answered is given
@@ -262,13 +268,19 @@ _OVERTAKEN = "23503"
 No other table has a foreign key."""
 _AT_LEAST = 5
 _NO_SUCH = ("3D000", "28000", "28P01")
-_PASSING = ("08", "57P01", "57P02", "57P03", "57P05", "25P03", "25P04", "53300", "40001", "40P01", "55P03",
-            _OVERTAKEN)  # fmt: skip
+_PASSING = ("08", "57P01", "57P02", "57P03", "57P05", "25P03", "25P04", "53300", "40001", "40P01", "55P03", _OVERTAKEN)
 """Begins of codes of errors that go away: connections, restarts, too many clients, deadlocks, locks, `_OVERTAKEN`."""
 _LOST = ("08", "57P0", "25P03", "25P04")
 """Begins of codes after which a connection is of no use."""
-_FATAL_WORDS = ("password authentication failed", "no password supplied", "does not exist", "no pg_hba.conf entry",
-                "is not permitted to log in", "certificate", "SSL")  # fmt: skip
+_FATAL_WORDS = (
+    "password authentication failed",
+    "no password supplied",
+    "does not exist",
+    "no pg_hba.conf entry",
+    "is not permitted to log in",
+    "certificate",
+    "SSL",
+)
 """A server that refuses a connection says why in words only."""
 
 _UNAVAILABLE = {

@@ -139,9 +139,17 @@ def _values(area: Area, item: Item, place: str, digest: bytes) -> tuple[object, 
     """The values of `_VALUES`."""
     found = words(item.text)
     return (
-        area, digest, place, item.data, item.text, item.vector, item.size, len(found),
-        keys_of([item.text]), checksum(area, item),
-    )  # fmt: skip
+        area,
+        digest,
+        place,
+        item.data,
+        item.text,
+        item.vector,
+        item.size,
+        len(found),
+        keys_of([item.text]),
+        checksum(area, item),
+    )
 
 
 def delete(connection: Connection, area: Area, namespace: Namespace, key: str, write: ItemWrite | None) -> bool:

@@ -34,10 +34,26 @@ if TYPE_CHECKING:
 log = logging.getLogger("orchestrator")
 
 TABLES = (
-    "runs", "labels", "records", "snapshots", "graphs", "holders", "inbox", "summaries", "run_totals", "run_parts",
-    "failed_tools", "questions", "unlisted", "schedules", "items", "item_writes",
-    "archive_objects", "payloads", "payload_uses",
-)  # fmt: skip
+    "runs",
+    "labels",
+    "records",
+    "snapshots",
+    "graphs",
+    "holders",
+    "inbox",
+    "summaries",
+    "run_totals",
+    "run_parts",
+    "failed_tools",
+    "questions",
+    "unlisted",
+    "schedules",
+    "items",
+    "item_writes",
+    "archive_objects",
+    "payloads",
+    "payload_uses",
+)
 
 
 def compact(connection: Connection) -> int:
@@ -145,8 +161,16 @@ def _remove_payloads(connection: Connection, digests: list[bytes]) -> str:
 _LARGE = ("records", "snapshots")
 """Tables with many rows of each run, which an index has in the order of the runs."""
 _SMALL = (
-    "labels", "inbox", "summaries", "item_writes", "run_parts", "failed_tools", "run_totals", "questions", "unlisted",
-)  # fmt: skip
+    "labels",
+    "inbox",
+    "summaries",
+    "item_writes",
+    "run_parts",
+    "failed_tools",
+    "run_totals",
+    "questions",
+    "unlisted",
+)
 
 _AT_ONCE = 5000
 """Runs that are compared at once."""

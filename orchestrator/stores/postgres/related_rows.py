@@ -103,9 +103,7 @@ def note(connection: Connection, number: int, digests: Sequence[bytes]) -> None:
 
 def let_go(connection: Connection, number: int) -> None:
     """Note that a run has no records any more. Payloads that no other run has are removed."""
-    digests: Any = connection.execute(
-        "DELETE FROM payload_uses WHERE run = %s RETURNING digest", (number,)
-    ).fetchall()  # fmt: skip
+    digests: Any = connection.execute("DELETE FROM payload_uses WHERE run = %s RETURNING digest", (number,)).fetchall()
     if digests:
         remove_unused(connection, [digest for (digest,) in digests])
 
@@ -191,9 +189,16 @@ def add_related_rows(
 
 
 _SUMMARY = (
-    ("run", "bigint"), ("error", "text"), ("input", "text"), ("output", "text"), ("question", "text"),
-    ("steps", "bigint"), ("usage", "text"), ("label_words", "text"), ("words", "text"),
-)  # fmt: skip
+    ("run", "bigint"),
+    ("error", "text"),
+    ("input", "text"),
+    ("output", "text"),
+    ("question", "text"),
+    ("steps", "bigint"),
+    ("usage", "text"),
+    ("label_words", "text"),
+    ("words", "text"),
+)
 
 
 def _add_summaries(
@@ -203,12 +208,18 @@ def _add_summaries(
         return
     rows = [
         (
-            at, one.error, one.input, one.output, one.question, one.steps,
+            at,
+            one.error,
+            one.input,
+            one.output,
+            one.question,
+            one.steps,
             None if one.usage is None else one.usage.model_dump_json(exclude_defaults=True),
-            "" if labels is None else " ".join(labels[at - 1]), " ".join(keys_of([one.input, one.output])),
+            "" if labels is None else " ".join(labels[at - 1]),
+            " ".join(keys_of([one.input, one.output])),
         )
         for at, one in summaries
-    ]  # fmt: skip
+    ]
     statement.add(
         "summed",
         table("s", _SUMMARY, rows),
@@ -225,9 +236,11 @@ def _add_summaries(
 
 _NUMBERS = ("calls", "failed", "tools", "failed_tools", "input_tokens", "output_tokens", "cost", "seconds")
 _TOTALS = (
-    ("run", "bigint"), *((name, "double precision" if name in ("cost", "seconds") else "bigint") for name in _NUMBERS),
-    ("names", "text"), ("numbers", "bytea"),
-)  # fmt: skip
+    ("run", "bigint"),
+    *((name, "double precision" if name in ("cost", "seconds") else "bigint") for name in _NUMBERS),
+    ("names", "text"),
+    ("numbers", "bytea"),
+)
 
 
 def _add_totals(statement: Statement, totals: Sequence[tuple[int, RunTotals]]) -> None:
@@ -287,8 +300,13 @@ def _add_questions(statement: Statement, places: Sequence[tuple[int, RelatedRows
         for one in related.questions or ()
     ]
     if questions:
-        columns = (("run", "bigint"), ("name", "text"), ("asked", "double precision"), ("kind", "text"),
-                   ("data", "text"))  # fmt: skip
+        columns = (
+            ("run", "bigint"),
+            ("name", "text"),
+            ("asked", "double precision"),
+            ("kind", "text"),
+            ("data", "text"),
+        )
         statement.add(
             "asking",
             table("q", columns, questions),

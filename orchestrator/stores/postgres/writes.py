@@ -134,8 +134,13 @@ _LONG = (
     ", taken = CASE WHEN new.release THEN 0 ELSE runs.taken END"
 )
 
-_HEAD = (("run_id", "text"), ("after", "bigint"), ("head", "bigint"), ("updated", "double precision"),
-         ("lease", "text"))  # fmt: skip
+_HEAD = (
+    ("run_id", "text"),
+    ("after", "bigint"),
+    ("head", "bigint"),
+    ("updated", "double precision"),
+    ("lease", "text"),
+)
 _ROW = (*_HEAD, ("status", "text"), ("due", "double precision"), ("waiting", "bigint"), ("release", "boolean"))
 
 
@@ -194,8 +199,10 @@ def _stored(connection: Connection, number: int, rows: Sequence[Row]) -> bool:
 
 _TYPES = {str: "text", int: "bigint", float: "double precision"}
 _NEW = (
-    *((name, _TYPES[kind]) for name, kind in RUN_COLUMNS.items()), ("owner", "text"), ("ttl", "double precision"),
-)  # fmt: skip
+    *((name, _TYPES[kind]) for name, kind in RUN_COLUMNS.items()),
+    ("owner", "text"),
+    ("ttl", "double precision"),
+)
 _COLUMNS = ", ".join(RUN_COLUMNS)
 
 

@@ -243,9 +243,15 @@ def patiently(action: Callable[[], T], seconds: float = BUSY_SECONDS) -> T:
 _LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _NO_SHARED_MEMORY = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
 _WHOLE_FILE = {
-    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOTADB,
-}  # fmt: skip
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_NOTADB,
+}
 
 _UNAVAILABLE = {
     sqlite3.SQLITE_FULL: "the disk is full; free some space, then continue: nothing written is lost",
@@ -408,19 +414,61 @@ ALLOW = "ORCHESTRATOR_ALLOW_NETWORK_STORE"
 
 NETWORK = frozenset(
     {
-        "9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "drvfs", "gfs", "gfs2", "glusterfs", "gpfs", "lustre",
-        "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb2", "smb3", "smbfs", "vboxsf", "vmhgfs",
+        "9p",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "coda",
+        "davfs",
+        "drvfs",
+        "gfs",
+        "gfs2",
+        "glusterfs",
+        "gpfs",
+        "lustre",
+        "ncpfs",
+        "nfs",
+        "nfs4",
+        "ocfs2",
+        "orangefs",
+        "panfs",
+        "pvfs2",
+        "smb2",
+        "smb3",
+        "smbfs",
+        "vboxsf",
+        "vmhgfs",
     }
-)  # fmt: skip
+)
 """Types of file systems that several machines may use at the same time, or that a host shares with a guest."""
 
 NETWORK_FUSE = frozenset(
     {
-        "blobfuse", "blobfuse2", "ceph", "cephfs", "curlftpfs", "davfs", "davfs2", "gcsfuse", "glusterfs", "goofys",
-        "google-drive-ocamlfuse", "juicefs", "moosefs", "mfs", "mount-s3", "mountpoint-s3", "rclone", "s3fs",
-        "seaweedfs", "smbnetfs", "sshfs", "vmhgfs-fuse",
+        "blobfuse",
+        "blobfuse2",
+        "ceph",
+        "cephfs",
+        "curlftpfs",
+        "davfs",
+        "davfs2",
+        "gcsfuse",
+        "glusterfs",
+        "goofys",
+        "google-drive-ocamlfuse",
+        "juicefs",
+        "moosefs",
+        "mfs",
+        "mount-s3",
+        "mountpoint-s3",
+        "rclone",
+        "s3fs",
+        "seaweedfs",
+        "smbnetfs",
+        "sshfs",
+        "vmhgfs-fuse",
     }
-)  # fmt: skip
+)
 """The same, of file systems in user space: mounted as `fuse.NAME`, or with that name as their source."""
 
 

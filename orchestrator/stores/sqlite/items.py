@@ -97,10 +97,21 @@ def _insert(
         "INSERT INTO items (area, namespace, key, data, text, vector, created, updated, expires, size, words, crc,"
         " indexed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            area, space, key, item.data, item.text, item.vector, created, updated, expires, item.size, count,
-            checksum(area, item), 0 if count else 2,
+            area,
+            space,
+            key,
+            item.data,
+            item.text,
+            item.vector,
+            created,
+            updated,
+            expires,
+            item.size,
+            count,
+            checksum(area, item),
+            0 if count else 2,
         ),
-    )  # fmt: skip
+    )
 
 
 def add(connection: sqlite3.Connection, now: float, area: Area, item: Item) -> bool:

@@ -286,8 +286,9 @@ def questions(connection: sqlite3.Connection, query: QuestionQuery) -> QuestionP
         of_runs.append("runs.graph = ?")
         values.append(query.graph)
     for name, value in query.labels.items():
-        of_runs.append("EXISTS (SELECT 1 FROM labels WHERE name = ? AND value = ? AND created = runs.created"
-                       " AND run = runs.id)")  # fmt: skip
+        of_runs.append(
+            "EXISTS (SELECT 1 FROM labels WHERE name = ? AND value = ? AND created = runs.created AND run = runs.id)"
+        )
         values += [name, value]
     unlisted = connection.execute(
         "SELECT runs.run_id FROM unlisted CROSS JOIN runs ON runs.id = unlisted.run"

@@ -121,10 +121,15 @@ def summarize(connection: sqlite3.Connection, number: int, summary: RunSummary) 
         " steps = excluded.steps, usage = excluded.usage, input = excluded.input, output = excluded.output,"
         " indexed = indexed AND input = excluded.input AND output = excluded.output",
         (
-            number, summary.error, summary.input, summary.output, summary.question, summary.steps,
+            number,
+            summary.error,
+            summary.input,
+            summary.output,
+            summary.question,
+            summary.steps,
             None if summary.usage is None else summary.usage.model_dump_json(exclude_defaults=True),
         ),
-    )  # fmt: skip
+    )
 
 
 def write_totals(connection: sqlite3.Connection, number: int, totals: RunTotals) -> None:

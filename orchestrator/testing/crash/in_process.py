@@ -18,9 +18,8 @@ from orchestrator.executor.failures import unwrap_single
 from orchestrator.graph_class import Graph
 from orchestrator.stores import open_store
 from orchestrator.stores.base import Store
-from orchestrator.testing.crash.calls import World
 from orchestrator.testing.crash.facts import CrashReport, CrashUnsafe, Facts, Promise, journal_faults
-from orchestrator.testing.crash.life import Answering, Answers, Side, StoppingStore, journals, live
+from orchestrator.testing.crash.life import Answering, Answers, Side, StoppingStore, World, journals, live
 from orchestrator.views.run import Run
 
 _LIVES = 100

@@ -21,10 +21,9 @@ from orchestrator.errors import StoreError
 from orchestrator.executor.executor import Executor
 from orchestrator.kernel.records import Asked
 from orchestrator.stores import open_store
-from orchestrator.testing.crash.calls import Diary
-from orchestrator.testing.crash.disk import Fault, before_and_after, tear
+from orchestrator.testing.crash.child import Fault, before_and_after, tear
 from orchestrator.testing.crash.facts import CrashReport, CrashUnsafe, Facts, Journals, Promise, journal_faults
-from orchestrator.testing.crash.life import RUN, journals
+from orchestrator.testing.crash.life import RUN, Diary, journals
 from orchestrator.views.run import Run
 
 _KILLED = -9

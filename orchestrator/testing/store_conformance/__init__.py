@@ -24,7 +24,7 @@ from typing import TypeAlias
 
 from orchestrator.stores.base import Store
 from orchestrator.stores.requests import Append
-from orchestrator.testing.store_conformance import archives, fair_claims, items, journal, leases, other_data, queries
+from orchestrator.testing.store_conformance import items, journal, leases, other_data, queries
 from orchestrator.testing.store_conformance.helpers import created, event, that
 
 __all__ = ["STORE_CHECKS", "StoreCheck", "check_linear_bytes", "check_store"]
@@ -33,7 +33,7 @@ StoreCheck: TypeAlias = Callable[[Store], Awaitable[None]]
 
 STORE_CHECKS: tuple[StoreCheck, ...] = tuple(
     check
-    for module in (journal, leases, fair_claims, queries, other_data, items, archives)
+    for module in (journal, leases, queries, other_data, items)
     for name, check in vars(module).items()
     if name.startswith("check_")
 )

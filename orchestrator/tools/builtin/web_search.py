@@ -18,7 +18,7 @@ from urllib.parse import quote_plus, urlsplit
 from pydantic import Field
 
 from orchestrator.errors import DISTRIBUTION, ToolError
-from orchestrator.models.secrets import looked_up
+from orchestrator.redaction import looked_up
 from orchestrator.tools.builtin.web_fetch.client import Fetching, text_of
 from orchestrator.tools.builtin.web_fetch.guard import Guard
 from orchestrator.tools.tool import Tool

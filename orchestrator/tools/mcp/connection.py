@@ -26,10 +26,9 @@ from orchestrator.errors import (
     install_command,
     message_of,
 )
-from orchestrator.tools.mcp.listing import Listed, listed_by
 from orchestrator.tools.mcp.servers import HttpServer, Server
-from orchestrator.tools.mcp.untrusted import Tail, is_marked, plain, without
-from orchestrator.tools.truncation import in_words, refused
+from orchestrator.tools.mcp.untrusted import Listed, Tail, is_marked, listed_by, plain, without
+from orchestrator.tools.result import in_words, refused
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup

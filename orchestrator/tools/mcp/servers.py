@@ -31,9 +31,28 @@ _HTTP = ("http", "https", "streamable-http", "streamable_http", "streamableHttp"
 VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]{0,200})(?::-([^}]{0,2000}+))?\}")
 """`${NAME}`, `${env:NAME}` or `${NAME:-default}`: looked up in the environment when the server is connected."""
 _SECRET = frozenset(
-    ("apikey", "auth", "authorization", "bearer", "cookie", "credential", "credentials", "key", "pass", "passphrase",
-     "passwd", "password", "pat", "pw", "pwd", "secret", "sig", "signature", "token")
-)  # fmt: skip
+    (
+        "apikey",
+        "auth",
+        "authorization",
+        "bearer",
+        "cookie",
+        "credential",
+        "credentials",
+        "key",
+        "pass",
+        "passphrase",
+        "passwd",
+        "password",
+        "pat",
+        "pw",
+        "pwd",
+        "secret",
+        "sig",
+        "signature",
+        "token",
+    )
+)
 _ABOUT_ONE = frozenset(
     ("count", "dir", "env", "file", "header", "id", "length", "limit", "name", "path", "size", "type", "url", "var")
 )

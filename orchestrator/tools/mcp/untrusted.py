@@ -1,13 +1,27 @@
-"""Texts and errors of a server, which are not trusted: marked by their origin, bounded, and cleaned."""
+"""What a server sends, none of which is trusted: texts, errors, and the tools that it lists with their schemas.
+
+Texts and errors are marked by their origin, bounded and cleaned; tools are bounded and cleaned, or left out.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import re
 import secrets
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
+from orchestrator.json import digest
 from orchestrator.redaction import BLANK, forms_of, redact
+from orchestrator.tools.validation import BY_NAME, INNER, LISTS, linear, referred
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.types import Tool
+
 
 _MARK = secrets.token_hex(16)
 _KEPT = 8_192
@@ -98,3 +112,303 @@ def seen(text: str) -> str:
     A single one, as emoji have it, goes without a word.
     """
     return _UNSEEN.sub(lambda run: "" if len(run[0]) == 1 else f"[{len(run[0])} invisible characters]", text)
+
+
+log = logging.getLogger("orchestrator")
+_PAGES = 100
+_TOOLS = 1_000
+_DESCRIPTION = 8_000
+"""Characters of a description that a model receives."""
+_REFUSED = re.compile(r"[^A-Za-z0-9_.-]")
+_LONGEST = 64
+"""Characters of a name that all providers of models take."""
+_BYTES = 100_000
+_DEEPEST = 40
+_STEPS = 5_000
+"""Most schemas that are visited to check a value, not counting those of its parts."""
+_DROPPED = frozenset({"$schema", "$id", "$comment", "title", "examples"})
+"""Said to people. `title` goes as a keyword only, not as the name of a property."""
+_NUMBERS = (
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+    "minContains",
+    "maxContains",
+)
+_KINDS = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
+_PATTERN = 500
+
+
+@dataclass(frozen=True)
+class Hints:
+    """The server's claims about the calls of a tool. They may be mistaken or false."""
+
+    read_only: bool | None = None
+    destructive: bool | None = None
+    idempotent: bool | None = None
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A tool as a server lists it, cleaned."""
+
+    name: str
+    """The server's name for it."""
+    description: str
+    parameters: Mapping[str, Any] = field(repr=False)
+    hints: Hints
+    digest: str = field(repr=False)
+    """Digest of the server's whole description, which the person who approved the tool has read."""
+    wrapped: bool = False
+    """True if its results are objects only to wrap a value: `result` is the one property of their schema."""
+    output: Mapping[str, Any] | None = field(default=None, repr=False)
+    """JSON Schema of its structured results; for a wrapped result, of the value inside."""
+
+
+async def listed_by(client: Client, server: str) -> dict[str, Listed]:
+    """The tools of a server, by their names there, in its order. Those that cannot be used are logged and left out.
+
+    Raises:
+        MCPError: it does not list them.
+    """
+    found: dict[str, Listed] = {}
+    seen: set[str] = set()
+    cursor: str | None = None
+    empty = 0
+    for _ in range(_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        empty = 0 if page.tools else empty + 1
+        for tool in page.tools:
+            why = "it is listed twice" if tool.name in found else _flaw(tool)
+            if why is None and len(found) < _TOOLS:
+                found[tool.name] = _listed(tool)
+            else:
+                log.warning("MCP server %r: tool %r is left out: %s", server, plain(tool.name)[:200], why or "too many")
+        cursor = page.next_cursor
+        if cursor is None or cursor in seen or len(found) >= _TOOLS or empty > 1:
+            break
+        seen.add(cursor)
+    return found
+
+
+def _flaw(tool: Tool) -> str | None:
+    if not tool.name or len(tool.name) > 1_000:
+        return "it has no usable name"
+    try:
+        checked_schema(tool.input_schema)
+    except ValueError as error:
+        return str(error)
+    if tool.execution is not None and tool.execution.task_support == "required":
+        return "it can only be called as a task, which is not supported"
+    return None
+
+
+def _listed(tool: Tool) -> Listed:
+    said = tool.annotations
+    plain_hints = None if said is None else said.model_dump(mode="json", exclude_none=True)
+    told = [tool.name, tool.title, tool.description, tool.input_schema, plain_hints]
+    description = seen(plain(tool.description or tool.title or "")).strip()
+    if len(description) > _DESCRIPTION:
+        description = description[:_DESCRIPTION] + " [...]"
+    hints = Hints() if said is None else Hints(said.read_only_hint, said.destructive_hint, said.idempotent_hint)
+    parameters = _seen_in(checked_schema(tool.input_schema))
+    gives = tool.output_schema
+    return Listed(tool.name, description, parameters, hints, digest(told), _wraps(gives), _output(gives))
+
+
+def _output(schema: object) -> Mapping[str, Any] | None:
+    """Schema of results; None if missing or unusable, which does not drop the tool."""
+    try:
+        found = checked_schema(schema)
+    except ValueError:
+        return None
+    inner = found["properties"]["result"] if _wraps(found) else found
+    return {**inner, "$defs": found.get("$defs", {})} if isinstance(inner, dict) else None
+
+
+def _wraps(schema: Mapping[str, Any] | None) -> bool:
+    properties = schema.get("properties") if schema is not None else None
+    return isinstance(properties, Mapping) and properties.keys() == {"result"}
+
+
+def _seen_in(schema: dict[str, object]) -> dict[str, object]:
+    """The schema with its texts for people and models made visible; names and values stay as the server has them."""
+    return {key: _said_in(key, value) for key, value in schema.items()}
+
+
+def _said_in(keyword: str, value: object) -> object:
+    if keyword == "description" and isinstance(value, str):
+        return seen(plain(value))
+    if keyword in ("default", "const", "enum", "required"):
+        return value
+    if isinstance(value, dict):
+        named = keyword in BY_NAME
+        return {
+            key: _seen_in(one) if named and isinstance(one, dict) else _said_in(key, one) for key, one in value.items()
+        }
+    if isinstance(value, list):
+        return [_seen_in(one) if isinstance(one, dict) else one for one in value]
+    return value
+
+
+def names_of(remote: Iterable[str], prefix: str = "") -> dict[str, str]:
+    """A name that models can call for each name that a server has.
+
+    A name that fits stays as it is. In others each sign that does not fit becomes `_`; where that, or cutting it to 64
+    signs, makes it no longer tell the tools apart, a few signs of the digest of its own name are put behind it. So what
+    a tool is called does not depend on the order in which they are listed.
+    """
+    wanted = {name: _REFUSED.sub("_", prefix + name)[:_LONGEST] for name in remote}
+    taken: dict[str, list[str]] = {}
+    for name, short in wanted.items():
+        taken.setdefault(short, []).append(name)
+    found: dict[str, str] = {}
+    for name, short in wanted.items():
+        alone = len(taken[short]) == 1 and short.strip("_.-")
+        if alone or short == prefix + name:
+            found[name] = short
+        else:
+            tail = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+            found[name] = f"{short[: _LONGEST - 9]}_{tail}"
+    return found
+
+
+def checked_schema(schema: object) -> dict[str, Any]:
+    """The schema of an object, without what is of no use to a model.
+
+    A pattern that cannot be tried in linear time stays in the description of its value only: the server checks it.
+
+    Raises:
+        ValueError: it is no schema, too big, too deep, or one by which checking could continue for ever.
+    """
+    try:
+        size = len(json.dumps(schema, allow_nan=False))
+    except (RecursionError, ValueError, TypeError):
+        raise ValueError("its schema is nested too deeply, or is not JSON") from None
+    if size > _BYTES:
+        raise ValueError(f"its schema has {size:,} bytes, and the limit is {_BYTES:,}")
+    found = _cleaned(schema, 0)
+    if not isinstance(found, dict):
+        raise ValueError("its schema is not an object")
+    _check_steps(found)
+    top = _target(found, found)
+    if isinstance(top, dict) and top is not found:
+        found = {**top, **{name: value for name, value in found.items() if name in ("$defs", "definitions")}}
+    if found.setdefault("type", "object") != "object":
+        raise ValueError(f"its schema is of {json.dumps(found['type'])}; arguments are an object")
+    if "properties" not in found or any(keyword in found for keyword in LISTS):
+        found.setdefault("additionalProperties", True)  # what is not named there is not refused here
+    found.setdefault("properties", {})
+    return found
+
+
+def _cleaned(schema: Any, depth: int) -> Any:
+    if depth > _DEEPEST:
+        raise ValueError(f"its schema is nested more than {_DEEPEST} deep")
+    if isinstance(schema, bool):
+        return schema
+    if not isinstance(schema, dict):
+        raise ValueError(f"its schema has {json.dumps(schema)[:40]} where a schema should be")
+    found: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        if keyword in _DROPPED:
+            continue
+        if keyword in BY_NAME:
+            found[keyword] = {name: _cleaned(one, depth + 1) for name, one in _is(dict, keyword, value).items()}
+        elif keyword in LISTS:
+            found[keyword] = [_cleaned(one, depth + 1) for one in _is(list, keyword, value)]
+        elif keyword == "items" and isinstance(value, list):  # an older way to write prefixItems
+            found["prefixItems"] = [_cleaned(one, depth + 1) for one in value]
+        elif keyword in INNER:
+            found[keyword] = _cleaned(value, depth + 1)
+        elif keyword == "pattern" and not (isinstance(value, str) and linear(value)):
+            found["description"] = f"{schema.get('description', '')} (pattern: {str(value)[:_PATTERN]})".strip()
+        elif keyword != "description" or "description" not in found:
+            found[keyword] = value
+    _check_form(found)
+    return found
+
+
+def _check_form(schema: Mapping[str, Any]) -> None:
+    kinds = schema.get("type", [])
+    names = [kinds] if isinstance(kinds, str) else _is(list, "type", kinds)
+    if not all(isinstance(one, str) and one in _KINDS for one in names):
+        raise ValueError(f"its schema has an unknown type {json.dumps(kinds)[:40]}")
+    for keyword in ("required", "enum"):
+        values = _is(list, keyword, schema.get(keyword, []))
+        if keyword == "required" and not all(isinstance(one, str) for one in values):
+            raise ValueError("its schema has a 'required' that is not a list of names")
+    for names in _is(dict, "dependentRequired", schema.get("dependentRequired", {})).values():
+        if not all(isinstance(one, str) for one in _is(list, "dependentRequired", names)):
+            raise ValueError("its schema has a 'dependentRequired' that is not a list of names")
+    for keyword in _NUMBERS:
+        number = schema.get(keyword, 0)
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise ValueError(f"its schema has a {keyword!r} that is not a number")
+    if not isinstance(schema.get("$ref", ""), str) or not isinstance(schema.get("description", ""), str):
+        raise ValueError("its schema has a '$ref' or 'description' that is not a text")
+
+
+def _is(kind: type, keyword: str, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise ValueError(f"its schema has a {keyword!r} that is not {'a list' if kind is list else 'an object'}")
+    return value
+
+
+# -- how long checking can take ------------------------------------------------------------------------------------
+
+
+def _check_steps(root: Mapping[str, Any]) -> None:
+    """Refuse schemas that refer to themselves for the same value, or fan out too far."""
+    known: dict[int, int] = {}
+    under_way: set[int] = set()
+
+    def steps(schema: Any) -> int:
+        if not isinstance(schema, dict):
+            return 1
+        name = id(schema)
+        if name in under_way:
+            raise ValueError("its schema refers to itself in a circle")
+        if name not in known:
+            under_way.add(name)
+            known[name] = min(1 + sum(map(steps, _for_same_value(schema, root))), _STEPS + 1)
+            under_way.discard(name)
+        return known[name]
+
+    for schema in _all(root):
+        if steps(schema) > _STEPS:
+            raise ValueError("its schema has too many alternatives")
+
+
+def _for_same_value(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Any]:
+    """The schemas that check the same value."""
+    if "$ref" in schema:
+        yield referred(schema["$ref"], root)
+    for keyword in ("anyOf", "oneOf", "allOf"):
+        yield from schema.get(keyword, ())
+    for keyword in ("not", "if", "then", "else"):
+        yield schema.get(keyword)
+    yield from schema.get("dependentSchemas", {}).values()
+
+
+def _all(schema: Any) -> Iterator[Any]:
+    if not isinstance(schema, dict):
+        return
+    yield schema
+    for keyword in BY_NAME:
+        for one in schema.get(keyword, {}).values():
+            yield from _all(one)
+    for keyword in LISTS:
+        for one in schema.get(keyword, ()):
+            yield from _all(one)
+    for keyword in INNER:
+        yield from _all(schema.get(keyword))
+
+
+def _target(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
+    """The schema that the one at the top refers to, if it does nothing else; circles were refused before."""
+    target = referred(schema["$ref"], root) if "$ref" in schema else None
+    return _target(target, root) if isinstance(target, dict) else schema

@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from orchestrator.tools.builtin.files import Files
-from orchestrator.tools.builtin.files.names import parts_of
+from orchestrator.tools.builtin.files.directory import parts_of
 from tests.tools.builtin.test_files import call, done, refused
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ from orchestrator.private import keep_private, state_folder
 from orchestrator.stores import open_store
 from orchestrator.tools import tools_from_ref
 from orchestrator.tools.builtin.files import HIDDEN, READ_ONLY, SECRETS, Files
-from orchestrator.tools.builtin.files.names import hidden_by, parts_of
+from orchestrator.tools.builtin.files.directory import hidden_by, parts_of
 from tests.tools.builtin.test_files import done, refused
 
 pytestmark = pytest.mark.anyio

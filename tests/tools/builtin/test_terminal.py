@@ -21,8 +21,7 @@ from pydantic import BaseModel
 from orchestrator import Context, Executor, Graph, ToolResult, node
 from orchestrator.errors import GraphUnknown
 from orchestrator.tools import tools_from_ref
-from orchestrator.tools.builtin.terminal import Terminal
-from orchestrator.tools.builtin.terminal.shell import BoundedOutput
+from orchestrator.tools.builtin.terminal import BoundedOutput, Terminal
 from tests.support.programs import next_line, piped
 from tests.tools.builtin.processes import alive, token, wait_for, wait_until_gone
 

@@ -11,9 +11,8 @@ import pytest
 
 from orchestrator.tools import Tool
 from orchestrator.tools.mcp import McpToolbox
-from orchestrator.tools.mcp.listing import _listed, checked_schema, names_of
 from orchestrator.tools.mcp.stdio import Cut, Lines, id_of
-from orchestrator.tools.mcp.untrusted import Tail
+from orchestrator.tools.mcp.untrusted import Tail, _listed, checked_schema, names_of
 from tests.support.sizes import quick_on
 from tests.tools.mcp.conftest import TOKEN
 

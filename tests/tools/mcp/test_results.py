@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from mcp.types import CallToolResult, ImageContent, TextContent
 
-from orchestrator.tools.mcp.toolbox import McpToolbox, as_result
+from orchestrator.tools.mcp import McpToolbox, as_result
 from tests.tools.mcp import made
 
 PICTURE = base64.b64encode(made.PNG * 100).decode()

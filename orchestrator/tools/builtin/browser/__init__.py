@@ -14,12 +14,12 @@ from pydantic import Field
 
 from orchestrator.calls import pass_fence
 from orchestrator.models.messages import Image
+from orchestrator.tools.builtin import texts
 from orchestrator.tools.builtin.browser.browser_process import BrowserProcess, BrowserSession
 from orchestrator.tools.builtin.web_fetch import host_names
 from orchestrator.tools.builtin.web_fetch.guard import Guard
 from orchestrator.tools.pool import Pool
 from orchestrator.tools.result import Part, ToolResult
-from orchestrator.tools.texts import texts
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
 

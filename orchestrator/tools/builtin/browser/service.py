@@ -4,6 +4,11 @@ It reads its settings from standard input as one line of JSON, starts Chromium, 
 own, prints `ready`, and ends when its input does. Each connection has a context of its own, with no cookie of another
 one; the context is closed with the connection. Playwright runs in asyncio only, and the library in trio too: this is
 why the browser has a process of its own, apart from the fact that all its activity ends with it.
+
+The only way from the browser to the network is a proxy that judges every address and connects to what it judged.
+Chromium resolves no name and opens no connection by itself: each request of a page, of its scripts, frames and
+redirects arrives here with the name of its host. The name is resolved once, all its addresses are judged, and the
+connection goes to one of these, so that a name that changes meanwhile changes nothing.
 """
 
 from __future__ import annotations
@@ -11,20 +16,201 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import ToolError, install_command
 from orchestrator.tools.builtin.browser.browser_process import LENGTH, length_of, packed, unpacked
-from orchestrator.tools.builtin.browser.proxy import Proxy
 from orchestrator.tools.builtin.web_fetch.guard import Guard, system_resolver
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
 
     from orchestrator.tools.builtin.browser.tabs import Tabs
+
+
+_HEAD = 65536
+"""Bytes of the longest head of a request or response."""
+_CHUNK = 65536
+_SECONDS = 20.0
+"""For a head to arrive, and for a connection to be made."""
+_HOP = (b"connection:", b"proxy-connection:", b"keep-alive:", b"proxy-authorization:")
+"""Headers that are meant for one connection only."""
+
+_OF_CHROMIUM = frozenset(
+    {
+        b"content-autofill.googleapis.com",
+        b"edgedl.me.gvt1.com",
+        b"optimizationguide-pa.googleapis.com",
+        b"safebrowsing.googleapis.com",
+        b"update.googleapis.com",
+    }
+)
+"""Hosts that the browser contacts by itself, not for a page: the first receives the fields of each form."""
+
+
+class Proxy:
+    """Serves one context of the browser on a port of its own."""
+
+    def __init__(self, guard: Guard, refused: Callable[[str], None], limit: int) -> None:
+        """
+        Args:
+            guard: judges addresses.
+            refused: is called with the reason when something is refused.
+            limit: bytes that all responses together may have.
+        """
+        self._guard, self._refused = guard, refused
+        self._left = limit
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> int:
+        """Begin to listen on this machine, and return the port."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=_HEAD)
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def close(self) -> None:
+        """End all connections."""
+        if self._server is not None:
+            self._server.close()
+        for task in [*self._tasks]:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            with suppress(OSError, EOFError, ValueError, asyncio.LimitOverrunError):
+                await self._one(reader, writer)
+        except asyncio.CancelledError:
+            pass  # the context is closed
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+
+    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a request or a tunnel."""
+        async with asyncio.timeout(_SECONDS):
+            head = await reader.readuntil(b"\r\n\r\n")
+        first, *headers = head[:-4].split(b"\r\n")
+        method, target, version = first.split(b" ")
+        tunnel = method == b"CONNECT"
+        if tunnel and target.rpartition(b":")[0].lower() in _OF_CHROMIUM:
+            writer.write(_answer(403, "refused"))
+            await writer.drain()
+            return  # before it is judged: what a page cannot help is not reported as its doing
+        given = (b"https://" + target if tunnel else target).decode("ascii")
+        try:
+            url = self._guard.url(given)
+            port = url.port or (443 if url.scheme == "https" else 80)
+            addresses = await self._guard.addresses(url.host, port)
+            there = await _connected(addresses, port)
+        except ToolError as error:
+            self._refused(str(error))
+            writer.write(_answer(403, f"refused: {error}"))
+            await writer.drain()
+            return
+        except (OSError, TimeoutError) as error:
+            writer.write(_answer(502, f"cannot be reached: {error or 'no answer'}"))
+            await writer.drain()
+            return
+        server_reader, server_writer = there
+        try:
+            if tunnel:
+                writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            else:
+                kept = [line for line in headers if not line.lower().startswith(_HOP)]
+                request = b" ".join((method, _path(target), version))
+                server_writer.write(b"\r\n".join((request, *kept, b"Connection: close", b"", b"")))
+            await self._relay(reader, writer, server_reader, server_writer, tunnel=tunnel)
+        finally:
+            server_writer.close()
+
+    async def _relay(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        server_reader: asyncio.StreamReader,
+        server_writer: asyncio.StreamWriter,
+        *,
+        tunnel: bool,
+    ) -> None:
+        """Pass on what both sides send until one of them ends."""
+        there = asyncio.create_task(_pump(reader, server_writer))
+        here = asyncio.create_task(self._back(server_reader, writer, tunnel=tunnel))
+        try:
+            await asyncio.wait({there, here}, return_when=asyncio.FIRST_COMPLETED)
+            if there.done() and there.exception() is not None:
+                await here  # a server may answer before it has the whole of a request
+        finally:
+            for task in (there, here):
+                task.cancel()
+            await asyncio.gather(there, here, return_exceptions=True)
+
+    async def _back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, tunnel: bool) -> None:
+        """Forward a response; the answer to a request is marked as the last of its connection."""
+        if not tunnel:
+            head = await reader.readuntil(b"\r\n\r\n")
+            while _is_interim(head):
+                head = await reader.readuntil(b"\r\n\r\n")
+            lines = [line for line in head[:-4].split(b"\r\n") if not line.lower().startswith(_HOP)]
+            writer.write(b"\r\n".join((*lines, b"Connection: close", b"", b"")))
+        while data := await reader.read(_CHUNK):
+            self._left -= len(data)
+            if self._left < 0:
+                self._refused("the pages sent more data than the limit of this browser allows")
+                writer.transport.abort()
+                return
+            writer.write(data)
+            await writer.drain()
+
+
+def _is_interim(head: bytes) -> bool:
+    """True if another response follows the one with this head."""
+    return re.match(rb"\S+ 1", head) is not None
+
+
+def _path(target: bytes) -> bytes:
+    """The path and query of an address, byte for byte as the browser wrote them."""
+    found = re.match(rb"[A-Za-z]+://[^/?]*(.*)", target)
+    path = found[1] if found else b""
+    return path if path.startswith(b"/") else b"/" + path
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(_CHUNK):
+        writer.write(data)
+        await writer.drain()
+
+
+async def _connected(addresses: list[str], port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection to the first of the addresses that can be reached.
+
+    Raises:
+        OSError: none can be.
+    """
+    fault: Exception = OSError("no address")
+    for address in addresses:
+        try:
+            async with asyncio.timeout(_SECONDS):
+                return await asyncio.open_connection(address, port, limit=_HEAD)
+        except OSError as error:
+            fault = error
+    raise fault
+
+
+def _answer(status: int, text: str) -> bytes:
+    body = text.encode()
+    head = f"HTTP/1.1 {status} Refused\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {len(body)}\r\n"
+    return f"{head}Connection: close\r\n\r\n".encode() + body
+
 
 ARGUMENTS = (
     "--disable-quic",

@@ -20,12 +20,21 @@ from pydantic import Field
 
 from orchestrator.errors import ToolError
 from orchestrator.private import keep_private, state_folder
-from orchestrator.tools.builtin.files.directory import DESCRIPTORS, Directory, is_link, walked
+from orchestrator.tools.builtin import texts
+from orchestrator.tools.builtin.files.directory import (
+    DESCRIPTORS,
+    HIDDEN,
+    READ_ONLY,
+    SECRETS,
+    Directory,
+    hidden_by,
+    is_link,
+    shown,
+    walked,
+)
 from orchestrator.tools.builtin.files.edits import EditRules, Edits, said_of
-from orchestrator.tools.builtin.files.names import HIDDEN, READ_ONLY, SECRETS, hidden_by, shown
 from orchestrator.tools.function import tool
 from orchestrator.tools.schema import IdempotencyKey
-from orchestrator.tools.texts import texts
 from orchestrator.tools.toolbox import Toolbox
 
 __all__ = ["HIDDEN", "READ_ONLY", "SECRETS", "Files", "at"]

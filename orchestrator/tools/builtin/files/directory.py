@@ -1,4 +1,6 @@
-"""Directories that are walked one name at a time, from one that is open to the next, so that no link is followed.
+"""Paths as a model writes them, and directories that are walked one name at a time, so that no link is followed.
+
+The forms of paths that are allowed are checked before any file is opened.
 
 A path that is checked and then opened can be swapped in between. Here each name is opened in the directory that is
 already open (`openat`), and a link is refused by the system in the same call (`O_NOFOLLOW`).
@@ -7,14 +9,199 @@ already open (`openat`), and a link is refused by the system in the same call (`
 from __future__ import annotations
 
 import os
+import re
 import stat
+import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase, translate
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, Self
 
 from orchestrator.errors import ToolError
-from orchestrator.tools.builtin.files.names import shown
+from orchestrator.private import as_read, is_private
+
+SECRETS = (
+    # Keys and certificates
+    "*.pem", "*.key", "*.ppk", "*.p8", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.keytab", "*.kdb", "*.kdbx", "*.ovpn",
+    "*.age", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", ".ssh", ".gnupg", "etc/ssh", "etc/wireguard",
+    # Password stores and keyrings
+    ".password-store", ".local/share/keyrings", ".local/share/kwalletd", ".config/op", ".config/Bitwarden*",
+    ".1password", ".vault-token", ".authinfo*", ".netrc", "_netrc", ".config/sops", ".sops", "Library/Keychains",
+    "etc/shadow*", "etc/gshadow*", "run/secrets", "proc/*/environ",
+    # Settings of programs that hold passwords or tokens
+    ".env*", "*.env", "secrets.y*ml", "secrets.json", "secrets.toml", "credentials.json", "*credentials.csv",
+    "client_secret*.json", "service?account*.json", "*firebase-adminsdk*.json", "local.settings.json", "*.tfvars",
+    "*.tfstate*", "kubeconfig", "rclone.conf", ".htpasswd", "htpasswd", ".mcp.json", ".cifs*", ".smbcredentials",
+    ".fetchmailrc", ".msmtprc", ".muttrc", ".mutt",
+    # Cloud services
+    ".aws", ".azure", ".config/gcloud", ".kube", ".docker", ".config/containers", "containers/auth.json",
+    ".terraform.d", ".terraformrc", ".s3cfg", ".boto", ".config/rclone", ".oci", ".bluemix", ".config/doctl", ".fly",
+    ".config/heroku", ".config/netlify", ".vercel", ".pulumi", ".config/hcloud", ".config/linode-cli", ".wrangler",
+    ".databrickscfg", ".snowsql", ".minikube",
+    # Packages and hosts of code
+    ".npmrc", ".yarnrc*", ".pypirc", ".gem/credentials", ".cargo/credentials*", ".m2", ".gradle/gradle.properties",
+    ".composer/auth.json", ".config/composer/auth.json", ".nuget", ".config/NuGet", ".config/pypoetry/auth.toml",
+    ".config/hub", ".config/gh", ".config/glab-cli", ".git-credentials", ".config/git/credentials", ".git",
+    # Databases
+    ".pgpass", "pgpass.conf", ".my.cnf", ".mylogin.cnf", ".cqlshrc", ".mongorc.js", ".mongoshrc.js", ".redisclirc",
+    # Models and data
+    ".huggingface", ".cache/huggingface/token", ".cache/huggingface/stored_tokens", ".config/openai", ".openai",
+    ".anthropic", ".claude*", ".codex", ".gemini", ".kaggle", ".config/wandb", ".jupyter", ".local/share/jupyter",
+    ".ipython/profile_*/security",
+    # Browsers, mail and messages
+    ".mozilla", ".config/google-chrome*", ".config/chromium", ".config/BraveSoftware", ".config/microsoft-edge*",
+    ".config/vivaldi", ".config/opera", ".thunderbird", ".config/evolution", ".config/Slack", ".config/discord",
+    ".config/Signal", "Library/Application Support", "Library/Cookies", "AppData", "logins.json", "Login Data",
+    "cookies.sqlite", "key?.db",
+    # Histories of shells, databases and editors
+    ".*_history*", ".*-history", "*_history.txt", "fish_history", ".zhistory", ".histfile", ".lesshst", ".viminfo",
+    ".dbshell",
+    # The key of this library's seals, where it usually is
+    ".local/state/orchestrator",
+)  # fmt: skip
+"""Places of keys, passwords and tokens. `.git` is one: its settings may hold passwords, and its hooks are run."""
+HIDDEN = (*SECRETS, ".*")
+"""Hidden by default: secrets, and all other names that start with a dot."""
+READ_ONLY = (
+    # Shells and logins
+    ".bash*", ".profile", ".zsh*", ".zlog*", ".zprofile", ".kshrc", ".cshrc", ".tcshrc", ".login", ".logout",
+    ".config/fish", ".config/nushell", ".inputrc", "mise*.toml", ".mise*.toml", ".tool-versions", ".pam_environment",
+    ".config/environment.d", "*profile.ps1",
+    # Sessions, services and timers
+    ".config/autostart", ".config/systemd", ".local/share/systemd", ".config/plasma-workspace", ".xinitrc",
+    ".xsession*", ".xprofile", ".Xresources", ".Xdefaults", ".config/i3", ".config/sway", ".config/hypr", ".local/bin",
+    ".local/share/applications", "*.desktop", "crontab", "crontab.*", "cron.d", "etc/cron*", "var/spool/cron",
+    "etc/profile*", "etc/systemd", "etc/sudoers*", "etc/ld.so.*", "Library/LaunchAgents", "Library/LaunchDaemons",
+    "autorun.inf",
+    # Editors, terminals and debuggers
+    ".vimrc", "_vimrc", ".gvimrc", "_gvimrc", ".exrc", ".vim", ".config/nvim", ".emacs*", ".config/emacs", ".spacemacs",
+    ".dir-locals*.el", ".vscode*", "*.code-workspace", ".idea", ".zed", ".cursor", ".windsurf", ".devcontainer*",
+    ".tmux*", ".config/tmux", ".screenrc", ".nanorc", ".config/kitty", ".wezterm.lua", ".gdbinit", ".lldbinit",
+    # Version control, and checks that run with it
+    ".gitconfig", ".config/git", ".gitmodules", ".gitattributes", ".hg", ".hgrc", ".svn", ".husky", ".githooks",
+    ".pre-commit-*", "lefthook*.y*ml", ".lefthook*", ".lintstagedrc*", ".github", ".gitlab*", ".circleci",
+    ".travis.yml", ".buildkite", ".woodpecker*", ".drone.yml", "Jenkinsfile", "azure-pipelines*.y*ml",
+    "bitbucket-pipelines.yml", "cloudbuild*.y*ml", "buildspec*.y*ml",
+    # Python, JavaScript and other languages
+    "sitecustomize.py", "usercustomize.py", "*.pth", ".pythonrc*", ".pythonstartup*", ".pdbrc*", "pip.conf", "pip.ini",
+    ".pip", ".config/pip", ".condarc", ".pydistutils.cfg", ".ipython", ".config/matplotlib", "node_modules/.bin",
+    ".node_modules", "bunfig.toml", ".pnp.*", ".yarn", ".pnpmfile.cjs", ".cargo", ".rustup", ".gradle", ".mvn",
+    ".Rprofile", ".Renviron", ".irbrc", ".pryrc", ".bundle", ".gemrc", ".ghci", ".perldb", ".sqliterc", ".psqlrc",
+    ".octaverc", ".julia/config", ".npm", ".deno", ".bun", ".pyenv", ".rbenv", ".nvm", ".asdf", ".sdkman", ".oh-my-zsh",
+    ".cache/pre-commit",
+)  # fmt: skip
+"""Files that other programs run unasked: when a shell, a session, an editor, an interpreter or a program of version
+control starts, or a folder is opened. Files that run only when a person starts them, such as a Makefile, are not here.
+"""
+OWN = ".orchestrator"
+"""Prefix of this library's own names, such as the directory of runs and edits. Never shown, never opened."""
+_DEEP = 40
+_LONG = 255
+_OF_WINDOWS = re.compile(r'[<>:"|?*]|[. ]$|~\d|^(con|prn|aux|nul|com\d|lpt\d)(\.|$)', re.IGNORECASE)
+
+
+def parts_of(
+    path: str,
+    hidden: Sequence[str] = HIDDEN,
+    *,
+    read_only: Sequence[str] = (),
+    root: str = os.sep,
+    windows: bool = os.name == "nt",
+) -> tuple[str, ...]:
+    """The names that a path goes through, none for the root itself.
+
+    Args:
+        path: relative, with `/`.
+        hidden: patterns of names, or of ends of paths, that are refused wherever they stand.
+        read_only: further patterns, for a path that is to be changed.
+        root: the directory that it starts from, absolute and without links.
+        windows: also refuse what Windows reads as something else.
+
+    Raises:
+        ToolError: it is absolute, has `..`, or a name that is hidden or cannot be a file's.
+    """
+    said = shown(path)
+    if unicodedata.normalize("NFKC", path)[:1] in ("/", "\\", "~") or re.match(r"[A-Za-z]:", path):
+        raise ToolError(f"{said} is not relative: paths start at the root, such as 'docs/notes.md'; '.' is the root")
+    if "\\" in path:
+        raise ToolError(f"{said} has a backslash: separate folders by '/'")
+    found = tuple(part for part in path.split("/") if part not in ("", "."))
+    if len(found) > _DEEP:
+        raise ToolError(f"{said} has more than {_DEEP} folders")
+    here = root
+    for part in found:
+        if part == "..":
+            raise ToolError(f"{said} has '..': name the file from the root, without it")
+        fault = _fault(part, windows)
+        if fault:
+            raise ToolError(f"{said}: {shown(part)} {fault}")
+        why = hidden_by(part, hidden, here)
+        if why:
+            raise ToolError(f"{said}: {shown(part)} is hidden here ({why}), and is neither shown nor changed")
+        why = _matching(part, tuple(read_only), here)
+        if why:
+            raise ToolError(f"{said}: {shown(part)} is read-only here (it matches {why!r}): other programs run it")
+        here = os.path.join(here, part)
+    return found
+
+
+def hidden_by(name: str, hidden: Sequence[str], folder: str) -> str:
+    """The rule that hides a name, in whatever case it is written, and as a system may read it; empty: none does.
+
+    Args:
+        folder: the directory that it is in, absolute and without links.
+    """
+    if as_read(name).startswith(OWN) or is_private(os.path.join(folder, name)):
+        return "it belongs to this library"
+    found = _matching(name, tuple(hidden), folder)
+    return f"it matches {found!r}" if found else ""
+
+
+def _matching(name: str, patterns: tuple[str, ...], folder: str) -> str:
+    plain = as_read(name)
+    if not _any_of(patterns).match(plain):  # most names: hundreds of patterns are tried at once
+        return ""
+    folders = as_read(folder).split(os.sep)
+    for pattern in patterns:
+        *before, last = _names_in(pattern)
+        near = folders[len(folders) - len(before) :]
+        if fnmatchcase(plain, last) and len(near) == len(before) and all(map(fnmatchcase, near, before)):
+            return pattern
+    return ""
+
+
+@lru_cache(maxsize=32)
+def _any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    """Matches names that fit the last part of one of these patterns."""
+    return re.compile("|".join(translate(_names_in(one)[-1]) for one in patterns) or r"(?!)")
+
+
+def _names_in(pattern: str) -> list[str]:
+    """The names of a pattern, spelled as those of files are read. `/` at an end, and `./`, add none."""
+    return [name for name in map(as_read, pattern.split("/")) if name not in ("", ".")] or [""]
+
+
+def shown(path: str) -> str:
+    """A path as it stands in a message: short, and with nothing that a terminal would act on."""
+    return ascii(path if len(path) <= 200 else path[:200] + "...") if not path.isprintable() else repr(path[:200])
+
+
+def _fault(name: str, windows: bool) -> str:
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        return "cannot be the name of a file"
+    if size > _LONG:
+        return f"is longer than {_LONG} bytes"
+    # Format characters are not seen, and some systems leave them out: '.g\u200dit' is '.git' there.
+    if any(unicodedata.category(letter) in ("Cc", "Cf", "Zl", "Zp") for letter in name):
+        return "has invisible characters"
+    if windows and _OF_WINDOWS.search(name):
+        return "has a special meaning on Windows"
+    return ""
+
 
 DESCRIPTORS = (
     {os.open, os.mkdir, os.stat, os.unlink, os.rename} <= os.supports_dir_fd

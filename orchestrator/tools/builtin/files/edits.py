@@ -17,8 +17,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, TypeAdapter
 
 from orchestrator.errors import ToolError
-from orchestrator.tools.builtin.files.directory import DESCRIPTORS, Directory, refuse_link, walked
-from orchestrator.tools.builtin.files.names import OWN, parts_of, shown
+from orchestrator.tools.builtin.files.directory import DESCRIPTORS, OWN, Directory, parts_of, refuse_link, shown, walked
 
 _LOCK = "lock"
 _RECORD = re.compile(r"[0-9]{10,100}\.[0-9a-f]{16}\.(none|[0-9a-f]{16})")

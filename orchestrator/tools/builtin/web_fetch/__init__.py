@@ -11,11 +11,11 @@ from anyio import to_thread
 from pydantic import Field
 
 from orchestrator.errors import DISTRIBUTION, ToolError
+from orchestrator.tools.builtin import texts
 from orchestrator.tools.builtin.web_fetch.client import Fetching, WebPage, text_of
 from orchestrator.tools.builtin.web_fetch.guard import Guard, Resolver, system_resolver
 from orchestrator.tools.builtin.web_fetch.readable import CONTROL, readable
 from orchestrator.tools.result import Risk, ToolFailure, ToolResult
-from orchestrator.tools.texts import texts
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import anyio
 
 from orchestrator.errors import ToolError
-from orchestrator.tools.texts import texts
+from orchestrator.tools.builtin import texts
 
 if TYPE_CHECKING:
     from httpx2 import URL
