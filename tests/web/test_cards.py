@@ -19,7 +19,7 @@ from pydantic import JsonValue, create_model
 
 from orchestrator import Approve, Executor, Graph, tool
 from orchestrator.errors import StaleAnswer
-from orchestrator.executor.replay.recording import question_digest
+from orchestrator.executor.replay.running import question_digest
 from orchestrator.kernel.question import Question, parts_of
 from orchestrator.kernel.records import Asked
 from orchestrator.nodes import Ask, Confirm
