@@ -75,16 +75,21 @@ def compare(
 def _show(found: Comparison) -> None:
 
     numbers = ("model calls", "rounds", "prompt", "completion", "tool calls", "seconds")
-    columns = (Column("graph", least=12), Column("status"), Column("answer", least=16), *(
-        Column(name, right=True) for name in numbers
-    ))  # fmt: skip
+    columns = (
+        Column("graph", least=12),
+        Column("status"),
+        Column("answer", least=16),
+        *(Column(name, right=True) for name in numbers),
+    )
     rows: list[tuple[Cell | str, ...]] = [
         (
-            row.graph, Cell(row.run.status, STATUS.get(row.run.status, "")),
-            " ".join(str(redacted(str(row.answer))).split()), *row.cells()[3:],
+            row.graph,
+            Cell(row.run.status, STATUS.get(row.run.status, "")),
+            " ".join(str(redacted(str(row.answer))).split()),
+            *row.cells()[3:],
         )
         for row in found.rows
-    ]  # fmt: skip
+    ]
     out_table(columns, rows)
 
 

@@ -259,9 +259,11 @@ def _given(
 ) -> list[str]:
     """The options that say what is forked, as they were typed, but for `--at`, which the refusal has."""
     one = {
-        "--branch": branch, "--result": result, "--run-id": run_id,
+        "--branch": branch,
+        "--result": result,
+        "--run-id": run_id,
         "--migrate": how.migrate,
-    }  # fmt: skip
+    }
     many = {"--set": set_, "--answer": answers, "--label": label, "--rename": how.rename, "--drop": how.drop}
     words = [word for name, value in one.items() if value is not None for word in (name, value)]
     return words + [word for name, values in many.items() for value in values or () for word in (name, value)]

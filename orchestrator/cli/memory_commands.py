@@ -209,9 +209,14 @@ def _unknown(names: Sequence[str], key: str) -> int:
 
 def _row(item: MemoryItem) -> dict[str, object]:
     return {
-        "namespace": [*item.namespace], "key": item.key, "value": redacted(item.value), "created": item.created,
-        "updated": item.updated, "expires": item.expires, "score": item.score,
-    }  # fmt: skip
+        "namespace": [*item.namespace],
+        "key": item.key,
+        "value": redacted(item.value),
+        "created": item.created,
+        "updated": item.updated,
+        "expires": item.expires,
+        "score": item.score,
+    }
 
 
 def _show(items: Sequence[MemoryItem], *, json: bool) -> None:
@@ -220,15 +225,19 @@ def _show(items: Sequence[MemoryItem], *, json: bool) -> None:
         out_json([_row(item) for item in items])
         return
     columns = (
-        Column("score", right=True, optional=True), Column("namespace", least=12), Column("key", least=12),
+        Column("score", right=True, optional=True),
+        Column("namespace", least=12),
+        Column("key", least=12),
         Column("value", least=24),
-    )  # fmt: skip
+    )
     rows = [
         (
-            "" if item.score is None else f"{item.score:.3f}", _path(item.namespace), item.key,
+            "" if item.score is None else f"{item.score:.3f}",
+            _path(item.namespace),
+            item.key,
             dumps(redacted(item.value), ensure_ascii=False),
         )
         for item in items
-    ]  # fmt: skip
+    ]
     if rows:
         out_table(columns, rows)

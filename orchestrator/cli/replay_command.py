@@ -104,9 +104,15 @@ def replay(
     url, found = storage.store_url(store), _Found()
     wanted = list(dict.fromkeys(runs or ())) if not every else _all_runs(url, graph_name, status, options.pairs(label))
     work = _Work(
-        url, mode, Given.of(graph, tools, _for_runs(live, model or ()), trust), _models(model or ()),
-        dict(_pair(one, "--set") for one in set_ or ()), options.risk(approve), json=json, store=store,
-    )  # fmt: skip
+        url,
+        mode,
+        Given.of(graph, tools, _for_runs(live, model or ()), trust),
+        _models(model or ()),
+        dict(_pair(one, "--set") for one in set_ or ()),
+        options.risk(approve),
+        json=json,
+        store=store,
+    )
     try:
         for launch, ids in work.grouped(wanted, found).items():
             signals.run_async(partial(work.replay_all, launch, ids, found))

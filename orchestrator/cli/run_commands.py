@@ -83,9 +83,16 @@ def run(
 
     async def begin(executor: Executor, display: run_session.Display) -> Run:
         start = partial(
-            executor.start, code.graph, given, run_id=name, labels=labels, approve=risk, limits=limits,
-            refs={**refs, "seal": seal} if seal else refs, **stops,
-        )  # fmt: skip
+            executor.start,
+            code.graph,
+            given,
+            run_id=name,
+            labels=labels,
+            approve=risk,
+            limits=limits,
+            refs={**refs, "seal": seal} if seal else refs,
+            **stops,
+        )
         joined = run_id is not None and await _exists(executor, name)
         # The run is there before its events are followed; `start` of the same id and input then waits for it.
         await executor.submit(*start.args, **start.keywords)
@@ -200,9 +207,16 @@ def resume(
 
     async def begin(executor: Executor, display: run_session.Display) -> Run:
         first = partial(
-            executor.resume, run, approve=risk, accept_changes=accept_changes, wait=wait, retry=retry, limits=limits,
-            migrate=migrate, **stops,
-        )  # fmt: skip
+            executor.resume,
+            run,
+            approve=risk,
+            accept_changes=accept_changes,
+            wait=wait,
+            retry=retry,
+            limits=limits,
+            migrate=migrate,
+            **stops,
+        )
         return await run_session.TerminalSession(executor, run, display.sink(), seen=prepared.run.seq).go(
             first, partial(executor.resume, run)
         )
@@ -434,10 +448,17 @@ async def _work(url: str, batch: Batch, then: Continuing, progress: _Progress) -
             continue
         async with run_session.opened(url, code) as executor:
             await executor.resume_all(
-                batch.status, only={info.run_id for info in infos}, retry=batch.retry, limits=batch.limits,
-                approve=batch.approve, accept_changes=batch.accept_changes, migrate=batch.migrate, wait=batch.wait,
-                concurrency=batch.concurrency, on_progress=partial(_first, partial(tell, launch)),
-            )  # fmt: skip
+                batch.status,
+                only={info.run_id for info in infos},
+                retry=batch.retry,
+                limits=batch.limits,
+                approve=batch.approve,
+                accept_changes=batch.accept_changes,
+                migrate=batch.migrate,
+                wait=batch.wait,
+                concurrency=batch.concurrency,
+                on_progress=partial(_first, partial(tell, launch)),
+            )
 
 
 def _name_of(given: Given) -> str | None:

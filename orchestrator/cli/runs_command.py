@@ -82,9 +82,16 @@ def runs(
         cursor: str | None = None
         while len(found) < limit:
             query = RunQuery(
-                status=wanted, graph=graph, labels=labels, search=search, since=after, waiting=waiting or None,
-                failed_tool=failed_tool, after=cursor, limit=limit - len(found),
-            )  # fmt: skip
+                status=wanted,
+                graph=graph,
+                labels=labels,
+                search=search,
+                since=after,
+                waiting=waiting or None,
+                failed_tool=failed_tool,
+                after=cursor,
+                limit=limit - len(found),
+            )
             page = await run_list(store, query, q=anywhere)
             found += page.runs
             cursor = page.cursor

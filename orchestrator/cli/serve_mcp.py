@@ -160,9 +160,13 @@ class GraphServer:
         ended = "was interrupted: " + self._continue.resume(run_id)
         try:
             async with self._executor.stream(
-                graph, dict(args) or None, run_id=run_id, labels=dict([LABEL]), approve=self._approve,
+                graph,
+                dict(args) or None,
+                run_id=run_id,
+                labels=dict([LABEL]),
+                approve=self._approve,
                 refs=self._refs(run_id, graph.name),
-            ) as live:  # fmt: skip
+            ) as live:
                 done = 0
                 async for event in live:
                     if event.type == "step_done":

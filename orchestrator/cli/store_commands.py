@@ -35,6 +35,14 @@ if TYPE_CHECKING:
 
 
 Runs = Annotated[list[str], typer.Argument(metavar="RUN...", help="The ids of runs.", show_default=False)]
+OlderThan = Annotated[
+    str | None, typer.Option("--older-than", metavar="AGE", help="An age (30d, 12h, 45m) or a date (2026-01-31).")
+]
+Ended = Annotated[
+    list[str] | None,
+    typer.Option("--status", metavar="S", help="completed, failed, cancelled or exhausted. Repeatable."),
+]
+OfGraph = Annotated[str | None, typer.Option("--graph", metavar="G", help="Only runs of this graph, by name.")]
 NoChildren = Annotated[bool, typer.Option("--no-children", help="Leave out the runs that graph tools started.")]
 
 
@@ -128,18 +136,12 @@ def delete(runs: Runs, no_children: NoChildren = False, json: options.Json = Fal
 
 
 def prune(
-    older_than: Annotated[
-        str | None,
-        typer.Option("--older-than", metavar="AGE", help="An age (30d, 12h, 45m) or a date (2026-01-31)."),
-    ] = None,
+    older_than: OlderThan = None,
     keep: Annotated[
         int | None, typer.Option("--keep", metavar="N", min=0, help="Keep the newest N of the matching runs.")
     ] = None,
-    status: Annotated[
-        list[str] | None,
-        typer.Option("--status", metavar="S", help="completed, failed, cancelled or exhausted. Repeatable."),
-    ] = None,
-    graph: Annotated[str | None, typer.Option("--graph", metavar="G", help="Only runs of this graph, by name.")] = None,
+    status: Ended = None,
+    graph: OfGraph = None,
     label: options.Labels = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs that would be deleted.")] = False,
     json: options.Json = False,
@@ -174,10 +176,13 @@ def prune(
     if json:
         out_json(
             {
-                "runs": list(found.runs), "children": list(found.children), "skipped": dict(found.skipped),
-                "items": found.items, "dry_run": dry_run,
+                "runs": list(found.runs),
+                "children": list(found.children),
+                "skipped": dict(found.skipped),
+                "items": found.items,
+                "dry_run": dry_run,
             }
-        )  # fmt: skip
+        )
         return exits.FAILED if found.skipped else exits.COMPLETED
     for run_id in found.runs:
         out(run_id)
@@ -201,15 +206,9 @@ def archive(
             show_default=False,
         ),
     ] = None,
-    older_than: Annotated[
-        str | None,
-        typer.Option("--older-than", metavar="AGE", help="An age (30d, 12h, 45m) or a date (2026-01-31)."),
-    ] = None,
-    status: Annotated[
-        list[str] | None,
-        typer.Option("--status", metavar="S", help="completed, failed, cancelled or exhausted. Repeatable."),
-    ] = None,
-    graph: Annotated[str | None, typer.Option("--graph", metavar="G", help="Only runs of this graph, by name.")] = None,
+    older_than: OlderThan = None,
+    status: Ended = None,
+    graph: OfGraph = None,
     label: options.Labels = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs that would be archived.")] = False,
     json: options.Json = False,
@@ -243,19 +242,23 @@ def archive(
     if json:
         out_json(
             {
-                "runs": found.runs, "skipped": found.skipped, "written": found.written, "freed": found.freed,
+                "runs": found.runs,
+                "skipped": found.skipped,
+                "written": found.written,
+                "freed": found.freed,
                 "dry_run": dry_run,
             }
-        )  # fmt: skip
+        )
         return exits.FAILED if found.skipped else exits.COMPLETED
     for run_id in found.runs:
         out(run_id)
     for why in found.skipped.values():
         warn(f"not archived: {why}")
     warn(
-        f"{len(found.runs)} runs would be archived" if dry_run else
-        f"{len(found.runs)} runs archived: {found.written:,} bytes written, {found.freed:,} given back"
-    )  # fmt: skip
+        f"{len(found.runs)} runs would be archived"
+        if dry_run
+        else f"{len(found.runs)} runs archived: {found.written:,} bytes written, {found.freed:,} given back"
+    )
     return exits.FAILED if found.skipped else exits.COMPLETED
 
 
@@ -462,16 +465,22 @@ def cache_list(
         out_json([asdict(one) for one in found])
         return exits.COMPLETED
     columns = (
-        Column("graph", least=12), Column("node", least=12), Column("key"), Column("bytes", right=True),
+        Column("graph", least=12),
+        Column("node", least=12),
+        Column("key"),
+        Column("bytes", right=True),
         Column("until", optional=True),
-    )  # fmt: skip
+    )
     rows = [
         (
-            one.graph, one.node, one.key, f"{one.size:,}",
+            one.graph,
+            one.node,
+            one.key,
+            f"{one.size:,}",
             "" if one.expires is None else f"{utc(one.expires):%Y-%m-%d %H:%M:%SZ}",
         )
         for one in found
-    ]  # fmt: skip
+    ]
     if rows:
         out_table(columns, rows)
     return exits.COMPLETED

@@ -274,9 +274,12 @@ async def _with_editor(editor: list[str], text: str) -> str | None:
             with _left_alone():
                 # Stdout may be a file that waits for the result; questions are asked on stderr, which is a terminal.
                 done = await anyio.run_process(
-                    [*editor, str(file)], stdin=sys.stdin.fileno(), stdout=sys.stderr.fileno(),
-                    stderr=sys.stderr.fileno(), check=False,
-                )  # fmt: skip
+                    [*editor, str(file)],
+                    stdin=sys.stdin.fileno(),
+                    stdout=sys.stderr.fileno(),
+                    stderr=sys.stderr.fileno(),
+                    check=False,
+                )
         except OSError as error:
             warn(f"{editor[0]} cannot be started: {error.strerror}; set VISUAL or EDITOR to an editor")
             return None

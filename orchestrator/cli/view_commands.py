@@ -80,8 +80,11 @@ def _standby(run: Run) -> dict[str, object]:
     if found is None:
         return {}
     return {
-        "due": found.due, "deaths": found.deaths, "retry_at": found.retry_at, "fault": redacted(found.fault),
-    }  # fmt: skip
+        "due": found.due,
+        "deaths": found.deaths,
+        "retry_at": found.retry_at,
+        "fault": redacted(found.fault),
+    }
 
 
 def events(

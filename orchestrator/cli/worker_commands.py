@@ -153,16 +153,28 @@ class _Work(NamedTuple):
         """Drive runs with an executor."""
         if self.engine is None:
             await executor.work(
-                slots=self.slots, graphs=self.graphs, graph_slots=self.graph_slots, fair_by=self.fair_by,
-                grace=self.grace, poll=self.poll or 1.0, stop=stop, health=health,
-            )  # fmt: skip
+                slots=self.slots,
+                graphs=self.graphs,
+                graph_slots=self.graph_slots,
+                fair_by=self.fair_by,
+                grace=self.grace,
+                poll=self.poll or 1.0,
+                stop=stop,
+                health=health,
+            )
             return
 
         try:
             await engines.work(
-                executor, self.engine, slots=self.slots, graphs=self.graphs, grace=self.grace,
-                poll=self.poll or engines.POLL, stop=stop, health=health,
-            )  # fmt: skip
+                executor,
+                self.engine,
+                slots=self.slots,
+                graphs=self.graphs,
+                grace=self.grace,
+                poll=self.poll or engines.POLL,
+                stop=stop,
+                health=health,
+            )
         finally:
             await self.engine.aclose()
 
@@ -325,9 +337,14 @@ def enqueue(
     async def put() -> str:
         async with opened(url, code) as executor:
             added = await executor.enqueue(
-                code.graph, given, run_id=name, labels=labels, approve=risk, at=due,
+                code.graph,
+                given,
+                run_id=name,
+                labels=labels,
+                approve=risk,
+                at=due,
                 refs={**refs, "seal": seal} if seal else refs,
-            )  # fmt: skip
+            )
             await submit(by, added, due)
             return added
 
@@ -485,10 +502,17 @@ def _resumed(executor: Executor, name: str) -> Awaitable[object]:
 
 def _row(one: Schedule) -> dict[str, object]:
     return {
-        "name": one.name, "graph": one.graph, "cron": one.cron, "timezone": one.timezone, "catch_up": one.catch_up,
-        "next_at": one.next_at, "labels": dict(one.labels), "values": dict(one.values), "approve": one.approve,
+        "name": one.name,
+        "graph": one.graph,
+        "cron": one.cron,
+        "timezone": one.timezone,
+        "catch_up": one.catch_up,
+        "next_at": one.next_at,
+        "labels": dict(one.labels),
+        "values": dict(one.values),
+        "approve": one.approve,
         "paused": one.paused,
-    }  # fmt: skip
+    }
 
 
 _TIME = "%Y-%m-%d %H:%M:%SZ"
@@ -496,13 +520,20 @@ _TIME = "%Y-%m-%d %H:%M:%SZ"
 
 def _show(schedules: Sequence[Schedule]) -> None:
     columns = (
-        Column("schedule"), Column("graph", least=12), Column("cron"), Column("timezone", least=12), Column("next"),
-    )  # fmt: skip
+        Column("schedule"),
+        Column("graph", least=12),
+        Column("cron"),
+        Column("timezone", least=12),
+        Column("next"),
+    )
     rows = [
         (
-            one.name, one.graph, one.cron, one.timezone,
+            one.name,
+            one.graph,
+            one.cron,
+            one.timezone,
             Cell("paused", "yellow") if one.paused else f"{utc(one.next_at):{_TIME}}",
         )
         for one in schedules
-    ]  # fmt: skip
+    ]
     out_table(columns, rows)

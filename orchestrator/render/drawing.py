@@ -17,7 +17,7 @@ from orchestrator.views.overlay import Planned
 
 Look: TypeAlias = Literal[
     "start", "end", "stop", "any", "code", "model", "tool", "human", "time", "event", "graph", "custom"
-]  # fmt: skip
+]
 """The look of a node. `any` stands for the sources of the `*` edges."""
 
 NOTHING = Mark()

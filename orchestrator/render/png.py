@@ -24,9 +24,18 @@ if TYPE_CHECKING:
 
 
 FONTS = (
-    "DejaVu Sans", "Noto Sans", "Liberation Sans", "Helvetica Neue", "Helvetica", "Arial", "Segoe UI", "Roboto",
-    "Ubuntu", "Cantarell", "Verdana",
-)  # fmt: skip
+    "DejaVu Sans",
+    "Noto Sans",
+    "Liberation Sans",
+    "Helvetica Neue",
+    "Helvetica",
+    "Arial",
+    "Segoe UI",
+    "Roboto",
+    "Ubuntu",
+    "Cantarell",
+    "Verdana",
+)
 """The fonts that labels may have, the first one that is installed. All fit the room that a layout leaves."""
 MOST_PIXELS = 64_000_000
 """Pixels of the largest picture; a larger one is drawn at a lower resolution."""

@@ -127,9 +127,19 @@ def _list(value: object) -> Sequence[object]:
 
 
 DifferenceKind: TypeAlias = Literal[
-    "state", "step", "request", "result", "question", "answer", "attempt", "outcome", "update", "error", "status",
+    "state",
+    "step",
+    "request",
+    "result",
+    "question",
+    "answer",
+    "attempt",
+    "outcome",
+    "update",
+    "error",
+    "status",
     "output",
-]  # fmt: skip
+]
 """The kind of a difference.
 
 state      the state that the run began with, or that a fork or a migration set

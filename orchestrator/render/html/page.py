@@ -145,8 +145,17 @@ def _forms(graph: GraphDefinition, marks: Overlay, prefix: str) -> tuple[str, st
 
 def _comparison(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """Two runs in a table, and the first step in which they differ."""
-    names = (("graph", "graph"), ("status", "status"), ("steps", "counted"), ("calls", "calls"), ("tokens in", "in"),
-             ("tokens out", "out"), ("cost", "cost"), ("seconds alive", "seconds"), ("output", "output"))  # fmt: skip
+    names = (
+        ("graph", "graph"),
+        ("status", "status"),
+        ("steps", "counted"),
+        ("calls", "calls"),
+        ("tokens in", "in"),
+        ("tokens out", "out"),
+        ("cost", "cost"),
+        ("seconds alive", "seconds"),
+        ("output", "output"),
+    )
     rows = []
     for label, key in names:
         cells = [_cell(data, key) for data in (one, other)]

@@ -98,9 +98,14 @@ def duration(seconds: float) -> str:
 _CODES = {"dim": "2", "bold": "1", "red": "31", "green": "32", "yellow": "33", "magenta": "35", "cyan": "36"}
 
 STATUS = {
-    "completed": "green", "failed": "red", "paused": "yellow", "interrupted": "yellow", "running": "cyan",
-    "cancelled": "dim", "exhausted": "magenta",
-}  # fmt: skip
+    "completed": "green",
+    "failed": "red",
+    "paused": "yellow",
+    "interrupted": "yellow",
+    "running": "cyan",
+    "cancelled": "dim",
+    "exhausted": "magenta",
+}
 """The colour of each status of a run."""
 RISK = {"none": "dim", "read": "green", "write": "yellow", "dangerous": "red"}
 """The colour of each risk of a tool."""

@@ -105,10 +105,17 @@ class Line:
 
 _SPINS = 10
 """Frames of the spinner per second."""
-_MARKS = {"done": ("✓", "green"), "failed": ("✗", "bold red"), "waiting": ("?", "bold yellow"), "dropped": ("–", "dim"),
-          "retrying": ("↻", "yellow"), "unknown": ("!", "bold yellow"), "faulty": ("!", "bold magenta"),
-          "passed": ("»", "green"),
-          "queued": ("○", "dim")}  # fmt: skip
+_MARKS = {
+    "done": ("✓", "green"),
+    "failed": ("✗", "bold red"),
+    "waiting": ("?", "bold yellow"),
+    "dropped": ("–", "dim"),
+    "retrying": ("↻", "yellow"),
+    "unknown": ("!", "bold yellow"),
+    "faulty": ("!", "bold magenta"),
+    "passed": ("»", "green"),
+    "queued": ("○", "dim"),
+}
 _DONE_STEPS, _DONE_BRANCHES, _CALLS = 2, 2, 3
 """Number of ended steps, branches and calls that are shown inside a live one."""
 _BRANCHES = 40
