@@ -165,10 +165,19 @@ async def _rewrite(host: Host, info: RunInfo, machine: RunState) -> str:
     right = row_of(machine, structure=info.structure, content=info.content)
     due = right.due if info.status != right.status or info.status in FINAL else info.due
     try:  # without a lease: an executor that takes the run up meanwhile writes its row itself
-        await host.store.append(Append(
-            info.run_id, [], after=info.head, status=right.status, due=due, waiting=right.waiting,
-            summary=right.summary, totals=right.totals, questions=right.questions,
-        ))  # fmt: skip
+        await host.store.append(
+            Append(
+                info.run_id,
+                [],
+                after=info.head,
+                status=right.status,
+                due=due,
+                waiting=right.waiting,
+                summary=right.summary,
+                totals=right.totals,
+                questions=right.questions,
+            )
+        )
     except (RunConflict, RunUnknown):
         return ""
     return "written again from the journal"

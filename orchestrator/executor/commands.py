@@ -291,9 +291,11 @@ class SendEvent:
         """
         data = as_json(body.get("data"), "the data of an event", inside=FOREIGN_DEPTH - MAX_DEPTH, size=MAX_EVENT_BYTES)
         return cls(
-            check_name(body.get("name")), data, check_name(body.get("id"), "the id of an event"),
+            check_name(body.get("name")),
+            data,
+            check_name(body.get("id"), "the id of an event"),
             check_text(body.get("by", ""), "by"),
-        )  # fmt: skip
+        )
 
     def checked(self, machine: RunState, tools: ToolsFor, now: float) -> SendEvent:
         """See `Command.checked`.
@@ -407,9 +409,12 @@ class AnswerQuestion:
     def body(self) -> dict[str, object]:
         """See `Command.body`."""
         return {
-            "type": "answer", "question": self.question, "answer": self.answer.model_dump(mode="json"), "by": self.by,
+            "type": "answer",
+            "question": self.question,
+            "answer": self.answer.model_dump(mode="json"),
+            "by": self.by,
             "digest": self.digest,
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,8 +113,10 @@ def compare_offered(
         lines = "\n".join(f"  - {line}" for line in (*grave, *(new if strict else ())))
         raise ToolsChanged(
             f"run {machine.run_id!r}: its tools changed since it was last driven:\n{lines}",
-            run_id=machine.run_id, options=("--accept-changes",), call="accept_changes=True",
-        )  # fmt: skip
+            run_id=machine.run_id,
+            options=("--accept-changes",),
+            call="accept_changes=True",
+        )
     return (*grave, *new)
 
 

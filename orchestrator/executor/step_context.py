@@ -221,9 +221,18 @@ class StepContext(Context):
         # that it starts run in any order, so that only what is asked tells their questions apart.
         beside = () if in_step_task() else (digest([kind, prompt, shown_with, choices, schema]),)
         question = make_question(
-            self._attempt, self._occurrence(*beside), kind, beside=beside, prompt=prompt, payload=shown_with,
-            choices=choices, schema=schema, deadline=at, tool=tool, event=check_name(event) if event else "",
-        )  # fmt: skip
+            self._attempt,
+            self._occurrence(*beside),
+            kind,
+            beside=beside,
+            prompt=prompt,
+            payload=shown_with,
+            choices=choices,
+            schema=schema,
+            deadline=at,
+            tool=tool,
+            event=check_name(event) if event else "",
+        )
         return await self._answer(question)
 
     async def sleep(self, seconds: float | None = None, *, until: float | None = None) -> None:
@@ -257,9 +266,16 @@ class StepContext(Context):
     def _waiting(self, kind: QuestionKind, beside: tuple[str, ...], **fields: Any) -> Question:
         """A question that no person answers."""
         return make_question(
-            self._attempt, self._occurrence(*beside), kind, beside=beside, payload={}, choices=(), schema=None,
-            tool=None, **fields,
-        )  # fmt: skip
+            self._attempt,
+            self._occurrence(*beside),
+            kind,
+            beside=beside,
+            payload={},
+            choices=(),
+            schema=None,
+            tool=None,
+            **fields,
+        )
 
     def _due(self, seconds: float | None, what: str) -> float | None:
         """The Unix time so many seconds from now."""

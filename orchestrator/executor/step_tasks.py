@@ -250,9 +250,12 @@ def _report(log: RunLog, activation: Activation, failure: Failure, level: int, w
     place = f"{activation.path}/{activation.node}" if activation.path else activation.node
     words = f"run {log.run_id}: {place} (attempt {activation.attempt}) {what}: {failure}\n{failure.traceback}"
     about = {
-        "run_id": log.run_id, "node": activation.node, "path": activation.path, "attempt": activation.attempt,
+        "run_id": log.run_id,
+        "node": activation.node,
+        "path": activation.path,
+        "attempt": activation.attempt,
         "error_type": failure.type,
-    }  # fmt: skip
+    }
     logger.log(level, "%s", shown(redact(words)).rstrip(), extra=about)
 
 

@@ -1,7 +1,7 @@
 """A replay while it runs: the recording of the run that it replays, what of it is taken, and which steps are live.
 
-A `Recording` is read from the journal of the replayed run: results of calls, answers, and what came from outside. A call
-is found by its place (path and node), its name, the digest of its request, and its number among equal ones.
+A `Recording` is read from the journal of the replayed run: results of calls, answers, and what came from outside. A
+call is found by its place (path and node), its name, the digest of its request, and its number among equal ones.
 
 A step is live if it asked something that the replayed run did not, or if such a step is among its causes. Calls of a
 live step never take a recorded result; other branches are not concerned. All of this follows from the replay's own

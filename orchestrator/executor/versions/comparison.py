@@ -4,8 +4,8 @@ A *compatible* change is where no token stands, and nothing that is open depends
 any other change ahead of the run: a user accepts it. A *migration* is a change under a token, a value, a join or a fork
 that is in use: a user says what becomes of it.
 
-`StateMove` finds which values of the state stay, and which are added, mapped or given up. `Comparison` only compares: the
-run, its graph and the new version stay as they are.
+`StateMove` finds which values of the state stay, and which are added, mapped or given up. `Comparison` only compares:
+the run, its graph and the new version stay as they are.
 """
 
 from __future__ import annotations
@@ -445,10 +445,11 @@ class Comparison(Compared):
     def undecided(self) -> bool:
         """True if there are changes ahead of the run that a user has to accept: those that the migration does not."""
         return any(
-            one.grade == "decision" and not one.settled
+            one.grade == "decision"
+            and not one.settled
             and (one.proof or one.change is None or not self._accepted(one.change.place))
             for one in self.changes
-        )  # fmt: skip
+        )
 
     def _accepted(self, place: str) -> bool:
         """True if the migration accepts changes in a graph."""
