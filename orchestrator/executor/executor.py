@@ -251,8 +251,6 @@ class Executor:
                 if host.own is own:
                     host.own = None
                 await self._close_store()
-        if host.fatal is not None:
-            raise host.fatal
 
     @asynccontextmanager
     async def _life(self) -> AsyncIterator[None]:
@@ -264,6 +262,8 @@ class Executor:
             self._host.mark_task()
             async with self._host.opened():
                 yield
+            if self._host.fatal is not None:
+                raise self._host.fatal
         finally:
             with anyio.CancelScope(shield=True):
                 await self._close_store()

@@ -492,7 +492,7 @@ class Host:
         except Exception as error:
             self.given_up(live.run_id, error, again=self.watched.retry(live))
         except SystemExit as error:
-            self.fatal = error  # not let out here: it would stop asyncio's loop where it stands
+            self.fatal = error  # raised when all is released: it stops the loop of asyncio where it stands
             self.background().cancel_scope.cancel()
 
     def given_up(self, run_id: str, error: Exception, *, again: bool = False) -> None:

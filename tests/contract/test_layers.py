@@ -189,10 +189,10 @@ LONG_LISTS = {
     "orchestrator/cli/fork_command.py: fork": OPTIONS,
     "orchestrator/cli/replay_command.py: replay": OPTIONS,
     "orchestrator/cli/run_commands.py: resume": OPTIONS,
-    "orchestrator/cli/schedule_command.py: schedule": OPTIONS,
+    "orchestrator/cli/worker_commands.py: schedule": OPTIONS,
     "orchestrator/cli/serve_command.py: serve": OPTIONS,
     "orchestrator/cli/runs_command.py: runs": OPTIONS,
-    "orchestrator/cli/worker_command.py: worker": OPTIONS,
+    "orchestrator/cli/worker_commands.py: worker": OPTIONS,
     "graphs/react.py: react": "a strategy's options are its parameters",
 }
 """Functions whose parameters are a long list of options, and the reason. Of them, only the body counts."""

@@ -14,7 +14,7 @@ from orchestrator.executor.replay.steps import answer_as_recorded
 from orchestrator.executor.resources import Resources
 from orchestrator.kernel.records import Forked, Migrated, Record, RunStarted
 from orchestrator.stores.base import Store
-from orchestrator.views.version_names import VersionNames
+from orchestrator.views.superseded import VersionNames
 
 if TYPE_CHECKING:
     from orchestrator.executor.drive import Drive

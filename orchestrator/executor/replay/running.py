@@ -29,9 +29,8 @@ from orchestrator.kernel.run_state import Delta, Observer, RunState
 from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapItem
 from orchestrator.kernel.version import Version
 from orchestrator.views.reader import Fold, read
-from orchestrator.views.superseded import Superseded
+from orchestrator.views.superseded import Superseded, VersionNames
 from orchestrator.views.timeline import is_asked
-from orchestrator.views.version_names import VersionNames
 
 Outside: TypeAlias = r.Cancelled | r.LimitSpent | r.TimerFired | r.EventReceived
 """Records of what time and people brought about while calls were in progress."""

@@ -37,8 +37,7 @@ from orchestrator.values import check_mapping, check_position, check_text
 from orchestrator.views.reader import read
 from orchestrator.views.replay_result import Replay, replay_of
 from orchestrator.views.run import Run
-from orchestrator.views.superseded import Superseded
-from orchestrator.views.version_names import VersionNames
+from orchestrator.views.superseded import Superseded, VersionNames
 
 if TYPE_CHECKING:
     from orchestrator.executor.drive import Drive

@@ -8,40 +8,38 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 from bisect import bisect_right, insort
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from threading import RLock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import Archived, RunArchived, RunConflict, RunExists, RunUnknown
 from orchestrator.json import PIECE, JsonObject, canonical, json_text
 from orchestrator.kernel.records import Record, encode
 from orchestrator.kernel.status import FINAL
-from orchestrator.stores.base import (
-    Finding,
-    Holder,
-    Lease,
-    Message,
-    Schedule,
-    Store,
+from orchestrator.stores.base import Finding, Schedule, Store
+from orchestrator.stores.fair_claims import Selection, Turns, take_turns
+from orchestrator.stores.items import (
+    Area,
+    FoundItem,
+    Item,
+    ItemUsage,
+    ItemWrite,
+    Namespace,
+    check_room,
+    namespace_of,
+    namespace_text,
+    nearest_of,
+    prefix_range,
+    ranked,
 )
-from orchestrator.stores.memory.items import MemoryItems
-from orchestrator.stores.memory.runs import (
-    Holders,
-    Inbox,
-    MemoryRun,
-    claimable,
-    idle_runs,
-    next_due,
-    parked,
-    selected,
-    unsettled,
-)
-from orchestrator.stores.owner import Owner, held_here
+from orchestrator.stores.owner import Owner, held_here, is_present
 from orchestrator.stores.requests import (
     Append,
     ClaimRequest,
@@ -55,6 +53,9 @@ from orchestrator.stores.requests import (
 from orchestrator.stores.rows import (
     MAX_DEATHS,
     NOTICE,
+    Holder,
+    Lease,
+    Message,
     OpenQuestion,
     Page,
     QuestionPage,
@@ -64,6 +65,7 @@ from orchestrator.stores.rows import (
 )
 from orchestrator.stores.shared import (
     DIED,
+    STEP_LANDED,
     UNLISTED,
     check_append,
     check_key,
@@ -79,6 +81,7 @@ from orchestrator.stores.shared import (
     parse_question_cursor,
     question_cursor,
     read_record,
+    retry_delay,
     store_closed,
     taken_over,
     too_large,
@@ -91,6 +94,437 @@ if TYPE_CHECKING:
 
 
 __all__ = ["MemoryStore"]
+
+
+@dataclass(slots=True)
+class MemoryRun:
+    """A run: its row, its records, and its lease."""
+
+    info: RunInfo
+    number: int
+    records: list[bytes]
+    snapshots: dict[int, bytes] = field(default_factory=dict)
+    totals: RunTotals | None = None
+    questions: tuple[OpenQuestion, ...] = ()
+    """The open ones, the oldest first."""
+    token: str | None = None
+    holder: str = ""
+    taken: int = 0
+    """The head when the lease was taken."""
+    archived: Archived | None = None
+
+    def release(self) -> None:
+        """Note that its drive gave the lease back."""
+        self.token, info = None, self.info
+        if info.deaths or info.retry_at is not None or info.fault:
+            self.info = info.changed(deaths=0, retry_at=None, fault="")
+
+    def die(self, fault: str) -> None:
+        """Note that its drive died, or was given up. The lease is gone."""
+        landed = any(data.endswith(STEP_LANDED) for data in self.records[self.taken :])
+        deaths = 1 if landed else self.info.deaths + 1
+        retry_at = SYSTEM_CLOCK.now() + retry_delay(deaths)
+        self.token, self.info = None, self.info.changed(deaths=deaths, retry_at=retry_at, fault=fault)
+
+
+@dataclass(slots=True)
+class _Holder:
+    """An executor that holds leases."""
+
+    owner: JsonObject
+    ttl: float
+    expires: float
+    """By the steady clock."""
+    robbed: bool = False
+    """True if a lease was taken from it since its last beat."""
+
+
+class Holders:
+    """The executors that hold leases, by id. The store's lock is held around each call."""
+
+    def __init__(self) -> None:
+        self._holders: dict[str, _Holder] = {}
+
+    def lease(self, run: MemoryRun) -> Lease | None:
+        """The run's lease as it stands now; None: no executor holds one."""
+        if run.token is None:
+            return None
+        holder = self._holders.get(run.holder)
+        if holder is None:
+            return Lease(run.info.run_id, run.token, run.holder)
+        left = holder.expires - SYSTEM_CLOCK.steady()
+        return Lease(run.info.run_id, run.token, run.holder, holder.owner, left, holder.ttl, holder.expires)
+
+    def listed(self, runs: Iterable[MemoryRun], most: int) -> list[Holder]:
+        """The holders by id, with up to `most` of the runs that each of them has."""
+        held: dict[str, list[str]] = {}
+        for run in runs:
+            if run.token is not None:
+                held.setdefault(run.holder, []).append(run.info.run_id)
+        now = SYSTEM_CLOCK.steady()
+        found: list[Holder] = []
+        for name in sorted(self._holders):
+            one, ids = self._holders[name], held.get(name, [])
+            found.append(Holder(name, one.owner, one.expires - now, one.ttl, len(ids), tuple(ids[: max(most, 0)])))
+        return found
+
+    def hold(self, name: str, owner: JsonObject, ttl: float) -> None:
+        """Note that a holder is alive."""
+        expires = SYSTEM_CLOCK.steady() + ttl
+        known = self._holders.get(name)
+        if known is None:
+            self._holders[name] = _Holder(owner, ttl, expires)
+        else:
+            known.owner, known.ttl, known.expires = owner, ttl, expires
+
+    def beat(self, name: str, ttl: float) -> bool:
+        """Extend the leases of a holder, or end them with a `ttl` of 0; see `Store.beat`."""
+        if ttl <= 0:
+            return self._holders.pop(name, None) is not None
+        found, now = self._holders.get(name), SYSTEM_CLOCK.steady()
+        if found is None or found.expires <= now:
+            return False
+        robbed, found.robbed = found.robbed, False
+        found.ttl, found.expires = ttl, now + ttl
+        return not robbed
+
+    def give(self, run: MemoryRun, lease: Lease) -> None:
+        """Give a run to the holder of a lease, and take it from the holder that it has."""
+        if run.token is not None and run.holder != lease.holder:
+            self.rob(run)
+            run.die(DIED)
+        run.token, run.holder, run.taken = lease.token, lease.holder, run.info.head
+
+    def rob(self, run: MemoryRun) -> None:
+        """Note that a run's lease is taken from its holder, if it has one."""
+        if run.token is not None and run.holder in self._holders:
+            self._holders[run.holder].robbed = True
+
+    def is_current(self, name: str) -> bool:
+        """True if the leases of a holder have not expired."""
+        holder = self._holders.get(name)
+        return holder is not None and holder.expires > SYSTEM_CLOCK.steady()
+
+    def present(self) -> set[str]:
+        """The holders that may be alive."""
+        now = SYSTEM_CLOCK.steady()
+        return {
+            name
+            for name, one in self._holders.items()
+            if is_present(name, one.owner, one.expires - now, one.ttl, one.expires, now)
+        }
+
+    def expire_except(self, present: set[str]) -> None:
+        """Let the leases of all other holders expire."""
+        now = SYSTEM_CLOCK.steady()
+        for name, holder in self._holders.items():
+            if name not in present:
+                holder.expires = min(holder.expires, now)
+
+
+def idle_runs(runs: Iterable[MemoryRun], present: Collection[str], graphs: Collection[str] | None) -> list[MemoryRun]:
+    """Runs that have not ended and that none of the present holders holds, without those that died too often."""
+    return [
+        run
+        for run in runs
+        if run.info.status not in FINAL
+        and run.info.deaths < MAX_DEATHS
+        and (graphs is None or run.info.graph in graphs)
+        and (run.token is None or run.holder not in present)
+    ]
+
+
+def claimable(idle: Iterable[MemoryRun], inbox: Inbox) -> list[MemoryRun]:
+    """Those that have something to do now: a message, a time that is due, or a drive that has to be begun again."""
+    now = SYSTEM_CLOCK.now()
+    messages = inbox.first()
+    found: list[tuple[int, float, MemoryRun]] = []
+    for run in idle:
+        info = run.info
+        if info.retry_at is not None and info.retry_at > now:
+            continue
+        if info.run_id in messages:
+            found.append((0, messages[info.run_id], run))
+        elif info.due is not None and info.due <= now:
+            found.append((1 if info.due > info.created or info.status == "paused" else 4, info.due, run))
+        elif info.status == "running" and info.due is None:
+            since = info.created if run.token is not None or info.retry_at is None else info.retry_at
+            found.append((2 if run.token is not None else 3, since, run))
+    return [run for _, _, run in sorted(found, key=lambda one: one[:2])]
+
+
+def selected(
+    ready: Iterable[MemoryRun], limit: int, most: Mapping[str, int] | None, turns: Turns | None
+) -> list[MemoryRun]:
+    """Those that a claim takes; see `Store.claim`."""
+    found = Selection[MemoryRun](limit, most)
+
+    def add(run: MemoryRun) -> bool:
+        return found.add(run.number, run.info.graph, run)
+
+    if turns is None:
+        for run in ready:
+            if found.full:
+                break
+            add(run)
+    else:
+        take_turns(turns, ((turns.value_of(run.info.labels), run) for run in ready), add, lambda: found.full)
+    return found.rows
+
+
+def parked(runs: Iterable[MemoryRun]) -> list[MemoryRun]:
+    """Runs that are not given out any more, the longest parked first; see `Store.parked`."""
+    found = [
+        (run.info.retry_at, run)
+        for run in runs
+        if run.info.status not in FINAL and run.info.deaths >= MAX_DEATHS and run.info.retry_at is not None
+    ]
+    return [run for _, run in sorted(found, key=lambda one: one[0])]
+
+
+def unsettled(runs: Iterable[MemoryRun], inbox: Inbox, graphs: Collection[str] | None) -> list[MemoryRun]:
+    """Runs that may have something to do, the oldest first; see `Store.unsettled`."""
+    messages = inbox.first()
+    found = [
+        run
+        for run in runs
+        if run.info.status not in FINAL
+        and (graphs is None or run.info.graph in graphs)
+        and (run.info.status == "running" or run.info.due is not None or run.info.run_id in messages)
+    ]
+    return sorted(found, key=lambda run: run.info.created)
+
+
+def next_due(idle: Iterable[MemoryRun]) -> float | None:
+    """The first time at which one of them has something to do; None: no time is known."""
+    times: list[float] = []
+    for run in idle:
+        retry_at, due = run.info.retry_at, run.info.due
+        if run.info.status == "running" and retry_at is not None:
+            times.append(retry_at)
+        elif due is not None:
+            times.append(due if retry_at is None else max(due, retry_at))
+    return min(times, default=None)
+
+
+class Inbox:
+    """The messages of all runs, in the order in which they came. The store's lock is held around each call."""
+
+    def __init__(self) -> None:
+        self._ids = itertools.count(1)
+        self._messages: dict[int, tuple[str, str]] = {}
+        """Id -> run, and the body as JSON."""
+        self._keys: dict[tuple[str, str], int] = {}
+        """Run, and the key of a message for it -> its id."""
+        self._keyed: dict[int, tuple[str, str]] = {}
+        """Id of a message with a key -> its run and key."""
+        self.sizes: dict[str, int] = {}
+        """Run -> characters of its messages."""
+
+    def post(self, run_id: str, text: str, key: str | None) -> int:
+        """Add a message, once for each key of a run; returns its id."""
+        if key is not None and (run_id, key) in self._keys:
+            return self._keys[run_id, key]
+        message = next(self._ids)
+        self._messages[message] = (run_id, text)
+        self.sizes[run_id] = self.sizes.get(run_id, 0) + len(text)
+        if key is not None:
+            self._keys[run_id, key] = message
+            self._keyed[message] = (run_id, key)
+        return message
+
+    def messages(self, run_ids: Collection[str]) -> list[Message]:
+        """The messages of some runs."""
+        if not self._messages:
+            return []
+        wanted = frozenset(run_ids)
+        return [Message(key, to, json.loads(text)) for key, (to, text) in self._messages.items() if to in wanted]
+
+    def notices(self) -> list[Message]:
+        """The notices of all runs."""
+        return [Message(key, to, json.loads(text)) for key, (to, text) in self._messages.items() if _is_notice(text)]
+
+    def first(self) -> dict[str, int]:
+        """Run -> the id of its oldest message that is no notice."""
+        found: dict[str, int] = {}
+        for message, (run_id, text) in self._messages.items():
+            if not _is_notice(text):
+                found.setdefault(run_id, message)
+        return found
+
+    def consume(self, run_id: str, message: int) -> None:
+        """Delete a message of a run; one of another run stays."""
+        if self._messages.get(message, ("", ""))[0] == run_id:
+            self.forget(message)
+
+    def forget(self, message: int) -> None:
+        """Delete a message."""
+        run_id, text = self._messages.pop(message, ("", ""))
+        left = self.sizes.get(run_id, 0) - len(text)
+        if left > 0:
+            self.sizes[run_id] = left
+        else:
+            self.sizes.pop(run_id, None)
+        key = self._keyed.pop(message, None)
+        if key is not None:
+            del self._keys[key]
+
+    def forget_run(self, run_id: str, *, notices: bool = True) -> None:
+        """Delete the messages of a run, with or without its notices."""
+        found = [(key, text) for key, (to, text) in self._messages.items() if to == run_id]
+        for message, text in found:
+            if notices or not _is_notice(text):
+                self.forget(message)
+
+
+def _is_notice(text: str) -> bool:
+    return NOTICE in text and json.loads(text).get("type") == NOTICE
+
+
+_Place: TypeAlias = tuple[str, str]
+
+
+class MemoryItems:
+    """The part of `MemoryStore` that keeps items."""
+
+    _lock: RLock
+
+    def __init__(self) -> None:
+        self._areas: dict[Area, dict[_Place, Item]] = {"memory": {}, "cache": {}}
+        self._first_end: dict[Area, float] = {"memory": math.inf, "cache": math.inf}
+        """No item of an area expires before this time."""
+        self._item_writes: dict[str, dict[str, bool]] = {}
+        """Id of each run -> key of each call that wrote, and whether there was an item before."""
+
+    def _writing(self) -> AbstractContextManager[None]:
+        raise NotImplementedError
+
+    def _has_run(self, run_id: str) -> bool:
+        raise NotImplementedError
+
+    async def put_item(
+        self,
+        area: Area,
+        item: Item,
+        *,
+        lifetime: float | None = None,
+        write: ItemWrite | None = None,
+        most: int | None = None,
+        evict: bool = False,
+    ) -> None:
+        with self._writing():
+            if self._written(write) is not None:
+                return
+            now, there, place = SYSTEM_CLOCK.now(), self._areas[area], item.place
+            others: dict[_Place, Item] = {}
+            if most is not None:
+                others = {key: one for key, one in there.items() if key != place and not _is_over(one, now)}
+                used = sum(one.size for one in others.values())
+                check_room(item, used, most, evict=evict)
+                for oldest in sorted(others, key=lambda key: (others[key].updated, key)):
+                    if used + item.size <= most:
+                        break
+                    used -= there.pop(oldest).size
+            self._remove_expired(area, now)
+            expires = None if lifetime is None else now + lifetime
+            known = there.get(place)
+            there[place] = replace(item, created=now if known is None else known.created, updated=now, expires=expires)
+            if expires is not None:
+                self._first_end[area] = min(self._first_end[area], expires)
+            self._remember(write, known is not None)
+
+    async def item(self, area: Area, namespace: Namespace, key: str) -> Item | None:
+        with self._lock:
+            found = self._areas[area].get((namespace_text(namespace), key))
+            return None if found is None or _is_over(found, SYSTEM_CLOCK.now()) else found
+
+    async def delete_item(self, area: Area, namespace: Namespace, key: str, *, write: ItemWrite | None = None) -> bool:
+        with self._writing():
+            before = self._written(write)
+            if before is not None:
+                return before
+            found = self._areas[area].pop((namespace_text(namespace), key), None)
+            there = found is not None and not _is_over(found, SYSTEM_CLOCK.now())
+            self._remember(write, there)
+            return there
+
+    async def items(
+        self, area: Area, prefix: Namespace = (), *, after: tuple[str, str] | None = None, limit: int = 100
+    ) -> list[Item]:
+        found = [item for item in self._in(area, prefix) if after is None or item.place > after]
+        return found[: max(limit, 0)]
+
+    async def item_namespaces(self, area: Area, prefix: Namespace = ()) -> list[Namespace]:
+        return [namespace_of(text) for text in dict.fromkeys(item.place[0] for item in self._in(area, prefix))]
+
+    async def search_items(self, area: Area, prefix: Namespace, text: str, *, limit: int) -> list[FoundItem]:
+        return ranked(self._in(area, prefix), text, limit)
+
+    async def nearest_items(self, area: Area, prefix: Namespace, vector: bytes, *, limit: int) -> list[FoundItem]:
+        return nearest_of(self._in(area, prefix), vector, limit)
+
+    async def prune_items(self, area: Area, prefix: Namespace = (), *, older_than: float | None = None) -> int:
+        low, high = prefix_range(prefix)
+        with self._writing():
+            now, there = SYSTEM_CLOCK.now(), self._areas[area]
+            old = [
+                place
+                for place, item in there.items()
+                if low <= place[0] < high
+                and (_is_over(item, now) or (older_than is not None and item.updated <= now - older_than))
+            ]
+            for place in old:
+                del there[place]
+            return len(old)
+
+    async def item_usage(self, area: Area) -> ItemUsage:
+        with self._lock:
+            now, items = SYSTEM_CLOCK.now(), [*self._areas[area].values()]
+        return ItemUsage(len(items), sum(one.size for one in items), sum(_is_over(one, now) for one in items))
+
+    async def add_item(self, area: Area, item: Item) -> bool:
+        with self._writing():
+            self._remove_expired(area, SYSTEM_CLOCK.now())
+            if item.place in self._areas[area]:
+                return False
+            self._areas[area][item.place] = item
+            if item.expires is not None:
+                self._first_end[area] = min(self._first_end[area], item.expires)
+            return True
+
+    # ------------------------------------------------------------------------------- helpers
+
+    def _in(self, area: Area, prefix: Namespace) -> list[Item]:
+        """The items of a prefix, in order."""
+        low, high = prefix_range(prefix)
+        with self._lock:
+            there, now = self._areas[area], SYSTEM_CLOCK.now()
+            found = [place for place, item in there.items() if low <= place[0] < high and not _is_over(item, now)]
+            return [there[place] for place in sorted(found)]
+
+    def _remove_expired(self, area: Area, now: float) -> None:
+        if self._first_end[area] <= now:
+            there = self._areas[area]
+            for place in [place for place, one in there.items() if _is_over(one, now)]:
+                del there[place]
+            ends = (one.expires for one in there.values() if one.expires is not None)
+            self._first_end[area] = min(ends, default=math.inf)
+
+    def _written(self, write: ItemWrite | None) -> bool | None:
+        """What a call that wrote before returned; None: it did not write."""
+        if write is None:
+            return None
+        if not self._has_run(write.run_id):
+            raise RunUnknown(write.run_id)
+        return self._item_writes.get(write.run_id, {}).get(write.key)
+
+    def _remember(self, write: ItemWrite | None, there: bool) -> None:
+        if write is not None:
+            self._item_writes.setdefault(write.run_id, {})[write.key] = there
+
+
+def _is_over(item: Item, now: float) -> bool:
+    return item.expires is not None and item.expires <= now
 
 
 class MemoryStore(MemoryItems):

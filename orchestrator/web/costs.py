@@ -1,33 +1,115 @@
-"""Costs of runs in groups: a row with a bar for each, which leads to the group's runs; and days as columns of a chart.
+"""Spending of runs in groups: an answer, a stream of changes, and the screen of costs.
 
-The address holds the groups, the range, the filters, and the column that the bars show.
+The screen has a row with a bar for each group, which leads to the group's runs, and days as columns of a chart. Its
+address holds the groups, the range, the filters, and the column that the bars show.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from urllib.parse import urlencode
 
+import anyio
 from pydantic import BeforeValidator, Field, model_validator
 
 from orchestrator.kernel.status import FINAL
+from orchestrator.stores import StatsRow
+from orchestrator.tasks import away
 from orchestrator.values import utc
+from orchestrator.web import documents, questions, requests, streams
 from orchestrator.web import runs as run_lists
-from orchestrator.web import statistics
 from orchestrator.web.endpoint import Call
-from orchestrator.web.requests import DAY, Label, Name, Query, RunsQuery, Since, Until, unix
-from orchestrator.web.screens.runs import lasting
-from orchestrator.web.screens.shell import key_of, open_questions, page, root_of
+from orchestrator.web.questions import open_questions
+from orchestrator.web.screens.shell import key_of, lasting, page, root_of
 
 if TYPE_CHECKING:
     from starlette.responses import Response
+    from starlette.types import ASGIApp
 
-    from orchestrator.web.documents import StatsGroup
+
+SHARE = 0.1
+"""The largest part of the time in which a stream reads the store: sums over many runs take long."""
+_REST = 2.0
+"""Least seconds between two readings of a stream."""
+
+
+class StatsEvent(documents.Document):
+    """The data of an event about what runs spent: `ready` when the stream begins, then each `changed`."""
+
+    type: Literal["ready", "changed"]
+
+
+async def stats(call: Call[requests.StatsQuery]) -> documents.StatsDocument | ASGIApp:
+    """Return the spending of runs in groups; or, if the client accepts a stream, an event for each change of it."""
+    if streams.MEDIA in call.request.headers.get("accept", ""):
+        return call.stream(_changes(call))
+    return documents.StatsDocument(groups=await _asked(call))
+
+
+async def _asked(call: Call[requests.StatsQuery]) -> list[documents.StatsGroup]:
+    query = call.query
+    names = [name.strip() for name in query.by.split(",") if name.strip()]
+    return await groups_of(
+        call,
+        names,
+        since=requests.unix(query.since),
+        until=requests.unix(query.until),
+        graph=query.graph,
+        label=query.label,
+    )
+
+
+async def _changes(call: Call[requests.StatsQuery]) -> AsyncIterator[str]:
+    watch = streams.StoreWatch(call.executor.store, call.settings, rest=_REST)
+    known: tuple[list[documents.StatsGroup], int] | None = None
+    while True:
+        await watch.wait()
+        begun = time.monotonic()
+        now = await _asked(call), await questions.waiting_for_people(call)
+        lasted = time.monotonic() - begun
+        if now != known:
+            yield streams.event_text(StatsEvent(type="ready" if known is None else "changed"))
+        known = now
+        await anyio.sleep(max(call.settings.poll, lasted / SHARE - lasted))
+
+
+async def groups_of(
+    call: Call[Any, Any],
+    by: Sequence[str],
+    *,
+    since: float | None,
+    until: float | None,
+    graph: str | None,
+    label: Iterable[str],
+) -> list[documents.StatsGroup]:
+    """Return the spending of runs in groups; see `Executor.stats`.
+
+    Args:
+        call: the request.
+        by: what makes a group.
+        since: Unix seconds: only runs that were created at this time or later.
+        until: only runs that were created before this time.
+        graph: the name of a graph.
+        label: labels, `name:value`, that a run must have.
+
+    Raises:
+        InvalidValue: something in `by` cannot make a group.
+    """
+    labels = {**documents.labels_of(label), **call.own}
+    rows = await call.executor.stats(by, since=since, until=until, graph=graph, labels=labels)
+    return await away(lambda: [_group(row) for row in rows], [row.group for row in rows])
+
+
+def _group(row: StatsRow) -> documents.StatsGroup:
+    figures = asdict(row) | {"group": documents.blank(dict(row.group)), "statuses": dict(row.statuses)}
+    return documents.StatsGroup(
+        **figures, tokens=row.tokens, failed_rate=row.failed_rate, failed_tool_rate=row.failed_tool_rate
+    )
 
 
 GROUPS = ("day", "graph", "model", "node", "tool")
@@ -47,22 +129,22 @@ def _given(value: object) -> object:
     return None if value == "" else value
 
 
-class CostsQuery(Query):
+class CostsQuery(requests.Query):
     """Grouping, the runs that count, and the column that leads."""
 
     by: Annotated[str, Field(max_length=210)] = Field(
         "day", description="`day`, `graph`, `model`, `node`, `tool`, or `label:KEY`."
     )
     days: int | None = Field(None, ge=1, le=3660, description="Today and the days before it, so many in all; in UTC.")
-    since: Annotated[Since | None, BeforeValidator(_given)] = Field(
+    since: Annotated[requests.Since | None, BeforeValidator(_given)] = Field(
         None, description="Runs begun since: a moment, or a day in UTC."
     )
-    until: Annotated[Until | None, BeforeValidator(_given)] = Field(
+    until: Annotated[requests.Until | None, BeforeValidator(_given)] = Field(
         None, description="Runs begun before a moment, or up to the end of a day in UTC."
     )
-    graph: Name | None = Field(None, description="The name of a graph.")
+    graph: requests.Name | None = Field(None, description="The name of a graph.")
     label: Annotated[
-        list[Label], Field(default_factory=list, description="A label as `name:value`; repeated: all of them.")
+        list[requests.Label], Field(default_factory=list, description="A label as `name:value`; repeated: all of them.")
     ]
     show: Measure = Field("cost", description="The column that the bars show, and by which groups are sorted.")
 
@@ -85,8 +167,8 @@ class CostsQuery(Query):
     def span(self, now: float) -> tuple[float | None, float | None]:
         """The first moment that counts and the one after the last, Unix seconds; None: no bound."""
         if self.days is not None:
-            return now - now % DAY - (self.days - 1) * DAY, None
-        return unix(self.since), unix(self.until)
+            return now - now % requests.DAY - (self.days - 1) * requests.DAY, None
+        return requests.unix(self.since), requests.unix(self.until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +219,7 @@ def day_of(moment: float | None, *, last: bool = False) -> str:
 
 def text_of(moment: float) -> str:
     """A moment for an address: a day where one begins, else Unix seconds."""
-    return day_of(moment) if moment % DAY == 0 and day_of(moment) else repr(moment)
+    return day_of(moment) if moment % requests.DAY == 0 and day_of(moment) else repr(moment)
 
 
 Unpriced = Mapping[str, int]
@@ -152,8 +234,8 @@ class Column:
     title: str
     long: str
     """Description of it, as a sentence."""
-    value: Callable[[StatsGroup], float | None]
-    text: Callable[[StatsGroup], str]
+    value: Callable[[documents.StatsGroup], float | None]
+    text: Callable[[documents.StatsGroup], str]
 
 
 def money(amount: float) -> str:
@@ -250,7 +332,7 @@ class Scope:
     since: float | None
     until: float | None
 
-    def group_of(self, row: StatsGroup, most: float, unpriced: Unpriced) -> Group:
+    def group_of(self, row: documents.StatsGroup, most: float, unpriced: Unpriced) -> Group:
         """A group as a row of the table.
 
         Args:
@@ -290,7 +372,7 @@ class Scope:
         if self.since is not None:
             found.append(("since", text_of(self.since)))
         if self.until is not None:
-            whole = self.until % DAY == 0 and day_of(self.until, last=True)
+            whole = self.until % requests.DAY == 0 and day_of(self.until, last=True)
             found.append(("until", whole or repr(self.until)))
         return found
 
@@ -299,7 +381,12 @@ class Scope:
         return urlencode(self._runs_of(None, day), errors="replace")
 
     def _cell(
-        self, column: Column, row: StatsGroup, runs: list[tuple[str, str]], name: str | None, unpriced: Unpriced
+        self,
+        column: Column,
+        row: documents.StatsGroup,
+        runs: list[tuple[str, str]],
+        name: str | None,
+        unpriced: Unpriced,
     ) -> Cell:
         text = column.text(row)
         if column.name == "cost" and unpriced:
@@ -335,7 +422,7 @@ def column_of(query: CostsQuery) -> Column:
     return next(one for one in COLUMNS if one.name == query.show)
 
 
-def ordered(found: Sequence[StatsGroup], query: CostsQuery) -> list[StatsGroup]:
+def ordered(found: Sequence[documents.StatsGroup], query: CostsQuery) -> list[documents.StatsGroup]:
     """Days with the newest first, other groups with the largest number first."""
     if query.by == "day":
         return [*reversed(found)]
@@ -343,7 +430,9 @@ def ordered(found: Sequence[StatsGroup], query: CostsQuery) -> list[StatsGroup]:
     return sorted(found, key=lambda row: -(value(row) or 0.0))
 
 
-def unpriced_in(found: Sequence[StatsGroup], names: Sequence[str]) -> dict[tuple[str | None, ...], dict[str, int]]:
+def unpriced_in(
+    found: Sequence[documents.StatsGroup], names: Sequence[str]
+) -> dict[tuple[str | None, ...], dict[str, int]]:
     """The models without a known price, by the values of a group: those that used tokens and cost nothing.
 
     Args:
@@ -388,10 +477,10 @@ class Chart:
     """The largest number, as text."""
 
 
-def chart_of(scope: Scope, found: list[StatsGroup]) -> Chart | None:
+def chart_of(scope: Scope, found: list[documents.StatsGroup]) -> Chart | None:
     """The chart of groups by day; None: one day or none is not worth one."""
     column = column_of(scope.query)
-    rows: Mapping[str, StatsGroup] = {day: row for row in found if (day := row.group["day"]) is not None}
+    rows: Mapping[str, documents.StatsGroup] = {day: row for row in found if (day := row.group["day"]) is not None}
     days = _days(sorted(rows))
     if len(days) < 2:
         return None
@@ -436,7 +525,7 @@ class Sums:
     uncounted: int
 
     @staticmethod
-    def of(groups: Sequence[StatsGroup]) -> Sums:
+    def of(groups: Sequence[documents.StatsGroup]) -> Sums:
         """The sums over groups, each run in one of them."""
         statuses = [row.statuses for row in groups]
         return Sums(
@@ -521,16 +610,14 @@ async def costs(call: Call[CostsQuery]) -> Response:
     )
 
 
-async def _groups(call: Call[CostsQuery], scope: Scope, by: Sequence[str]) -> list[StatsGroup]:
+async def _groups(call: Call[CostsQuery], scope: Scope, by: Sequence[str]) -> list[documents.StatsGroup]:
     query = call.query
-    return await statistics.groups_of(
-        call, by, since=scope.since, until=scope.until, graph=query.graph, label=query.label
-    )
+    return await groups_of(call, by, since=scope.since, until=scope.until, graph=query.graph, label=query.label)
 
 
 async def _labels(call: Call[CostsQuery]) -> list[str]:
     """Names of labels to group by: those of the newest runs, and the one that makes groups now."""
-    query = RunsQuery.model_validate({"graph": call.query.graph})
+    query = requests.RunsQuery.model_validate({"graph": call.query.graph})
     newest = await run_lists.page_of(Call(call.service, call.request, call.action, query, None))
     names = dict.fromkeys(name for row in newest.runs for name in row.labels)
     current = call.query.label_name

@@ -1,18 +1,19 @@
-"""Writing to the file: one connection, changes in batches, and a thread for those that may take long.
+"""Connections to the file: one that writes, with changes in batches, and those that read.
 
 Changes wait in a queue; whoever has the turn takes all that are there, puts them into one transaction and commits
 once: an append alone costs a commit, a hundred at the same time cost one together. Each change looks first whether
 it may, and changes nothing if not, so a conflict fails that change only. Any other error rolls the whole transaction
 back; then each change gets a transaction of its own, so that only the one that is bad fails.
 
-Two have turns. A thread may wait: for a disk, for another process's lock. But to hand it a change and to hear from it
-costs more than to make the change. So while the disk is quick, a task that wants to write first lets all other tasks
-that are ready do the same, and then commits for as many of them as an event loop may be held up for; the others find
-their change made. A lock, an error, or commits that are slow more than now and then send the work to the thread, where
-slow ones stay until they are quick again. What counts is how long the disk takes, not how much there is to change: that
-takes the interpreter, and so holds up every event loop, whoever does it.
+In SQLite's WAL mode a reader sees the last commit as it was when it began, and neither waits for the writer nor
+makes it wait. Reads run in anyio's worker threads, a few at a time; what they need is kept open between them.
 
-Room in the log of a file, made before SQLite needs it.
+To hand work to a thread, and to be woken by it, costs more than a small write or read. So while the disk is quick, the
+calling task does it itself: a task that wants to write first lets all other tasks that are ready do the same, and then
+commits for as many of them as an event loop may be held up for; a small read uses a connection that is open already and
+never waits for a lock. A lock, an error, a large read, or a disk that is slow more than now and then send the work to a
+thread, where it stays until the disk is quick again. What counts for writes is how long the disk takes, not how much
+there is to change: that takes the interpreter, and so holds up every event loop, whoever does it.
 
 A commit that makes the log longer has to make the new length of the file durable as well, which costs a disk as much as
 the commit itself. One that overwrites bytes does not. SQLite overwrites its log once it has been emptied into the file
@@ -29,12 +30,17 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
+from time import perf_counter
 from typing import Any, TypeAlias, TypeVar
+
+from anyio import CapacityLimiter, to_thread
+from anyio.lowlevel import RunVar, checkpoint
 
 from orchestrator.errors import OrchestratorError, StoreError, StoreUnavailable
 from orchestrator.stores.shared import store_closed
@@ -42,11 +48,13 @@ from orchestrator.stores.sqlite.files import (
     StoreFile,
     busy_error,
     file_identity,
+    open_to_read,
     open_to_write,
     patiently,
     store_error,
     whole_file,
 )
+from orchestrator.stores.sqlite.reads import TooMuch
 from orchestrator.stores.threads import Pending, give_way, tell
 
 T = TypeVar("T")
@@ -64,13 +72,14 @@ BYTES_HERE = 1 << 20
 """If more than that waits to be written, it is for the thread: how quick small commits are says nothing of it."""
 
 QUICK = 0.003
-"""Seconds that the disk may hold up an event loop for a commit, on the average."""
+"""Seconds that a commit or a read may hold up an event loop, on the average."""
 
 MOST_DEBT = 10 * QUICK
-"""Seconds by which it may exceed that before the thread takes over: now and then SQLite tidies its log up."""
+"""Seconds by which they may exceed that before a thread takes over: now and then SQLite tidies its log up, or a page
+comes from the disk."""
 
 _QUICK_THERE = QUICK + sys.getswitchinterval()
-"""As long looks a quick commit to the thread: it waits for the interpreter too, if an event loop is busy."""
+"""The same as a thread measures it: it waits for the interpreter too, if an event loop is busy."""
 
 FORK_SECONDS = 1.0
 """How long a fork of the process waits for the write that is under way."""
@@ -383,3 +392,207 @@ class LogSpace:
                 self._size = size + os.write(log, bytes(count))
             finally:
                 os.close(log)
+
+
+class Pace:
+    """How quick reads have lately been. Threads may note at the same time; a time that is lost then does no harm."""
+
+    __slots__ = ("_debt", "here")
+
+    def __init__(self) -> None:
+        self.here = True
+        """True if tasks make small reads themselves."""
+        self._debt = 0.0
+        """Seconds that reads have lately taken beyond what is quick."""
+
+    def note(self, seconds: float, *, here: bool) -> None:
+        """Decide who makes the next read, now that one took so long.
+
+        Args:
+            seconds: how long it took.
+            here: whether a task made it.
+        """
+        debt = max(0.0, self._debt + seconds - (QUICK if here else _QUICK_THERE))
+        self.here = debt < MOST_DEBT if here else not debt
+        self._debt = min(debt, MOST_DEBT)
+
+
+_KEPT = 4
+
+_limiter: RunVar[CapacityLimiter] = RunVar("orchestrator.stores.sqlite.connections")
+"""One for each event loop. Not anyio's own: tools that hold all of its threads must not keep us from reading."""
+
+
+class Readers:
+    """A small pool of connections to one file."""
+
+    def __init__(self, path: Path, url: str, file: StoreFile) -> None:
+        self._path = path
+        self._file = file
+        self._url = url
+        self._lock = threading.Lock()
+        self._idle: list[tuple[sqlite3.Connection, tuple[int, int] | None]] = []
+        self._watching: tuple[sqlite3.Connection, tuple[int, int] | None] | None = None
+        self._watches = 0
+        self._closed = False
+        self._pace = Pace()
+
+    async def read(
+        self, action: Callable[[sqlite3.Connection], T], *, small: Callable[[sqlite3.Connection], T] | None = None
+    ) -> T:
+        """Run a reading function in a worker thread.
+
+        Args:
+            action: the function.
+            small: the same for the calling task, which it may hold up for as long as a few rows take; it raises
+                `TooMuch` before it reads more. None: it always reads more.
+
+        Raises:
+            StoreUnavailable, StoreError, StoreTooNew: the file cannot be read, or is not the one that was opened.
+        """
+        if small is None:
+            return await to_thread.run_sync(self.read_now, action, limiter=_threads())
+        if self._pace.here:
+            await checkpoint()  # as for a thread: cancellation is heard of, and other tasks have their turn
+            with suppress(TooMuch, sqlite3.Error, OSError, UnicodeError, StoreUnavailable):  # the thread tells it
+                return self._read_here(small)
+            return await to_thread.run_sync(self.read_now, action, limiter=_threads())
+        return await to_thread.run_sync(self._read_there, action, small, limiter=_threads())
+
+    def read_now(self, action: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a reading function here; all that it reads is of one moment."""
+        try:
+            identity = self._file.identity()
+            connection, reusable = self._kept(identity), True
+            if connection is None:
+                connection, reusable = open_to_read(self._path, self._url)
+                connection.execute("PRAGMA busy_timeout = 0")
+            with self._lent(connection, identity if reusable else None):
+                return patiently(lambda: _at_one_moment(connection, action))
+        except (sqlite3.Error, OSError, UnicodeError) as error:
+            raise store_error(error, self._url) from error
+
+    def _read_here(self, action: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a reading function here, if no file has to be opened for it and nothing waited for."""
+        identity = self._file.identity()
+        connection = self._kept(identity)
+        if connection is None:
+            raise TooMuch
+        began = perf_counter()
+        try:
+            with self._lent(connection, identity):
+                return _at_one_moment(connection, action)
+        finally:
+            self._pace.note(perf_counter() - began, here=True)
+
+    def _read_there(self, action: Callable[[sqlite3.Connection], T], small: Callable[[sqlite3.Connection], T]) -> T:
+        """The same as `read_now`. How long what is small takes says whether tasks may read that again."""
+        began = perf_counter()
+        try:
+            found = self.read_now(small)
+        except TooMuch:
+            return self.read_now(action)
+        self._pace.note(perf_counter() - began, here=False)
+        return found
+
+    def changes(self) -> tuple[object, ...] | None:
+        """A value that stays the same while nobody commits anything to the file; None if that cannot be told.
+
+        Costs a few microseconds and no thread.
+        """
+        try:
+            identity = self._file.identity()
+        except StoreUnavailable:
+            return None  # who reads is told
+        if identity is None:
+            return ("no file",)
+        with self._lock:
+            try:
+                if self._watching is not None and self._watching[1] != identity:
+                    self._watching[0].close()
+                    self._watching = None
+                if self._watching is None:
+                    connection, reusable = open_to_read(self._path, self._url)
+                    if not reusable or self._closed:
+                        connection.close()
+                        return None
+                    connection.execute("PRAGMA busy_timeout = 0")
+                    self._watching = connection, identity
+                    self._watches += 1  # the version counts anew for each connection
+                version: int = self._watching[0].execute("PRAGMA data_version").fetchone()[0]
+            except (sqlite3.Error, OSError, UnicodeDecodeError):
+                return None
+            return (*identity, self._watches, version)
+
+    def close(self) -> None:
+        """Let go of the file. Reading goes on to work; a connection is opened for it and closed at once."""
+        with self._lock:
+            self._closed = True
+            connections = self._taken()
+        for connection in connections:
+            connection.close()
+
+    def before_fork(self) -> None:
+        """See `Forkable`."""
+        self._lock.acquire()
+        for connection in self._taken():
+            connection.close()
+
+    def after_fork(self, *, child: bool) -> None:
+        """See `Forkable`."""
+        if child:
+            self._lock = threading.Lock()
+        else:
+            self._lock.release()
+
+    def _taken(self) -> list[sqlite3.Connection]:
+        """All connections that nobody reads by just now, to be closed."""
+        connections = [connection for connection, _ in self._idle]
+        self._idle.clear()
+        if self._watching is not None:
+            connections.append(self._watching[0])
+            self._watching = None
+        return connections
+
+    @contextmanager
+    def _lent(self, connection: sqlite3.Connection, identity: tuple[int, int] | None) -> Iterator[None]:
+        """Read by a connection, which is kept for the next reader if it has an identity and nothing went wrong."""
+        reusable = identity is not None
+        try:
+            yield
+        except (sqlite3.Error, UnicodeDecodeError):
+            reusable = False
+            raise
+        finally:
+            with self._lock:
+                keep = reusable and not self._closed and len(self._idle) < _KEPT
+                if keep:
+                    self._idle.append((connection, identity))
+            if not keep:
+                with suppress(sqlite3.Error):
+                    connection.close()
+
+    def _kept(self, identity: tuple[int, int] | None) -> sqlite3.Connection | None:
+        with self._lock:
+            while self._idle:
+                connection, of = self._idle.pop()
+                if of == identity:
+                    return connection
+                connection.close()
+        return None
+
+
+def _at_one_moment(connection: sqlite3.Connection, action: Callable[[sqlite3.Connection], T]) -> T:
+    connection.execute("BEGIN")
+    try:
+        return action(connection)
+    finally:
+        connection.execute("ROLLBACK")
+
+
+def _threads() -> CapacityLimiter:
+    limiter = _limiter.get(None)
+    if limiter is None:
+        limiter = CapacityLimiter(_KEPT)
+        _limiter.set(limiter)
+    return limiter
