@@ -52,7 +52,7 @@ def about(question: Question) -> str:
 
 
 def as_answer(given: object) -> Answer:
-    """What `Executor.answer` was given: an answer, or any other value as a `Value`, as plain JSON.
+    """The answer that `Executor.answer` got, any other value as a `Value`, as plain JSON.
 
     Raises:
         InvalidAnswer: it has no JSON form.
@@ -235,7 +235,7 @@ def answered_by_rule(log: RunLog, question: Question, answer: Answer, shown: str
 
 @dataclass(frozen=True, slots=True)
 class PassTime:
-    """Have a run go on that waits for a time, or for an event until then.
+    """Continue a run that waits for a time, or for an event until then.
 
     Only the run that called its graph as a tool says so: it asked the same by its own clock.
     """

@@ -159,7 +159,7 @@ class Timers:
 
 
 def next_due(log: RunLog) -> float | None:
-    """When a time limit will be spent, or a deadline pass; Unix seconds. None: nothing waits for time."""
+    """Time at which a limit is spent or a deadline passes, Unix seconds. None: nothing waits for time."""
     machine = log.machine
     due = [at for question in machine.questions.values() if (at := log.clock.due(machine, question)) is not None]
     if machine.running:

@@ -925,7 +925,7 @@ class Executor:
             migrate: how the fork moves to this version, if it does not fit it; without `graph`, to the newest one. The
                 changes above are made first, in the version that the run has.
             run_id: an id for the fork. The same id and the same fork mean the same run.
-            labels: labels that the fork has beside those of its parent.
+            labels: labels that the fork has in addition to those of its parent.
             by: who makes it and gives its answers, for the journal.
             digests: those of the questions that were looked at before they were answered; None: any.
             start: whether to go on until the fork ends or pauses. False needs no code of the graph; the fork is paused,
@@ -1218,7 +1218,7 @@ class Executor:
         graph: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> list[StatsRow]:
-        """Return what runs spent, in groups: from totals that are kept beside the runs, so no journal is read.
+        """Return what runs spent, in groups: from totals in the rows of the runs, so no journal is read.
 
         What a fork inherited is in no sum, and what a run of a graph tool spent is its own.
 

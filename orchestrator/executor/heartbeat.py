@@ -61,7 +61,7 @@ class Heartbeat:
         self.working: list[WorkerFacts] = []
         """The calls of `Executor.work` under way."""
         self.last: float | None = None
-        """When the store last took a heartbeat, by the steady clock."""
+        """Time of the last heartbeat in the store, by the steady clock."""
 
     def reset(self) -> None:
         """Begin anew: an executor may be opened again, and in another event loop."""
@@ -79,7 +79,7 @@ class Heartbeat:
 
     @contextlib.asynccontextmanager
     async def working_as(self, facts: WorkerFacts) -> AsyncIterator[None]:
-        """Have the store say that this executor is a worker, for as long as the block runs."""
+        """List this executor as a worker in the store, for as long as the block runs."""
         self.working.append(facts)
         try:
             await self.show()

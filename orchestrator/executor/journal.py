@@ -100,7 +100,7 @@ def questions_of(machine: RunState) -> tuple[OpenQuestion, ...]:
 
 
 def due_of(machine: RunState) -> float | None:
-    """When the next deadline of an open question is, Unix seconds, if the run waits for it; None while steps run.
+    """Time of the next deadline of an open question, Unix seconds, if the run waits for it; None while steps run.
 
     A fork that is not started does not wait for it.
     """

@@ -75,7 +75,7 @@ async def resume(host: Host, run_id: str, options: ResumeOptions, *, background:
 
 
 async def take_up(host: Host, run_id: str, options: ResumeOptions, *, unpause: bool = True) -> Drive | None:
-    """Have a run go on: return it, taken up and to be driven by the caller; None if it is driven here already.
+    """Take a run up, for the caller to drive it; None if it is driven here already.
 
     Raises:
         see `Executor.resume`
@@ -612,7 +612,7 @@ def withdraw_unsealed(log: RunLog, checked: Audit) -> None:
 
 
 async def guard_calls(store: Store, log: RunLog, checked: Audit | None, ask_from: Risk | None) -> None:
-    """Have calls asked about: those of risk, and those approved before a run was forked, which the parent's were.
+    """Ask about calls of risk, and about those approved before a run was forked, which were the parent's.
 
     Args:
         store: the store of the run.

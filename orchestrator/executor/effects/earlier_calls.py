@@ -244,8 +244,8 @@ def known_of(run: str, entry: EffectEntry, digest: str) -> FamilyCall:
     result: object = None
     error = ""
     if settled is not None and settled.seq > intended.seq:
-        told = r.failed_result(settled.result) if intended.kind == "tool" else None
-        failed = told if settled.error is None else str(settled.error)
+        refused = r.failed_result(settled.result) if intended.kind == "tool" else None
+        failed = refused if settled.error is None else str(settled.error)
         error = failed or ""
         if settled.returned is not None:
             error = f"it returned {settled.returned}, which was refused: {error}"
@@ -262,7 +262,7 @@ def known_of(run: str, entry: EffectEntry, digest: str) -> FamilyCall:
 _SHOWN = 500
 """Characters of arguments or of a result in a prompt; the payload has all of them."""
 _MOST_CALLS = 3
-"""Calls that a prompt tells of."""
+"""Number of calls that a prompt describes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,14 +354,14 @@ def _args(effect: Effect[Any]) -> object:
 
 def _prompt(name: str, calls: Sequence[FamilyCall], gone: Sequence[str], *, recorded: bool) -> str:
     """The question in words."""
-    told = [said_of(call) for call in calls[:_MOST_CALLS]]
+    lines = [said_of(call) for call in calls[:_MOST_CALLS]]
     if len(calls) > _MOST_CALLS:
-        told.append(f"{len(calls) - _MOST_CALLS} more calls are in the payload.")
-    told += [f"Run {run}, which it comes from, is deleted or damaged: what it did since is not known." for run in gone]
-    if not told:
-        told.append("No run that it is related to has made this call.")
+        lines.append(f"{len(calls) - _MOST_CALLS} more calls are in the payload.")
+    lines += [f"Run {run}, which it comes from, is deleted or damaged: what it did since is not known." for run in gone]
+    if not lines:
+        lines.append("No run that it is related to has made this call.")
     how = f' Answer "{RECORDED}" to take the result of that call without making it again.' if recorded else ""
-    return f"Call {name}? This run is a fork. {' '.join(told)}{how}"
+    return f"Call {name}? This run is a fork. {' '.join(lines)}{how}"
 
 
 def said_of(call: FamilyCall) -> str:

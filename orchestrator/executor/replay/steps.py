@@ -251,7 +251,7 @@ async def take_or_admit(
         if _is_up_to_a_person(replay, attempt, call):
             return None, None
         if not inside.get() and replay.was_stopped(attempt.activation):
-            async with attempt.aside():
+            async with attempt.while_waiting():
                 await wait_for_stop(attempt.log, replay, attempt.activation)
         if attempt.stopped() is not None:
             raise attempt.signalled(Refused())  # the run has ended, or continues without this step: nothing diverges
@@ -270,7 +270,7 @@ async def take_or_admit(
     await _ask_as_inside(under_way, replay, recorded)
     started = log.clock.now()
     try:
-        async with attempt.aside():
+        async with attempt.while_waiting():
             await wait_for_stop(log, replay, attempt.activation)
     except BaseException:
         why = attempt.stopped()
