@@ -139,25 +139,25 @@ async def _check_run(host: Host, run_id: str, found: Checked, *, repair: bool) -
 def _differences(info: RunInfo, machine: RunState) -> list[tuple[str, bool]]:
     """Differences between a row and its journal, and whether they are only for information."""
     right = row_of(machine, structure=info.structure, content=info.content)
-    told = [
+    faults = [
         (f"its row says {name} {getattr(info, name)!r}, its journal {getattr(right, name)!r}", False)
         for name in ("status", "head", "waiting")
         if getattr(info, name) != getattr(right, name)
     ]
     if info.status in FINAL and info.due is not None:
-        told.append(("it has ended, and its row says when it is due", False))
+        faults.append(("it has ended, and its row says when it is due", False))
     if info.summary != right.summary:
-        told.append(("the texts or the usage in its row are older than its journal", True))
-    return told
+        faults.append(("the texts or the usage in its row are older than its journal", True))
+    return faults
 
 
 async def _beside(store: Store, info: RunInfo, machine: RunState) -> list[tuple[str, bool]]:
-    """The same for what is kept beside the row."""
+    """The same for totals and open questions."""
     totals = await store.totals(info.run_id)
-    told = [("its totals are not there, or older than its journal", True)] if totals != totals_of(machine) else []
+    faults = [("its totals are not there, or older than its journal", True)] if totals != totals_of(machine) else []
     if await store.open_questions(info.run_id) != questions_of(machine):
-        told.append(("its open questions are not there, or not those of its journal", True))
-    return told
+        faults.append(("its open questions are not there, or not those of its journal", True))
+    return faults
 
 
 async def _rewrite(host: Host, info: RunInfo, machine: RunState) -> str:
@@ -165,10 +165,19 @@ async def _rewrite(host: Host, info: RunInfo, machine: RunState) -> str:
     right = row_of(machine, structure=info.structure, content=info.content)
     due = right.due if info.status != right.status or info.status in FINAL else info.due
     try:  # without a lease: an executor that takes the run up meanwhile writes its row itself
-        await host.store.append(Append(
-            info.run_id, [], after=info.head, status=right.status, due=due, waiting=right.waiting,
-            summary=right.summary, totals=right.totals, questions=right.questions,
-        ))  # fmt: skip
+        await host.store.append(
+            Append(
+                info.run_id,
+                [],
+                after=info.head,
+                status=right.status,
+                due=due,
+                waiting=right.waiting,
+                summary=right.summary,
+                totals=right.totals,
+                questions=right.questions,
+            )
+        )
     except (RunConflict, RunUnknown):
         return ""
     return "written again from the journal"

@@ -66,7 +66,7 @@ class ChildRuns:
     async def start(
         self, graph: GraphDefinition, given: object, run_id: str, caller: Caller, limits: Limits | None
     ) -> Run:
-        """Run a graph, or go on with the run of this id."""
+        """Run a graph, or continue the run of this id."""
         if caller.in_fork and await forked_call(self.host, graph, run_id, caller):
             return await join(self.host, run_id)
         options = RunOptions(run_id=run_id, labels={"parent": caller.run_id}, limits=limits)
@@ -74,7 +74,7 @@ class ChildRuns:
         return await (join(self.host, live) if isinstance(live, str) else self.host.drive(live))
 
     async def answer(self, run: Run, question: str, answer: Answer, parent: str) -> Run:
-        """Hand an answer on that was given to the parent, and go on."""
+        """Pass on an answer that was given to the parent, and continue."""
         by = f"run {parent}"
         try:
             asked = next((one for one in run.waiting if one.id == question), None)
@@ -104,7 +104,7 @@ class ChildRuns:
                     return run
 
     async def reopen(self, run: Run, by: str, limits: Limits | None) -> Run:
-        """Have a run go on that did not complete; give it as it is if `by` has reopened it, or if it cannot go on."""
+        """Continue a run that did not complete; return it as it is if `by` reopened it or it cannot continue."""
         if run.status not in FINAL or run.status == "completed":
             return run
         records = await self.host.store.read(run.run_id)
@@ -118,7 +118,7 @@ class ChildRuns:
             return await self._go_on(run.run_id)
 
     async def cancel(self, run_id: str) -> Run | None:
-        """End a run whose parent does not want it any more; gives it as it is then, None if it never began."""
+        """Cancel a run that its parent no longer waits for; return it as it is then, None if it never began."""
         try:
             return await delivery.stop(self.host, run_id, Stop("cancel"))
         except RunEnded:

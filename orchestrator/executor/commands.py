@@ -52,7 +52,7 @@ def about(question: Question) -> str:
 
 
 def as_answer(given: object) -> Answer:
-    """What `Executor.answer` was given: an answer, or any other value as a `Value`, as plain JSON.
+    """The answer that `Executor.answer` got, any other value as a `Value`, as plain JSON.
 
     Raises:
         InvalidAnswer: it has no JSON form.
@@ -235,7 +235,7 @@ def answered_by_rule(log: RunLog, question: Question, answer: Answer, shown: str
 
 @dataclass(frozen=True, slots=True)
 class PassTime:
-    """Have a run go on that waits for a time, or for an event until then.
+    """Continue a run that waits for a time, or for an event until then.
 
     Only the run that called its graph as a tool says so: it asked the same by its own clock.
     """
@@ -291,9 +291,11 @@ class SendEvent:
         """
         data = as_json(body.get("data"), "the data of an event", inside=FOREIGN_DEPTH - MAX_DEPTH, size=MAX_EVENT_BYTES)
         return cls(
-            check_name(body.get("name")), data, check_name(body.get("id"), "the id of an event"),
+            check_name(body.get("name")),
+            data,
+            check_name(body.get("id"), "the id of an event"),
             check_text(body.get("by", ""), "by"),
-        )  # fmt: skip
+        )
 
     def checked(self, machine: RunState, tools: ToolsFor, now: float) -> SendEvent:
         """See `Command.checked`.
@@ -407,9 +409,12 @@ class AnswerQuestion:
     def body(self) -> dict[str, object]:
         """See `Command.body`."""
         return {
-            "type": "answer", "question": self.question, "answer": self.answer.model_dump(mode="json"), "by": self.by,
+            "type": "answer",
+            "question": self.question,
+            "answer": self.answer.model_dump(mode="json"),
+            "by": self.by,
             "digest": self.digest,
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class Signal:
 
 
 class YieldBudget:
-    """When the steps of an executor last gave the event loop its turn."""
+    """The time at which the steps of an executor last yielded to the event loop."""
 
     __slots__ = ("_yielded", "_yielding")
 
@@ -91,8 +91,8 @@ class Place:
         self._give_up()
 
     @asynccontextmanager
-    async def aside(self) -> AsyncIterator[None]:
-        """Others can have it in here. A step of several calls has none while one of them waits."""
+    async def while_waiting(self) -> AsyncIterator[None]:
+        """Give the place up inside this context. A step of several calls has none while one of them waits."""
         self._waits += 1
         self._give_up()
         try:

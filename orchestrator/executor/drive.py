@@ -36,21 +36,9 @@ from orchestrator.executor.run_log import DriveClock, RunLog, Shared
 from orchestrator.executor.snapshots import Kept, SnapshotPolicy, store_snapshot
 from orchestrator.executor.step_tasks import StepTasks
 from orchestrator.json import JsonObject
+from orchestrator.kernel import records as r
 from orchestrator.kernel.queries import seconds_left, time_left_inside, timeouts
 from orchestrator.kernel.question import LATE
-from orchestrator.kernel.records import (
-    TIMEOUT,
-    Asked,
-    EffectIntended,
-    EffectSettled,
-    Ended,
-    Failure,
-    LimitSpent,
-    Record,
-    Resumed,
-    TimerFired,
-    TimerSet,
-)
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.seals import Chain
 from orchestrator.kernel.state import Activation
@@ -83,7 +71,7 @@ async def end_if_over(log: RunLog) -> None:
         try:
             schema.check(result.values)
         except InvalidUpdate as fault:
-            status, error = "failed", Failure(type="InvalidUpdate", message=str(fault))
+            status, error = "failed", r.Failure(type="InvalidUpdate", message=str(fault))
     output, reduced = None, None
     try:
         if status in ("completed", "exhausted") and machine.plan.graph is not None:
@@ -94,10 +82,12 @@ async def end_if_over(log: RunLog) -> None:
     except (InvalidUpdate, Unfit):  # what a merge made cannot be stored; a run that did not complete ends without it
         pass
     # Validated, where the kernel's own records are not: a result may have been built from values of any class.
-    log.put(Ended.model_validate({**log.now(), "status": status, "output": output, "error": error, "reduced": reduced}))
+    log.put(
+        r.Ended.model_validate({**log.now(), "status": status, "output": output, "error": error, "reduced": reduced})
+    )
 
 
-def _abandoned(log: RunLog) -> list[EffectIntended]:
+def _abandoned(log: RunLog) -> list[r.EffectIntended]:
     """Every effect without an end that no step waits for any more."""
     entries = log.machine.ledger.entries()
     return [one.intended for one in entries if one.settled is None or one.settled.seq < one.intended.seq]
@@ -117,13 +107,13 @@ async def _end_abandoned_runs(log: RunLog) -> None:
 def _settle_abandoned(log: RunLog) -> None:
     """Journal an end for abandoned effects."""
     for intended in _abandoned(log):
-        error = Failure(
+        error = r.Failure(
             type="Cancelled", message="cancelled while it was under way", node=intended.node, path=intended.path
         )
         stamp = log.of(intended)
         key, began, unknown = intended.key, intended.ts, intended.effect == "irreversible"
         log.put(
-            EffectSettled(**stamp, key=key, ok=False, error=error, started=began, ended=stamp["ts"], unknown=unknown)
+            r.EffectSettled(**stamp, key=key, ok=False, error=error, started=began, ended=stamp["ts"], unknown=unknown)
         )
 
 
@@ -169,7 +159,7 @@ class Timers:
 
 
 def next_due(log: RunLog) -> float | None:
-    """When a time limit will be spent, or a deadline pass; Unix seconds. None: nothing waits for time."""
+    """Time at which a limit is spent or a deadline passes, Unix seconds. None: nothing waits for time."""
     machine = log.machine
     due = [at for question in machine.questions.values() if (at := log.clock.due(machine, question)) is not None]
     if machine.running:
@@ -189,17 +179,17 @@ def fire_due(log: RunLog, now: float) -> None:
         spent = next((path for path, left in seconds_left(machine) if machine.updated + left <= now), None)
         late = next((one for one, left in timeouts(machine) if machine.updated + left <= now), None)
         if spent is not None:
-            log.push(LimitSpent(**log.now(), frame=spent, limit="seconds"))
+            log.push(r.LimitSpent(**log.now(), frame=spent, limit="seconds"))
         elif late is not None:
             log.push(_timed_out(log, late))
         else:
             return
 
 
-def _timed_out(log: RunLog, activation: Activation) -> TimerFired:
+def _timed_out(log: RunLog, activation: Activation) -> r.TimerFired:
     words = f"{activation.node} took longer than {log.node_of(activation).timeout} s"
-    error = Failure(type="StepTimeout", message=words, node=activation.node, path=activation.path)
-    return TimerFired(**log.at(activation), name=TIMEOUT, error=error)
+    error = r.Failure(type="StepTimeout", message=words, node=activation.node, path=activation.path)
+    return r.TimerFired(**log.at(activation), name=r.TIMEOUT, error=error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +231,7 @@ class Drive:
         kept: Kept,
         chain: Chain | None = None,
         due_of: Callable[[RunState], float | None] | None = None,
-        on_durable: Callable[[Sequence[Record]], None] | None = None,
+        on_durable: Callable[[Sequence[r.Record]], None] | None = None,
         context: object = None,
         resumption: Resumption | None = None,
     ) -> None:
@@ -254,9 +244,17 @@ class Drive:
         """
         self.snapshots = SnapshotPolicy(kept, packs=getattr(shared.store, "packs_snapshots", True))
         self.log = log = RunLog(
-            machine, lease, shared, clock, self, snapshot_of=self.snapshots.at_rest, chain=chain, due_of=due_of,
-            on_durable=on_durable, context=context,
-        )  # fmt: skip
+            machine,
+            lease,
+            shared,
+            clock,
+            self,
+            snapshot_of=self.snapshots.at_rest,
+            chain=chain,
+            due_of=due_of,
+            on_durable=on_durable,
+            context=context,
+        )
         self.resources = resources
         self.run_id = log.run_id
         self.seen: set[int] = set()
@@ -419,7 +417,7 @@ class Drive:
             logger.info("run %s: message %d is dropped: %s", message.run_id, message.id, error)
             return False
 
-    def land(self, record: Record) -> list[Activation]:
+    def land(self, record: r.Record) -> list[Activation]:
         """Journal the end of a step and return the activations that it started."""
         if record.type == "step_done":  # as most are
             return self.log.put(record).started
@@ -434,7 +432,7 @@ class Drive:
                 self._timers.look_before(self.machine.updated + left)
         return started
 
-    def _wait(self, record: Asked | TimerSet, name: str) -> list[Activation]:
+    def _wait(self, record: r.Asked | r.TimerSet, name: str) -> list[Activation]:
         log = self.log
         started = log.put(record).started
         question = log.machine.questions.get(name)
@@ -468,7 +466,7 @@ class Drive:
             graph = machine.plan.graph
             before, after = said.stops or (None, None)
             self.log.push(
-                Resumed(
+                r.Resumed(
                     **self.log.now(),
                     holder=str(self.log.lease.presence.owner),
                     content=graph.content if said.changes is not None and graph is not None else None,

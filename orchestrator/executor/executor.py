@@ -382,9 +382,16 @@ class Executor:
                 resumed, if the store has it.
         """
         options = RunOptions(
-            run_id=run_id, labels=labels, approve=approve, limits=limits, refs=refs, pause_before=pause_before,
-            pause_after=pause_after, context=context, by=by,
-        )  # fmt: skip
+            run_id=run_id,
+            labels=labels,
+            approve=approve,
+            limits=limits,
+            refs=refs,
+            pause_before=pause_before,
+            pause_after=pause_after,
+            context=context,
+            by=by,
+        )
         return await start.start(self._host, graph, input, options)
 
     async def submit(
@@ -408,9 +415,16 @@ class Executor:
             The run's id, as soon as the run is durable.
         """
         options = RunOptions(
-            run_id=run_id, labels=labels, approve=approve, limits=limits, refs=refs, pause_before=pause_before,
-            pause_after=pause_after, context=context, by=by,
-        )  # fmt: skip
+            run_id=run_id,
+            labels=labels,
+            approve=approve,
+            limits=limits,
+            refs=refs,
+            pause_before=pause_before,
+            pause_after=pause_after,
+            context=context,
+            by=by,
+        )
         return await start.submit(self._host, graph, input, options)
 
     async def enqueue(
@@ -544,15 +558,28 @@ class Executor:
             TypeError: neither a graph nor a run is given, or arguments of the one form with the other.
         """
         options = ResumeOptions(
-            retry=retry, limits=limits, approve=approve, accept_changes=accept_changes, wait=wait,
-            trust_answers=trust_answers, pause_before=pause_before, pause_after=pause_after, context=context,
-        )  # fmt: skip
+            retry=retry,
+            limits=limits,
+            approve=approve,
+            accept_changes=accept_changes,
+            wait=wait,
+            trust_answers=trust_answers,
+            pause_before=pause_before,
+            pause_after=pause_after,
+            context=context,
+        )
         if graph is not None:
             streaming.check_new(answers, by, resume, after, options)
             new = RunOptions(
-                run_id=run_id, labels=labels, approve=approve, limits=limits, refs=refs, pause_before=pause_before,
-                pause_after=pause_after, context=context,
-            )  # fmt: skip
+                run_id=run_id,
+                labels=labels,
+                approve=approve,
+                limits=limits,
+                refs=refs,
+                pause_before=pause_before,
+                pause_after=pause_after,
+                context=context,
+            )
             return streaming.StreamBlock(partial(streaming.started, self._host, graph, input, new))
         streaming.check_existing(input, labels, refs)
         existing = partial(streaming.existing, self._host, run_id, answers or {}, by=by, resume=resume, after=after)
@@ -752,10 +779,18 @@ class Executor:
             ReplayMismatch: changed code would leave a settled irreversible effect behind.
         """
         options = ResumeOptions(
-            retry=retry, limits=limits, approve=approve, accept_changes=accept_changes, wait=wait,
-            trust_answers=trust_answers, migrate=migrate, pause_before=pause_before, pause_after=pause_after,
-            context=context, by=by,
-        )  # fmt: skip
+            retry=retry,
+            limits=limits,
+            approve=approve,
+            accept_changes=accept_changes,
+            wait=wait,
+            trust_answers=trust_answers,
+            migrate=migrate,
+            pause_before=pause_before,
+            pause_after=pause_after,
+            context=context,
+            by=by,
+        )
         return await resuming.resume(self._host, run_id, options, background=background)
 
     async def resume_all(
@@ -890,7 +925,7 @@ class Executor:
             migrate: how the fork moves to this version, if it does not fit it; without `graph`, to the newest one. The
                 changes above are made first, in the version that the run has.
             run_id: an id for the fork. The same id and the same fork mean the same run.
-            labels: labels that the fork has beside those of its parent.
+            labels: labels that the fork has in addition to those of its parent.
             by: who makes it and gives its answers, for the journal.
             digests: those of the questions that were looked at before they were answered; None: any.
             start: whether to go on until the fork ends or pauses. False needs no code of the graph; the fork is paused,
@@ -916,9 +951,20 @@ class Executor:
             StoreError, RunConflict: the journal cannot be written; the fork can be resumed.
         """
         options = ForkOptions(
-            parent, at=at, update=update, branch=branch, answer=answer, answers=answers, result=result, graph=graph,
-            migrate=migrate, run_id=run_id, labels=labels, by=by, digests=digests,
-        )  # fmt: skip
+            parent,
+            at=at,
+            update=update,
+            branch=branch,
+            answer=answer,
+            answers=answers,
+            result=result,
+            graph=graph,
+            migrate=migrate,
+            run_id=run_id,
+            labels=labels,
+            by=by,
+            digests=digests,
+        )
         return await making.fork(self._host, options, start=start, context=context)
 
     async def replay(
@@ -980,9 +1026,20 @@ class Executor:
             StoreError, RunConflict: the journal cannot be written; the replay can be resumed.
         """
         options = ReplayOptions(
-            run_id, graph=graph, models=models, update=update, answer=answer, result=result, at=at, approve=approve,
-            context=context, live=live, run_id=replay_id, by=by, digests=digests,
-        )  # fmt: skip
+            run_id,
+            graph=graph,
+            models=models,
+            update=update,
+            answer=answer,
+            result=result,
+            at=at,
+            approve=approve,
+            context=context,
+            live=live,
+            run_id=replay_id,
+            by=by,
+            digests=digests,
+        )
         return await replays.replay(self._host, options)
 
     async def load(self, run_id: str, at: int | None = None) -> Run:
@@ -1044,9 +1101,18 @@ class Executor:
             StoreError: `after` is not a cursor of this store, or of this kind of search.
         """
         query = RunQuery(
-            status=status, graph=graph, labels=labels or {}, parent=parent, relation=relation, search=search,
-            since=since, waiting=waiting, failed_tool=failed_tool, after=after, limit=limit,
-        )  # fmt: skip
+            status=status,
+            graph=graph,
+            labels=labels or {},
+            parent=parent,
+            relation=relation,
+            search=search,
+            since=since,
+            waiting=waiting,
+            failed_tool=failed_tool,
+            after=after,
+            limit=limit,
+        )
         return await run_status.run_list(
             self._host.store, query, q=q, begun_since=begun_since, begun_before=begun_before
         )
@@ -1152,7 +1218,7 @@ class Executor:
         graph: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> list[StatsRow]:
-        """Return what runs spent, in groups: from totals that are kept beside the runs, so no journal is read.
+        """Return what runs spent, in groups: from totals in the rows of the runs, so no journal is read.
 
         What a fork inherited is in no sum, and what a run of a graph tool spent is its own.
 
@@ -1219,9 +1285,18 @@ class Executor:
             RuntimeError: the executor is not open, or has ended because of an error.
         """
         await worker.work(
-            self._host, slots=slots, poll=poll, graphs=graphs, graph_slots=graph_slots, fair_by=fair_by, eager=eager,
-            stop=stop or anyio.Event(), grace=grace, drained=drained, health=health,
-        )  # fmt: skip
+            self._host,
+            slots=slots,
+            poll=poll,
+            graphs=graphs,
+            graph_slots=graph_slots,
+            fair_by=fair_by,
+            eager=eager,
+            stop=stop or anyio.Event(),
+            grace=grace,
+            drained=drained,
+            health=health,
+        )
 
     async def check(self, *, repair: bool = False, progress: Callable[[int], object] | None = None) -> Checked:
         """Check a store: every record, every graph and every row, leases, and what belongs to no run.
@@ -1403,10 +1478,17 @@ def executor_like(
     """
     held = executor._host.resources
     return Executor(
-        store, model=model, models=models, tools=held.tools, deps=held.deps, streams="always",
-        pools={name: int(pool.total_tokens) for name, pool in held.pools.items()}, memory=held.memory,
-        contexts=executor._host.contexts.make, clock=held.clock,
-    )  # fmt: skip
+        store,
+        model=model,
+        models=models,
+        tools=held.tools,
+        deps=held.deps,
+        streams="always",
+        pools={name: int(pool.total_tokens) for name, pool in held.pools.items()},
+        memory=held.memory,
+        contexts=executor._host.contexts.make,
+        clock=held.clock,
+    )
 
 
 @dataclass(frozen=True)
@@ -1458,10 +1540,19 @@ class App:
             on_change, codec: in place of the app's.
         """
         return Executor(
-            store, graphs=self.graphs, model=self.model, models=self.models, tools=self.tools, deps=self.deps,
-            concurrency=self.concurrency, pools=self.pools, on_change=on_change or self.on_change, lease_ttl=lease_ttl,
-            seal=seal, codec=codec or self.codec,
-        )  # fmt: skip
+            store,
+            graphs=self.graphs,
+            model=self.model,
+            models=self.models,
+            tools=self.tools,
+            deps=self.deps,
+            concurrency=self.concurrency,
+            pools=self.pools,
+            on_change=on_change or self.on_change,
+            lease_ttl=lease_ttl,
+            seal=seal,
+            codec=codec or self.codec,
+        )
 
 
 T = TypeVar("T")

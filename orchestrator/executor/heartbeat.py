@@ -61,7 +61,7 @@ class Heartbeat:
         self.working: list[WorkerFacts] = []
         """The calls of `Executor.work` under way."""
         self.last: float | None = None
-        """When the store last took a heartbeat, by the steady clock."""
+        """Time of the last heartbeat in the store, by the steady clock."""
 
     def reset(self) -> None:
         """Begin anew: an executor may be opened again, and in another event loop."""
@@ -79,7 +79,7 @@ class Heartbeat:
 
     @contextlib.asynccontextmanager
     async def working_as(self, facts: WorkerFacts) -> AsyncIterator[None]:
-        """Have the store say that this executor is a worker, for as long as the block runs."""
+        """List this executor as a worker in the store, for as long as the block runs."""
         self.working.append(facts)
         try:
             await self.show()
@@ -191,9 +191,12 @@ def _together(working: Sequence[WorkerFacts]) -> JsonObject:
 
     graphs = sorted({name for one in working for name in one.graphs})
     return {
-        "graphs": graphs, "slots": sum(one.slots for one in working), "started": min(one.started for one in working),
-        "draining": all(one.draining for one in working), "version": __version__,
-    }  # fmt: skip
+        "graphs": graphs,
+        "slots": sum(one.slots for one in working),
+        "started": min(one.started for one in working),
+        "draining": all(one.draining for one in working),
+        "version": __version__,
+    }
 
 
 _RUNS = 20
@@ -218,14 +221,20 @@ def _info(one: Holder) -> WorkerInfo:
     worker = said if isinstance(said, Mapping) else {}
     pid, slots, started, graphs = owner.get("pid"), worker.get("slots"), worker.get("started"), worker.get("graphs")
     return WorkerInfo(
-        id=one.holder, state=_state(one, worker), worker=isinstance(said, Mapping),
-        host=cut(str(owner.get("host", "")), MAX_NAME), pid=pid if isinstance(pid, int) else None,
+        id=one.holder,
+        state=_state(one, worker),
+        worker=isinstance(said, Mapping),
+        host=cut(str(owner.get("host", "")), MAX_NAME),
+        pid=pid if isinstance(pid, int) else None,
         graphs=tuple(cut(str(name), MAX_NAME) for name in graphs) if isinstance(graphs, list) else (),
         slots=slots if isinstance(slots, int) else None,
         started=in_calendar(started) if isinstance(started, int | float) else None,
-        version=cut(str(worker.get("version", "")), MAX_NAME), heartbeat=max(0.0, one.ttl - one.left), ttl=one.ttl,
-        held=one.held, runs=one.runs,
-    )  # fmt: skip
+        version=cut(str(worker.get("version", "")), MAX_NAME),
+        heartbeat=max(0.0, one.ttl - one.left),
+        ttl=one.ttl,
+        held=one.held,
+        runs=one.runs,
+    )
 
 
 def _state(one: Holder, worker: Mapping[str, object]) -> WorkerState:

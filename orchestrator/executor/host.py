@@ -348,6 +348,12 @@ class Host:
         finally:
             self.leave(hold.lease.run_id)
 
+    async def forgive(self, run_id: str) -> None:
+        """Forget that drives of a run were given up: a person asks for it to continue, and back-off starts anew."""
+        info = await self.store.info(run_id)
+        if info.deaths and not leases.is_held(info.lease):
+            await self.give_back(await self.take(run_id))
+
     def new_drive(
         self,
         machine: RunState,
@@ -377,10 +383,18 @@ class Host:
         due_of = None if undriven is None else partial(due_of_given_back, clock, undriven)
         observed = self.observation.observed(machine)
         live: Drive = drive.Drive(
-            machine, hold, self.shared, clock, own or self.resources, kept=kept, chain=chain, due_of=due_of,
-            on_durable=None if observed is None else observed.stored, context=context,
+            machine,
+            hold,
+            self.shared,
+            clock,
+            own or self.resources,
+            kept=kept,
+            chain=chain,
+            due_of=due_of,
+            on_durable=None if observed is None else observed.stored,
+            context=context,
             resumption=resumption,
-        )  # fmt: skip
+        )
         if observed is not None:
             self.observation.add(live, observed)
         return live

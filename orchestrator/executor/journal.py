@@ -57,11 +57,27 @@ def row_of(machine: RunState, *, structure: str, content: str, calling: RunState
     """
     summary = summary_of(machine)
     return RunInfo(
-        machine.run_id, machine.plan.name, machine.status, machine.labels, machine.created, machine.updated,
-        machine.head, structure, content, due_of(machine), len(machine.questions), summary.error, summary.input,
-        summary.output, summary.question, summary.usage, summary.steps, parent_of(machine, calling),
-        totals=totals_of(machine, summary.usage), questions=questions_of(machine),
-    )  # fmt: skip
+        machine.run_id,
+        machine.plan.name,
+        machine.status,
+        machine.labels,
+        machine.created,
+        machine.updated,
+        machine.head,
+        structure,
+        content,
+        due_of(machine),
+        len(machine.questions),
+        summary.error,
+        summary.input,
+        summary.output,
+        summary.question,
+        summary.usage,
+        summary.steps,
+        parent_of(machine, calling),
+        totals=totals_of(machine, summary.usage),
+        questions=questions_of(machine),
+    )
 
 
 def totals_of(machine: RunState, used: Usage | None = None) -> RunTotals:
@@ -84,7 +100,7 @@ def questions_of(machine: RunState) -> tuple[OpenQuestion, ...]:
 
 
 def due_of(machine: RunState) -> float | None:
-    """When the next deadline of an open question is, Unix seconds, if the run waits for it; None while steps run.
+    """Time of the next deadline of an open question, Unix seconds, if the run waits for it; None while steps run.
 
     A fork that is not started does not wait for it.
     """
@@ -190,9 +206,25 @@ class Journal:
     """Buffer and head of one run's journal. It belongs to one holder of the run's lease, whose token fences it."""
 
     __slots__ = (
-        "_asked", "_consumed", "_done", "_row", "_summarized", "_writing", "buffer", "chain", "due_of", "fault", "head",
-        "lease", "on_stored", "released", "run_id", "snapshot_of", "store", "stored",
-    )  # fmt: skip
+        "_asked",
+        "_consumed",
+        "_done",
+        "_row",
+        "_summarized",
+        "_writing",
+        "buffer",
+        "chain",
+        "due_of",
+        "fault",
+        "head",
+        "lease",
+        "on_stored",
+        "released",
+        "run_id",
+        "snapshot_of",
+        "store",
+        "stored",
+    )
 
     def __init__(
         self,

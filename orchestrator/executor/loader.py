@@ -303,8 +303,10 @@ class RunLoader:
             lines = "\n".join(f"  - {line}" for line in changes)
             raise GraphChanged(
                 f"run {info.run_id!r}: graph {graph.name!r} changed since it was last driven:\n{lines}",
-                run_id=info.run_id, options=("--accept-changes",), call="accept_changes=True",
-            )  # fmt: skip
+                run_id=info.run_id,
+                options=("--accept-changes",),
+                call="accept_changes=True",
+            )
         await self._store.put_graph(graph.content, graph.data())
         return Fit(changes)
 

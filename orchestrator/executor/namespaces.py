@@ -87,9 +87,16 @@ class ExecutorSchedules:
             ImportError: the extra `schedule` is not installed.
         """
         return await schedules.put(
-            self._host, graph, cron, input, name=name, timezone=timezone, catch_up=catch_up, labels=labels,
+            self._host,
+            graph,
+            cron,
+            input,
+            name=name,
+            timezone=timezone,
+            catch_up=catch_up,
+            labels=labels,
             approve=approve,
-        )  # fmt: skip
+        )
 
     async def list(self) -> Sequence[Schedule]:
         """Return all schedules of the store, by name."""
@@ -285,9 +292,19 @@ class ExecutorForks:
             GraphChanged, InvalidMigration, ToolsChanged: `Executor.fork` would raise it, too.
         """
         options = ForkOptions(
-            parent, at=at, update=update, branch=branch, answer=answer, answers=answers, result=result, graph=graph,
-            migrate=migrate, run_id=run_id, labels=labels, digests=digests,
-        )  # fmt: skip
+            parent,
+            at=at,
+            update=update,
+            branch=branch,
+            answer=answer,
+            answers=answers,
+            result=result,
+            graph=graph,
+            migrate=migrate,
+            run_id=run_id,
+            labels=labels,
+            digests=digests,
+        )
         return await preview.preview(self._host, options, start=start)
 
     async def choices(self, parent: str, /, at: int | None = None) -> ForkChoices:
@@ -534,7 +551,14 @@ async def _checked(host: Host, info: RunInfo, graph: GraphDefinition) -> Version
     found = migrations.assess(machine, old, graph)
     remedy = found.remedy
     return VersionCheck(
-        info.run_id, machine.status, found.grade, at, tuple(map(str, found.changes)),
-        None if remedy is None else remedy.options, () if remedy is None else remedy.guesses, found.undecided,
-        refs=refs, root_id=machine.root_id,
-    )  # fmt: skip
+        info.run_id,
+        machine.status,
+        found.grade,
+        at,
+        tuple(map(str, found.changes)),
+        None if remedy is None else remedy.options,
+        () if remedy is None else remedy.guesses,
+        found.undecided,
+        refs=refs,
+        root_id=machine.root_id,
+    )

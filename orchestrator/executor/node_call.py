@@ -165,9 +165,14 @@ def _effect(name: str, key: str, access: Callable[[str], Awaitable[object]], kin
         return await access(call)
 
     return Effect[object](
-        kind="effect", name=name, effect=cast("Any", kind), request={"key": key}, run=run,
-        encode=lambda value: value, decode=lambda value: value,
-    )  # fmt: skip
+        kind="effect",
+        name=name,
+        effect=cast("Any", kind),
+        request={"key": key},
+        run=run,
+        encode=lambda value: value,
+        decode=lambda value: value,
+    )
 
 
 async def _get(attempt: Attempt, namespace: tuple[str, str], key: str) -> object:
@@ -189,9 +194,13 @@ async def _put(attempt: Attempt, namespace: tuple[str, str], key: str, kept: Map
     item = Item(namespace, key, canonical(kept))
     try:
         await attempt.log.journal.store.put_item(
-            "cache", item, lifetime=attempt.spec.cache, write=ItemWrite(attempt.log.run_id, call),
-            most=attempt.resources.memory.max_cache, evict=True,
-        )  # fmt: skip
+            "cache",
+            item,
+            lifetime=attempt.spec.cache,
+            write=ItemWrite(attempt.log.run_id, call),
+            most=attempt.resources.memory.max_cache,
+            evict=True,
+        )
     except StoreUnavailable as error:
         raise attempt.signalled(Lost(error)) from error
     except MemoryFull:
@@ -260,9 +269,16 @@ async def _as_effect(attempt: Attempt, context: StepContext, state: object) -> o
         return encode(recorded(given_result(attempt.activation.frame.plan.schema, found)))
 
     effect = Effect[object](
-        kind="effect", name=attempt.activation.node, effect="irreversible", request={}, run=run, encode=encode,
-        decode=recorded, validate=validate, returns=partial(result_schema, attempt),
-    )  # fmt: skip
+        kind="effect",
+        name=attempt.activation.node,
+        effect="irreversible",
+        request={},
+        run=run,
+        encode=encode,
+        decode=recorded,
+        validate=validate,
+        returns=partial(result_schema, attempt),
+    )
     return await context.effects.perform(effect)
 
 

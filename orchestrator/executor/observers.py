@@ -237,7 +237,7 @@ class _Calls:
         self.idle.set()
 
     def add(self, run: Observed) -> None:
-        """Have the function called about a run."""
+        """Call the function about a run."""
         if run.run_id not in self._pending and len(self._pending) >= _MOST:
             log.error("run %s: %s is too slow and is not called here", run.run_id, _name(self._function))
             return
@@ -377,7 +377,7 @@ class Observation:
         await self._conclude(run)
 
     async def _conclude(self, run: Observed) -> None:
-        """Have the functions called about the end of a drive."""
+        """Call the functions about the end of a drive."""
         run.over = True
         wanted = list(self._always)
         if self._on_pause is not None and run.driven and run.machine.status == "paused" and _waits(run.machine):
@@ -408,7 +408,7 @@ class Observation:
     # -- what other processes did --------------------------------------------------------------------------------
 
     async def call_about(self, run: Run, *notices: int) -> None:
-        """Have the functions called about a run that has ended or waits, and that another process drove."""
+        """Call the functions about a run that has ended or waits, and that another process drove."""
         machine = run.machine
         await self._conclude(Observed(self, machine, run.definition, machine.run_id, driven=True, notices=notices))
 

@@ -59,7 +59,7 @@ class _Guarded:
         self._before.clear()
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Have all executors stop. A second signal acts at once, and so does one that a fork gets."""
+        """Stop all executors. A second signal acts at once, and so does one that a fork gets."""
         self._give_back()
         if os.getpid() != self.process:
             os.kill(os.getpid(), number)
@@ -93,7 +93,7 @@ _guarded = _Guarded()
 
 
 async def guard(stop: Callable[[], Awaitable[None]]) -> None:
-    """Call `stop` when the process is told to end, and let it end after that."""
+    """Call `stop` when a signal ends the process, and let it end after that."""
     loop: Any = anyio.lowlevel.current_token().native_token
     on_trio = not hasattr(loop, "call_soon_threadsafe")
     if not _guarded.listen(interrupts=on_trio):
@@ -115,7 +115,7 @@ def _is_of_trio(handler: Any) -> bool:
 
 
 def _interrupt() -> None:
-    """Have trio raise `KeyboardInterrupt` in the main task, and not here."""
+    """Make trio raise `KeyboardInterrupt` in the main task, and not here."""
     import trio
 
     @trio.lowlevel.enable_ki_protection

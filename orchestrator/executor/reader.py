@@ -164,10 +164,16 @@ async def _list(host: Host, run_id: str) -> None:
         raise
     except OrchestratorError:
         return  # opening the run reports what is wrong with it
-    await host.store.append(Append(
-        run_id, [], after=machine.head, waiting=len(machine.questions), totals=totals_of(machine),
-        questions=questions_of(machine),
-    ))  # fmt: skip
+    await host.store.append(
+        Append(
+            run_id,
+            [],
+            after=machine.head,
+            waiting=len(machine.questions),
+            totals=totals_of(machine),
+            questions=questions_of(machine),
+        )
+    )
 
 
 async def _folded(host: Host, run_id: str) -> list[WaitingQuestion]:

@@ -75,7 +75,7 @@ async def resume(host: Host, run_id: str, options: ResumeOptions, *, background:
 
 
 async def take_up(host: Host, run_id: str, options: ResumeOptions, *, unpause: bool = True) -> Drive | None:
-    """Have a run go on: return it, taken up and to be driven by the caller; None if it is driven here already.
+    """Take a run up, for the caller to drive it; None if it is driven here already.
 
     Raises:
         see `Executor.resume`
@@ -89,7 +89,7 @@ async def take_up(host: Host, run_id: str, options: ResumeOptions, *, unpause: b
         if live is not None:
             await live.done.wait()
         try:
-            await _forgive(host, run_id)
+            await host.forgive(run_id)
             live = await open_run(host, run_id, options)
         except RunConflict:
             if run_id not in host.live:
@@ -111,13 +111,6 @@ def _change(host: Host, live: Drive, options: ResumeOptions, *, unpause: bool) -
         live.journal_resumed(options.approve, unpause=unpause)
         live.answer_by_policy()
     change_limits(live.log, options.limits)
-
-
-async def _forgive(host: Host, run_id: str) -> None:
-    """Forget that drives of a run were given up, where someone asks for it to go on: back-off begins from the start."""
-    info = await host.store.info(run_id)
-    if info.deaths and not is_held(info.lease):
-        await host.give_back(await host.take(run_id))
 
 
 def check_risk(approve: str | None) -> None:
@@ -381,10 +374,18 @@ async def _ready_drive(host: Host, hold: LeaseHandle, ready: _Ready, options: Re
     chain, kept = None if checked is None else checked.chain, ready.found.checkpoint.kept
     changes = (*(fit.changes or ()), *ready.lines) if ready.lines else fit.changes
     tools = offered(ready.graph, host.resources.tools) if ready.lines else None
-    live = host.add(host.new_drive(
-        machine, hold, kept, options.resources, chain=chain, known=known, context=ready.context,
-        resumption=drive.Resumption(changes, tools, ready.stops, ready.refs, options.by),
-    ))  # fmt: skip
+    live = host.add(
+        host.new_drive(
+            machine,
+            hold,
+            kept,
+            options.resources,
+            chain=chain,
+            known=known,
+            context=ready.context,
+            resumption=drive.Resumption(changes, tools, ready.stops, ready.refs, options.by),
+        )
+    )
     try:
         begin(live.log, ready.reopening, options)
         if fit.migrated is not None:
@@ -611,7 +612,7 @@ def withdraw_unsealed(log: RunLog, checked: Audit) -> None:
 
 
 async def guard_calls(store: Store, log: RunLog, checked: Audit | None, ask_from: Risk | None) -> None:
-    """Have calls asked about: those of risk, and those approved before a run was forked, which the parent's were.
+    """Ask about calls of risk, and about those approved before a run was forked, which were the parent's.
 
     Args:
         store: the store of the run.

@@ -86,7 +86,7 @@ class DriveClock:
             self._asked[question.id] = self.now()
 
     def due(self, machine: RunState, question: Question) -> float | None:
-        """When its deadline passes: no later than was meant, counted from when this process has known the question."""
+        """Time of its deadline: no later than was meant, counted from when this process first saw the question."""
         deadline = question.deadline
         if deadline is None:
             return None
@@ -94,7 +94,7 @@ class DriveClock:
         return min(deadline, self._asked.get(question.id, self._began) + max(0.0, deadline - asked))
 
     def first_due(self, machine: RunState) -> float | None:
-        """When the first deadline of an open question passes, if the run waits for it; None while steps run."""
+        """Time of the first deadline of an open question, if the run waits for it; None while steps run."""
         if not machine.questions or machine.status != "paused" or machine.is_held:
             return None
         return min(
@@ -236,22 +236,22 @@ class Children(Protocol):
     async def start(
         self, graph: GraphDefinition, given: object, run_id: str, caller: Caller, limits: Limits | None
     ) -> Run:
-        """Run a graph, or go on with the run of this id.
+        """Run a graph, or continue the run of this id.
 
         In a fork, where the same call of another run began a run, this one begins as a fork of that one.
         """
         ...
 
     async def reopen(self, run: Run, by: str, limits: Limits | None) -> Run:
-        """Have a run go on that did not complete; give it as it is if `by` has reopened it, or if it cannot go on."""
+        """Continue a run that did not complete; return it as it is if `by` reopened it or it cannot continue."""
         ...
 
     async def answer(self, run: Run, question: str, answer: Answer, parent: str) -> Run:
-        """Hand an answer on that was given to the parent, and go on."""
+        """Pass on an answer that was given to the parent, and continue."""
         ...
 
     async def cancel(self, run_id: str) -> Run | None:
-        """End a run whose parent does not want it any more; gives it as it is then, None if it never began."""
+        """Cancel a run that its parent no longer waits for; return it as it is then, None if it never began."""
         ...
 
     async def load(self, run_id: str) -> Run:

@@ -113,8 +113,10 @@ def compare_offered(
         lines = "\n".join(f"  - {line}" for line in (*grave, *(new if strict else ())))
         raise ToolsChanged(
             f"run {machine.run_id!r}: its tools changed since it was last driven:\n{lines}",
-            run_id=machine.run_id, options=("--accept-changes",), call="accept_changes=True",
-        )  # fmt: skip
+            run_id=machine.run_id,
+            options=("--accept-changes",),
+            call="accept_changes=True",
+        )
     return (*grave, *new)
 
 
@@ -139,7 +141,7 @@ def _grave(
         node, _, short = name.rpartition("/")
         what = f"tool {short!r} of node {node!r}" if node else f"tool {name!r}"
         if name not in now:
-            if not node:  # a node that has no such tool any more is a change of the graph, and told as one
+            if not node:  # a node that has no such tool any more is a change of the graph, and reported as one
                 yield f"{what} is missing; there are: {', '.join(tools) or 'none'}"
         elif now[name] != digest:
             properties = (own.get(name) or tools[name]).parameters.get("properties")

@@ -23,7 +23,7 @@ EVERY = 1000
 FEW = 32
 """Records after which a run that pauses or ends may have one: to fold fewer takes no longer than to load it."""
 BYTES = 64
-"""Bytes of a snapshot for each record that it saves, beside a share of what the run's state has grown by."""
+"""Bytes of a snapshot for each record that it saves, in addition to a share of what the run's state has grown by."""
 RECORDS = 2
 """Records that a snapshot has to save for each branch that it holds: to load one takes about as long as to fold one."""
 SHARE = 3
@@ -55,7 +55,7 @@ NONE_KEPT = Kept()
 
 
 class SnapshotPolicy:
-    """When a run that is driven is worth a snapshot.
+    """Decides when a run that is driven is worth a snapshot.
 
     Args:
         kept: the last snapshot.

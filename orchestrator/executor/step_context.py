@@ -113,9 +113,9 @@ class StepContext(Context):
         log = self._attempt.log
         return log.holdings.of(log.run_id)
 
-    def aside(self) -> AbstractAsyncContextManager[None]:
-        """See `Attempt.aside`."""
-        return self._attempt.aside()
+    def while_waiting(self) -> AbstractAsyncContextManager[None]:
+        """See `Attempt.while_waiting`. Tools that wait for an instance of a pool use it."""
+        return self._attempt.while_waiting()
 
     @property
     def effects(self) -> AttemptEffects:
@@ -218,11 +218,20 @@ class StepContext(Context):
         tool = self.tools.get(str(shown_with["tool"])) if "tool" in shown_with else None
         # In the node's own task questions are told apart by their order, whatever the prompts are by now. Tasks
         # that it starts run in any order, so that only what is asked tells their questions apart.
-        beside = () if in_step_task() else (digest([kind, prompt, shown_with, choices, schema]),)
+        unordered = () if in_step_task() else (digest([kind, prompt, shown_with, choices, schema]),)
         question = make_question(
-            self._attempt, self._occurrence(*beside), kind, beside=beside, prompt=prompt, payload=shown_with,
-            choices=choices, schema=schema, deadline=at, tool=tool, event=check_name(event) if event else "",
-        )  # fmt: skip
+            self._attempt,
+            self._occurrence(*unordered),
+            kind,
+            unordered=unordered,
+            prompt=prompt,
+            payload=shown_with,
+            choices=choices,
+            schema=schema,
+            deadline=at,
+            tool=tool,
+            event=check_name(event) if event else "",
+        )
         return await self._answer(question)
 
     async def sleep(self, seconds: float | None = None, *, until: float | None = None) -> None:
@@ -231,9 +240,9 @@ class StepContext(Context):
             raise TypeError(f"{self.node} sleeps: give seconds or until, one of both")
         at = self._due(seconds, "a time to sleep") if until is None else _moment(until)
         assert at is not None
-        # Asked by tasks beside each other, sleeps are distinguished by what was meant: the time differs each time.
-        beside = () if in_step_task() else (digest(["timer", seconds, until]),)
-        question = self._waiting("timer", beside, prompt=until_text(at), deadline=at)
+        # Asked by concurrent tasks, sleeps are distinguished by what was meant: the time differs each time.
+        unordered = () if in_step_task() else (digest(["timer", seconds, until]),)
+        question = self._waiting("timer", unordered, prompt=until_text(at), deadline=at)
         await self._answer(question if until is not None else as_before(self.activation, question))
 
     async def receive(
@@ -246,19 +255,26 @@ class StepContext(Context):
         prompt = f"event {shown(name)}"
         if wanted:
             prompt += f" with {', '.join(f'{key} = {shown(value)}' for key, value in wanted.items())}"
-        beside = () if in_step_task() else (digest(["event", prompt]),)
-        question = self._waiting("event", beside, prompt=prompt, deadline=at, event=name, match=wanted)
+        unordered = () if in_step_task() else (digest(["event", prompt]),)
+        question = self._waiting("event", unordered, prompt=prompt, deadline=at, event=name, match=wanted)
         answer = await self._answer(question)
         if answer.type != "value":
             raise StepTimeout(f"{self.node}: no {prompt} came{'' if deadline is None else f' within {deadline:g} s'}")
         return isolated(answer.value)
 
-    def _waiting(self, kind: QuestionKind, beside: tuple[str, ...], **fields: Any) -> Question:
+    def _waiting(self, kind: QuestionKind, unordered: tuple[str, ...], **fields: Any) -> Question:
         """A question that no person answers."""
         return make_question(
-            self._attempt, self._occurrence(*beside), kind, beside=beside, payload={}, choices=(), schema=None,
-            tool=None, **fields,
-        )  # fmt: skip
+            self._attempt,
+            self._occurrence(*unordered),
+            kind,
+            unordered=unordered,
+            payload={},
+            choices=(),
+            schema=None,
+            tool=None,
+            **fields,
+        )
 
     def _due(self, seconds: float | None, what: str) -> float | None:
         """The Unix time so many seconds from now."""
@@ -273,11 +289,11 @@ class StepContext(Context):
             await self._effects.under_way.settle_down()
         return answer_to(self._attempt, question)
 
-    def _occurrence(self, beside: str = "") -> int:
+    def _occurrence(self, unordered: str = "") -> int:
         if self._asked is None:
             self._asked = {}
-        occurrence = self._asked.get(beside, 0)
-        self._asked[beside] = occurrence + 1
+        occurrence = self._asked.get(unordered, 0)
+        self._asked[unordered] = occurrence + 1
         return occurrence
 
     # -- the end of the attempt ----------------------------------------------------------------------------------

@@ -250,9 +250,12 @@ def _report(log: RunLog, activation: Activation, failure: Failure, level: int, w
     place = f"{activation.path}/{activation.node}" if activation.path else activation.node
     words = f"run {log.run_id}: {place} (attempt {activation.attempt}) {what}: {failure}\n{failure.traceback}"
     about = {
-        "run_id": log.run_id, "node": activation.node, "path": activation.path, "attempt": activation.attempt,
+        "run_id": log.run_id,
+        "node": activation.node,
+        "path": activation.path,
+        "attempt": activation.attempt,
         "error_type": failure.type,
-    }  # fmt: skip
+    }
     logger.log(level, "%s", shown(redact(words)).rstrip(), extra=about)
 
 
@@ -338,13 +341,13 @@ class StepTasks:
         self._tasks = self._steps = None
 
     def _begin(self, stopped: list[Activation]) -> None:
-        """Have run what was under way when the run was last driven; in a fork that is not started, when it is."""
+        """Run the activations that were under way when the run was last driven; in a fork, once it is started."""
         self._held = stopped if self._log.machine.is_held else []
         for activation in () if self._held else stopped:
             self.add(activation)
 
     def add(self, activation: Activation) -> None:
-        """Have an activation run."""
+        """Queue an activation."""
         if self._tasks is None or self._log.closing:
             return  # the next drive starts what the journal says is running
         self._queue.append(activation)
@@ -364,7 +367,7 @@ class StepTasks:
             await self._quiet.wait()
 
     def _call(self) -> None:
-        """Have more workers come, if something waits for them.
+        """Start more workers, if something waits for them.
 
         Asked before anything waits, so that at any moment at which a task waits, or is stopped, somebody comes for
         what is queued.

@@ -450,10 +450,15 @@ def check_new(
 ) -> None:
     """Refuse arguments of `Executor.stream` for an existing run where a new one is started."""
     given = {
-        "answers": answers, "by": by or None, "resume": None if resume else False, "after": after,
-        "wait": options.wait or None, "accept_changes": options.accept_changes or None,
-        "trust_answers": None if options.trust_answers else False, "retry": options.retry or None,
-    }  # fmt: skip
+        "answers": answers,
+        "by": by or None,
+        "resume": None if resume else False,
+        "after": after,
+        "wait": options.wait or None,
+        "accept_changes": options.accept_changes or None,
+        "trust_answers": None if options.trust_answers else False,
+        "retry": options.retry or None,
+    }
     _refuse(given, "an existing run: give its run_id alone")
 
 

@@ -346,9 +346,14 @@ async def _row(host: Host, run: ExportedRun, graphs: Mapping[str, JsonObject]) -
         if started.content not in graphs:
             raise ValueError(f"its graph {started.content!r} is not in the export")
         info = RunInfo(
-            run.run_id, started.graph, "running", created=started.ts, head=len(run.records),
-            structure=started.structure, content=started.content,
-        )  # fmt: skip
+            run.run_id,
+            started.graph,
+            "running",
+            created=started.ts,
+            head=len(run.records),
+            structure=started.structure,
+            content=started.content,
+        )
         scratch = MemoryStore()
         for name in graphs_named(info, run.records):
             if name in graphs:

@@ -41,7 +41,7 @@ class Watched:
     since: float
     """Since when it has seen the run unchanged, by the steady clock."""
     due: float | None = None
-    """When it is to be taken up, by the steady clock; None: when another process moves it."""
+    """Time at which it is to be taken up, by the steady clock; None: when another process moves it."""
     driven: bool = False
     """True if another executor drives it, or may do so: checked with each poll."""
     moved: anyio.Event = field(default_factory=anyio.Event)

@@ -74,7 +74,7 @@ class WorkerHealth:
         """True if probes are served, so that the worker also asks the store while it is idle."""
         self._ttl = 30.0
         self._turned: float | None = None
-        """When the event loop had its turn last, by the steady clock; None: the worker does not work."""
+        """Time of the event loop's last turn, by the steady clock; None: the worker does not work."""
         self._asked: float | None = None
         """Since when a question to the store is open."""
         self._answered: float | None = None

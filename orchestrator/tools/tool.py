@@ -500,7 +500,7 @@ class Tool:
         if self.pool is None:
             return await self._in_time(self._bind(args, key, ctx), key, ctx)
         holder = getattr(ctx, "holder", None) if whose is None else whose
-        async with self.pool.lease(holder, aside=getattr(ctx, "aside", nullcontext)) as lease:
+        async with self.pool.lease(holder, aside=getattr(ctx, "while_waiting", nullcontext)) as lease:
             if pooled is not None:
                 pooled |= lease.metadata()
             call = self._bind(args, key, ctx, lease.value)

@@ -186,7 +186,7 @@ class Ending:
     answered: bool = False
     """True if a person said so."""
     next_at: float | None = None
-    """When the call is tried again, Unix seconds."""
+    """Time of the next try, Unix seconds."""
 
 
 # -- what the journal knows -----------------------------------------------------------------------------------------

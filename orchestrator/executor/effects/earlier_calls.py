@@ -28,18 +28,9 @@ from orchestrator.executor.effects.questions import answer_to, asking_again, ide
 from orchestrator.executor.effects.under_way import UnderWay, patience
 from orchestrator.executor.failures import Lost
 from orchestrator.json import canonical
+from orchestrator.kernel import records as r
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.question import FAMILY, Approve, Deny, Question, Value, in_family
-from orchestrator.kernel.records import (
-    Answered,
-    Asked,
-    Caller,
-    EffectIntended,
-    EffectSettled,
-    Forked,
-    Record,
-    failed_result,
-)
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, hash_id
 from orchestrator.stores.base import Store
@@ -82,20 +73,20 @@ class FamilyCall:
 class Relatives:
     """The journals of a family, the nearest relatives first."""
 
-    journals: dict[str, Sequence[Record]] = field(default_factory=dict)
+    journals: dict[str, Sequence[r.Record]] = field(default_factory=dict)
     gone: list[str] = field(default_factory=list)
     """Runs that it was forked from and that are deleted."""
-    _forks: dict[str, list[Forked]] = field(default_factory=dict)
+    _forks: dict[str, list[r.Forked]] = field(default_factory=dict)
 
     def maker(self, name: str, seq: int) -> str:
         """The run of which a record in a relative's journal is: a fork has copies of records of its parent."""
         if name not in self._forks:
-            self._forks[name] = [one for one in self.journals.get(name, ()) if isinstance(one, Forked)]
+            self._forks[name] = [one for one in self.journals.get(name, ()) if isinstance(one, r.Forked)]
         fork = next((one for one in self._forks[name] if one.seq > seq), None)
         return name if fork is None or fork.parent == name else self.maker(fork.parent, seq)
 
 
-async def relatives(store: Store, run_id: str, records: Sequence[Record], most: int = MOST_JOURNALS) -> Relatives:
+async def relatives(store: Store, run_id: str, records: Sequence[r.Record], most: int = MOST_JOURNALS) -> Relatives:
     """The journals of a run's family, without its own.
 
     Of a run that a fork called, they are those of the runs that the same call started in the fork's family.
@@ -106,10 +97,10 @@ async def relatives(store: Store, run_id: str, records: Sequence[Record], most: 
         records: its records.
         most: how many journals are read.
     """
-    forks = [record for record in records if isinstance(record, Forked)]
+    forks = [record for record in records if isinstance(record, r.Forked)]
     if not forks:
         caller = getattr(records[0], "caller", None) if records else None
-        return await _called_alike(store, caller) if isinstance(caller, Caller) else Relatives()
+        return await _called_alike(store, caller) if isinstance(caller, r.Caller) else Relatives()
     found = Relatives()
     todo = [fork.parent for fork in reversed(forks)]
     seen = {run_id, *todo}
@@ -122,7 +113,7 @@ async def relatives(store: Store, run_id: str, records: Sequence[Record], most: 
         else:
             found.journals[name] = journal
         # A fork at a record before its parent's own beginning does not contain how that one started.
-        others = [record.parent for record in journal or () if isinstance(record, Forked)]
+        others = [record.parent for record in journal or () if isinstance(record, r.Forked)]
         others += [info.run_id for info in await forks_of(store, name)]
         for other in others:
             if other not in seen:
@@ -134,17 +125,17 @@ async def relatives(store: Store, run_id: str, records: Sequence[Record], most: 
     return found
 
 
-async def _called_alike(store: Store, caller: Caller) -> Relatives:
+async def _called_alike(store: Store, caller: r.Caller) -> Relatives:
     """The journals of the runs that a call started in the other runs of the caller's family."""
     records = await _journal(store, caller.run_id) or ()
-    made = next((one for one in records if isinstance(one, EffectIntended) and one.key == caller.key), None)
+    made = next((one for one in records if isinstance(one, r.EffectIntended) and one.key == caller.key), None)
     if made is None:
         return Relatives()
     around = await relatives(store, caller.run_id, records)
     found = Relatives(gone=around.gone)
     for name, journal in around.journals.items():
         for record in journal:
-            if isinstance(record, EffectIntended) and record.name == made.name and _is_near(record, made):
+            if isinstance(record, r.EffectIntended) and record.name == made.name and _is_near(record, made):
                 inner = child_id(name, record.key)
                 theirs = await _journal(store, inner)
                 if theirs is not None and len(found.journals) < MOST_JOURNALS:
@@ -152,11 +143,11 @@ async def _called_alike(store: Store, caller: Caller) -> Relatives:
     return found
 
 
-def _is_near(one: EffectIntended, other: EffectIntended) -> bool:
+def _is_near(one: r.EffectIntended, other: r.EffectIntended) -> bool:
     return one.activation == other.activation or (one.path, one.node) == (other.path, other.node)
 
 
-async def _journal(store: Store, run_id: str) -> Sequence[Record] | None:
+async def _journal(store: Store, run_id: str) -> Sequence[r.Record] | None:
     """The records of a run; None if it is deleted, or damaged: what it called is not known then."""
     try:
         return await store.read(run_id)
@@ -182,7 +173,7 @@ async def known_calls(
     """
     records = await store.read(machine.run_id)
     family = await relatives(store, machine.run_id, records)
-    copied = {record.key for record in records[: machine.forked_at] if isinstance(record, EffectSettled)}
+    copied = {record.key for record in records[: machine.forked_at] if isinstance(record, r.EffectSettled)}
     exact: dict[str, FamilyCall] = {}
     near: dict[str, FamilyCall] = {}
     for name, journal in family.journals.items():
@@ -199,7 +190,7 @@ async def known_calls(
     return [call for call in calls if call.same] or calls, family.gone
 
 
-def irreversible_calls(family: Relatives, records: Sequence[Record]) -> list[tuple[str, FamilyCall]]:
+def irreversible_calls(family: Relatives, records: Sequence[r.Record]) -> list[tuple[str, FamilyCall]]:
     """The calls that cannot be undone which the relatives of a fork made, and which it does not have: it asks before
     it makes them.
 
@@ -210,7 +201,7 @@ def irreversible_calls(family: Relatives, records: Sequence[Record]) -> list[tup
     Returns:
         The name and the call of each, in the order of the journals.
     """
-    has = {record.key for record in records if isinstance(record, EffectSettled)}
+    has = {record.key for record in records if isinstance(record, r.EffectSettled)}
     found: dict[str, tuple[str, FamilyCall]] = {}
     for name, journal in family.journals.items():
         for entry in _calls(journal, lambda one: one.effect == "irreversible"):
@@ -221,7 +212,7 @@ def irreversible_calls(family: Relatives, records: Sequence[Record]) -> list[tup
     return [*found.values()]
 
 
-def _calls(records: Sequence[Record], wanted: Callable[[EffectIntended], bool]) -> Iterator[EffectEntry]:
+def _calls(records: Sequence[r.Record], wanted: Callable[[r.EffectIntended], bool]) -> Iterator[EffectEntry]:
     """The calls that are wanted, with how each ended.
 
     Not those whose result was taken from another run, by a replay or on a person's word.
@@ -230,18 +221,18 @@ def _calls(records: Sequence[Record], wanted: Callable[[EffectIntended], bool]) 
     asked: dict[str, tuple[str, object]] = {}
     given: list[tuple[str, object]] = []
     for record in records:
-        if isinstance(record, Asked) and in_family(record.question):
+        if isinstance(record, r.Asked) and in_family(record.question):
             asked[record.question.id] = record.activation, record.question.payload.get("args")
-        elif isinstance(record, Answered) and record.question in asked:
+        elif isinstance(record, r.Answered) and record.question in asked:
             if isinstance(record.answer, Value) and record.answer.value == RECORDED:
                 given.append(asked[record.question])
-        elif isinstance(record, EffectIntended):
+        elif isinstance(record, r.EffectIntended):
             call = record.activation, record.request.get("args", record.request)
             if call in given and record.key not in found:
                 given.remove(call)
             elif record.taken is None and wanted(record):
                 found.setdefault(record.key, EffectEntry(record)).intended = record
-        elif isinstance(record, EffectSettled) and record.key in found:
+        elif isinstance(record, r.EffectSettled) and record.key in found:
             found[record.key].settled = record
     yield from found.values()
 
@@ -253,8 +244,8 @@ def known_of(run: str, entry: EffectEntry, digest: str) -> FamilyCall:
     result: object = None
     error = ""
     if settled is not None and settled.seq > intended.seq:
-        told = failed_result(settled.result) if intended.kind == "tool" else None
-        failed = told if settled.error is None else str(settled.error)
+        refused = r.failed_result(settled.result) if intended.kind == "tool" else None
+        failed = refused if settled.error is None else str(settled.error)
         error = failed or ""
         if settled.returned is not None:
             error = f"it returned {settled.returned}, which was refused: {error}"
@@ -271,7 +262,7 @@ def known_of(run: str, entry: EffectEntry, digest: str) -> FamilyCall:
 _SHOWN = 500
 """Characters of arguments or of a result in a prompt; the payload has all of them."""
 _MOST_CALLS = 3
-"""Calls that a prompt tells of."""
+"""Number of calls that a prompt describes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,14 +354,14 @@ def _args(effect: Effect[Any]) -> object:
 
 def _prompt(name: str, calls: Sequence[FamilyCall], gone: Sequence[str], *, recorded: bool) -> str:
     """The question in words."""
-    told = [said_of(call) for call in calls[:_MOST_CALLS]]
+    lines = [said_of(call) for call in calls[:_MOST_CALLS]]
     if len(calls) > _MOST_CALLS:
-        told.append(f"{len(calls) - _MOST_CALLS} more calls are in the payload.")
-    told += [f"Run {run}, which it comes from, is deleted or damaged: what it did since is not known." for run in gone]
-    if not told:
-        told.append("No run that it is related to has made this call.")
+        lines.append(f"{len(calls) - _MOST_CALLS} more calls are in the payload.")
+    lines += [f"Run {run}, which it comes from, is deleted or damaged: what it did since is not known." for run in gone]
+    if not lines:
+        lines.append("No run that it is related to has made this call.")
     how = f' Answer "{RECORDED}" to take the result of that call without making it again.' if recorded else ""
-    return f"Call {name}? This run is a fork. {' '.join(told)}{how}"
+    return f"Call {name}? This run is a fork. {' '.join(lines)}{how}"
 
 
 def said_of(call: FamilyCall) -> str:
@@ -396,7 +387,7 @@ async def _recorded(attempt: Attempt, name: str) -> object:
         records = await log.journal.store.read(log.run_id)
     except (StoreError, RunConflict) as error:
         raise attempt.signalled(Lost(error)) from error
-    asked = [one.question for one in records if isinstance(one, Asked) and one.question.id == name]
+    asked = [one.question for one in records if isinstance(one, r.Asked) and one.question.id == name]
     shown: Any = asked[-1].payload.get(FAMILY) if asked else None
     for call in shown if isinstance(shown, list) else ():
         if isinstance(call, Mapping) and call.get("same") and call.get("status") == "returned":

@@ -227,9 +227,9 @@ class Attempt:
             at = at.frame.parent
         return found
 
-    def aside(self) -> AbstractAsyncContextManager[None]:
+    def while_waiting(self) -> AbstractAsyncContextManager[None]:
         """Wait for other steps inside this context; it frees the step's place in the concurrency limit."""
-        return nullcontext() if self.place is None else self.place.aside()
+        return nullcontext() if self.place is None else self.place.while_waiting()
 
     # -- stopping ------------------------------------------------------------------------------------------------
 

@@ -102,7 +102,7 @@ class GraphTool(Tool):
         run_id = child_id(log.run_id, idempotency_key)
         caller = Caller(run_id=log.run_id, key=idempotency_key, depth=depth, in_fork=log.machine.in_fork)
         try:
-            async with attempt.aside():
+            async with attempt.while_waiting():
                 with log.holdings.inside(run_id, log.run_id):
                     run = await children.start(self.graph, args or None, run_id, caller, self.limits)
                     reopened = attempt.activation.reopened
@@ -113,7 +113,7 @@ class GraphTool(Tool):
                 question = run.waiting[0]
                 answer = await pass_on(effects.under_way, question, faults.get(question.id, ()))
                 try:
-                    async with attempt.aside():
+                    async with attempt.while_waiting():
                         with log.holdings.inside(run_id, log.run_id):
                             run = await children.answer(run, question.id, answer, log.run_id)
                 except InvalidAnswer as error:  # the caller had no tools to check the answer by

@@ -90,7 +90,7 @@ def _cancel(log: RunLog, denied: Denied) -> None:
 
 async def _wait_for(attempt: Attempt, what: RunLog | float) -> None:
     """Wait until a run journals something, or for some seconds, without occupying a place in the concurrency limit."""
-    async with attempt.aside():
+    async with attempt.while_waiting():
         await (anyio.sleep(what) if isinstance(what, float | int) else what.moved())
     attempt.check_running()
 

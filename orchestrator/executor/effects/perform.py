@@ -213,7 +213,7 @@ class AttemptEffects:
             await anyio.sleep(pause)
 
     async def _intend(self, call: Call, tries: int | None = None) -> Ticket:
-        """Have a call admitted by the limits, and journal its intent. `tries`: None for the first time."""
+        """Admit a call by the limits, and journal its intent. `tries`: None for the first time."""
         effect, again = call.effect, tries is not None
         if again and effect.resumed_with is not None and effect.recall is None:
             effect = replace(effect, request=effect.resumed_with)  # it is called with these arguments
@@ -315,7 +315,7 @@ class AttemptEffects:
     def reopen(self, errors: Sequence[BaseException]) -> bool:
         """Journal that calls are to be made again when the run is taken up the next time.
 
-        These are those that raised the errors, and those that failed beside them for the like of it. What the node
+        These are those that raised the errors, and those that failed at the same time for a like reason. What the node
         had dealt with before stays as it was: what it did then follows from it.
 
         Args:

@@ -46,7 +46,7 @@ def make_question(
     occurrence: int,
     kind: QuestionKind,
     *,
-    beside: Sequence[str] = (),
+    unordered: Sequence[str] = (),
     prompt: str,
     payload: Mapping[str, object],
     choices: Sequence[str],
@@ -59,14 +59,14 @@ def make_question(
     """A question of a step. Its id follows from the step and from what is asked, so that a replay asks the same.
 
     Args:
-        occurrence: the how-manieth question it is, of the node's own task or of all those with the same `beside`.
-        beside: digest of all that is asked, where questions have no order: those of tasks that run concurrently.
+        occurrence: the number of the question, among those of the node's own task or those with the same `unordered`.
+        unordered: digest of all that is asked, where questions have no order: those of tasks that run concurrently.
         deadline: Unix seconds.
     """
     subject = [payload.get("tool"), tool.schema_digest if tool is not None else "", payload.get("args")]
     about = digest(subject) if kind == "approval" else ""
     activation = attempt.activation
-    name = unused_id(activation, hash_id(activation.key, str(occurrence), about, *beside, *asking_again(activation)))
+    name = unused_id(activation, hash_id(activation.key, str(occurrence), about, *unordered, *asking_again(activation)))
     question = Question(
         id=name,
         kind=kind,

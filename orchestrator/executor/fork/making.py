@@ -47,23 +47,11 @@ from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.reducers import Replace, replace
 from orchestrator.graph.state import StateSchema
 from orchestrator.json import JsonObject, digest
+from orchestrator.kernel import records as r
 from orchestrator.kernel.fold import apply
 from orchestrator.kernel.fold.lifecycle import edited_tokens
 from orchestrator.kernel.queries import in_places
 from orchestrator.kernel.question import PAUSE, Answer, Question
-from orchestrator.kernel.records import (
-    Answered,
-    AnswersWithdrawn,
-    Asked,
-    EffectIntended,
-    EffectSettled,
-    Ended,
-    Failure,
-    Forked,
-    Record,
-    Resumed,
-    RunStarted,
-)
 from orchestrator.kernel.reopening import is_over, reopen_fork
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.seals import audit, copied, unused_approvals
@@ -78,7 +66,7 @@ from orchestrator.values import MAX_REQUEST_BYTES, check_flag, check_mapping, ch
 from orchestrator.views.run import Run
 
 
-async def check_same(store: Store, run_id: str, records: Sequence[Record], parent: str) -> None:
+async def check_same(store: Store, run_id: str, records: Sequence[r.Record], parent: str) -> None:
     """Accept a run of the same id if it is the same fork.
 
     Args:
@@ -90,19 +78,19 @@ async def check_same(store: Store, run_id: str, records: Sequence[Record], paren
     Raises:
         RunExists: it is another run.
     """
-    at = [record for record in records if isinstance(record, Forked)][-1].at
+    at = [record for record in records if isinstance(record, r.Forked)][-1].at
     wanted = [_content(record) for record in records if record.seq > at]
     stored = await store.read(run_id, upto=len(records))
     if [_content(record) for record in stored[-len(wanted) :]] != wanted:
         raise RunExists(run_id, f"it is not this fork of run {parent!r}")
 
 
-def _content(record: Record) -> Record:
+def _content(record: r.Record) -> r.Record:
     """A record without what differs from one writing to the next."""
     plain: dict[str, object] = {"ts": 0.0, "seal": ""}
-    if isinstance(record, Resumed):
+    if isinstance(record, r.Resumed):
         plain["holder"] = ""
-    if isinstance(record, Forked):
+    if isinstance(record, r.Forked):
         plain["held"] = False
     return record.model_copy(update=plain)
 
@@ -181,10 +169,14 @@ def _graph_changed(options: ForkOptions, graph: GraphDefinition, error: GraphCha
         flags = (*_at(options)[0], *(one for one in error.options if one != "--accept-changes"))
     call = error.call.removesuffix("accept_changes=True").removesuffix(", ")
     return GraphChanged(
-        error.fault, run_id=options.parent, options=flags,
-        call=", ".join(filter(None, (_at(options)[1], f"graph={graph.name!r}", call))), guesses=error.guesses,
-        undecided=error.undecided, verb="fork",
-    )  # fmt: skip
+        error.fault,
+        run_id=options.parent,
+        options=flags,
+        call=", ".join(filter(None, (_at(options)[1], f"graph={graph.name!r}", call))),
+        guesses=error.guesses,
+        undecided=error.undecided,
+        verb="fork",
+    )
 
 
 def _tools_changed(options: ForkOptions, error: ToolsChanged) -> ToolsChanged:
@@ -193,9 +185,12 @@ def _tools_changed(options: ForkOptions, error: ToolsChanged) -> ToolsChanged:
         return ToolsChanged(error.fault)
     flags, call = _at(options)
     return ToolsChanged(
-        error.fault, run_id=options.parent, options=(*flags, "--no-start"),
-        call=", ".join(filter(None, (call, "start=False"))), verb="fork",
-    )  # fmt: skip
+        error.fault,
+        run_id=options.parent,
+        options=(*flags, "--no-start"),
+        call=", ".join(filter(None, (call, "start=False"))),
+        verb="fork",
+    )
 
 
 def _at(options: ForkOptions) -> tuple[tuple[str, ...], str]:
@@ -207,7 +202,7 @@ class Draft:
     """A fork that is not in the store yet."""
 
     info: RunInfo
-    records: list[Record]
+    records: list[r.Record]
     machine: RunState
     """The state behind these records."""
     graph: GraphDefinition
@@ -221,12 +216,12 @@ class Moment:
     """A run at one of its records."""
 
     info: RunInfo
-    records: Sequence[Record]
+    records: Sequence[r.Record]
     """Up to this one."""
     machine: RunState
     stored: GraphDefinition
     """The graph that it began in, maybe without code."""
-    extra: list[Record] = field(default_factory=list)
+    extra: list[r.Record] = field(default_factory=list)
     """The records that the fork adds."""
 
 
@@ -316,19 +311,14 @@ async def draft_of(host: Host, options: ForkOptions, name: str, *, start: bool, 
     changed = await away(lambda: changes_of(going_on, moment.records, options, before), *values)
     changed.over = over
     _check_seen(options, changed, before)
-    labels = new_labels(options.labels or {}, moment.machine.labels)
-    if options.caller is not None:
-        labels = {"parent": options.caller.run_id}
-    elif options.replay is not None:
-        labels = {}
-    forked = _forked(host, options, moment, name, changed, labels)
+    forked = _forked(host, options, moment, name, changed, _labels(options, moment.machine))
     if hold and _goes_on_by_itself(options, fit, going_on, forked):
         forked = forked.model_copy(update={"held": True})
     _push(moment, forked)
     if options.replay is not None and moment.machine.approve is not None:
         why = "a replay does not take the policy of the replayed run over"
         seq, now = moment.machine.head + 1, moment.machine.updated
-        _push(moment, AnswersWithdrawn(seq=seq, ts=now, policy=True, reason=why))
+        _push(moment, r.AnswersWithdrawn(seq=seq, ts=now, policy=True, reason=why))
     for ending in changed.told:
         _push(moment, ending.model_copy(update={"seq": moment.machine.head + 1}))
     for question, given in (options.answers or {}).items():
@@ -345,19 +335,29 @@ async def draft_of(host: Host, options: ForkOptions, name: str, *, start: bool, 
     if content is not None or refs is not None:
         _push(
             moment,
-            Resumed(
-                seq=moment.machine.head + 1, ts=moment.machine.updated, holder=str(host.owner),
-                content=content, changes=fit.changes or (), refs=None if refs is None else dict(refs),
+            r.Resumed(
+                seq=moment.machine.head + 1,
+                ts=moment.machine.updated,
+                holder=str(host.owner),
+                content=content,
+                changes=fit.changes or (),
+                refs=None if refs is None else dict(refs),
             ),
-        )  # fmt: skip
+        )
     machine = moment.machine
-    believed = audit(host.seal, info.run_id, moment.records)
-    records, chain = copied(host.seal, name, believed)
+    records, chain = copied(host.seal, name, audit(host.seal, info.run_id, moment.records))
     records += [record if chain is None else chain.sealed(record) for record in moment.extra]
     first = records[0]
-    assert isinstance(first, RunStarted)
+    assert isinstance(first, r.RunStarted)
     row = row_of(machine, structure=first.structure, content=first.content)
     return Draft(row, records, machine, version or machine.plan.graph or moment.stored, _changes(fit))
+
+
+def _labels(options: ForkOptions, parent: RunState) -> Mapping[str, str]:
+    labels = new_labels(options.labels or {}, parent.labels)
+    if options.caller is not None:
+        return {"parent": options.caller.run_id}
+    return {} if options.replay is not None else labels
 
 
 def _check_seen(options: ForkOptions, changed: Changes, before: RunState | None) -> None:
@@ -380,16 +380,16 @@ def _changes(fit: Fit) -> tuple[str, ...]:
     return (*moved, *(fit.changes or ()))
 
 
-def _push(moment: Moment, record: Record) -> None:
+def _push(moment: Moment, record: r.Record) -> None:
     apply(moment.machine, record)
     moment.extra.append(record)
 
 
 def _forked(
     host: Host, options: ForkOptions, moment: Moment, name: str, changed: Changes, labels: Mapping[str, str]
-) -> Forked:
+) -> r.Forked:
     machine = moment.machine
-    return Forked(
+    return r.Forked(
         seq=machine.head + 1,
         ts=host.resources.clock.now(),
         run_id=name,
@@ -406,7 +406,7 @@ def _forked(
     )
 
 
-def _goes_on_by_itself(options: ForkOptions, fit: Fit, machine: RunState, forked: Forked) -> bool:
+def _goes_on_by_itself(options: ForkOptions, fit: Fit, machine: RunState, forked: r.Forked) -> bool:
     """True if a worker would drive the fork as it is: it does not wait for answers alone.
 
     Args:
@@ -430,7 +430,7 @@ def _answer(host: Host, moment: Moment, options: ForkOptions, question: str, giv
     shown = about(machine.questions[question])
     _push(
         moment,
-        Answered(seq=machine.head + 1, ts=now, question=question, answer=answer, by=options.by, about=shown),
+        r.Answered(seq=machine.head + 1, ts=now, question=question, answer=answer, by=options.by, about=shown),
     )
 
 
@@ -450,19 +450,19 @@ async def moment_of(host: Host, info: RunInfo, at: int | None) -> Moment:
     stored = await host.loader.stored_graph(info)
     records = await host.store.read(run_id, upto=head if at is None else at)
     last = records[-1]
-    if isinstance(last, Ended) and last.status == "completed" and at is not None:
+    if isinstance(last, r.Ended) and last.status == "completed" and at is not None:
         raise InvalidValue(
             f"record {at} is the end of run {run_id!r}, and nothing follows it: fork it at record {at - 1} or before",
             where="at",
         )
-    if isinstance(last, Ended) and last.status == "completed":
+    if isinstance(last, r.Ended) and last.status == "completed":
         listed = f"`orchestrator show {shlex.quote(run_id)}` lists the records of its steps"
         raise InvalidValue(
             f"run {run_id!r} completed: say at which record to fork it, at=1 to at={head - 1}; {listed}", where="at"
         ).on_command_line(
             f"run {run_id!r} completed: say at which record to fork it, --at 1 to --at {head - 1}; {listed}"
         )
-    if isinstance(last, Ended) and at is None:
+    if isinstance(last, r.Ended) and at is None:
         records = records[:-1]
     return Moment(info, records, await host.loader.machine_of(info, stored, len(records)), stored)
 
@@ -479,7 +479,7 @@ class Changes:
     question: str = ""
     answer: Answer | None = None
     withdrawn: tuple[str, ...] = ()
-    told: list[EffectSettled] = field(default_factory=list)
+    told: list[r.EffectSettled] = field(default_factory=list)
     """Endings of calls whose outcome was unknown; their numbers are not final."""
     open_digests: dict[str, str] = field(default_factory=dict)
     """Open question -> its digest in the parent."""
@@ -489,17 +489,26 @@ class Changes:
     def fields(self) -> dict[str, Any]:
         """The fields of the record `forked`."""
         return {
-            "update": dict(self.update), "ops": self.ops, "branch": self.branch, "key": self.key, "result": self.result,
-            "question": self.question, "answer": self.answer, "withdrawn": self.withdrawn,
-            "told": tuple(one.key for one in self.told), "over": self.over,
-        }  # fmt: skip
+            "update": dict(self.update),
+            "ops": self.ops,
+            "branch": self.branch,
+            "key": self.key,
+            "result": self.result,
+            "question": self.question,
+            "answer": self.answer,
+            "withdrawn": self.withdrawn,
+            "told": tuple(one.key for one in self.told),
+            "over": self.over,
+        }
 
     def digests(self, run_id: str) -> dict[str, str]:
         """The digests that open questions have in the fork: an answer to the parent's does not fit them."""
         return {name: digest([run_id, before]) for name, before in self.open_digests.items()}
 
 
-def changes_of(machine: RunState, records: Sequence[Record], options: ForkOptions, before: RunState | None) -> Changes:
+def changes_of(
+    machine: RunState, records: Sequence[r.Record], options: ForkOptions, before: RunState | None
+) -> Changes:
     """The changes that a fork begins with.
 
     Args:
@@ -536,8 +545,8 @@ def changes_of(machine: RunState, records: Sequence[Record], options: ForkOption
     return found
 
 
-def _questions(records: Sequence[Record]) -> list[Asked]:
-    return [record for record in records if isinstance(record, Asked)]
+def _questions(records: Sequence[r.Record]) -> list[r.Asked]:
+    return [record for record in records if isinstance(record, r.Asked)]
 
 
 # -- values -----------------------------------------------------------------------------------------------------------
@@ -596,10 +605,10 @@ def _misfits(schema: StateSchema, update: JsonObject) -> list[str]:
 # -- a result ---------------------------------------------------------------------------------------------------------
 
 
-def _result(machine: RunState, records: Sequence[Record], given: object) -> tuple[str, object]:
+def _result(machine: RunState, records: Sequence[r.Record], given: object) -> tuple[str, object]:
     """The call whose result is replaced, and the result as the journal keeps it."""
     last = records[-1]
-    if not isinstance(last, EffectSettled):
+    if not isinstance(last, r.EffectSettled):
         fault = (
             f"takes the place of a settled call's result: record {last.seq} of run {machine.run_id!r} is {last.type}, "
             "not effect_settled"
@@ -611,7 +620,7 @@ def _result(machine: RunState, records: Sequence[Record], given: object) -> tupl
     return last.key, _encoded(entry.intended, given)
 
 
-def _encoded(intended: EffectIntended, given: object) -> object:
+def _encoded(intended: r.EffectIntended, given: object) -> object:
     where = f"the result of {intended.name!r}"
     if intended.kind == "model":
         return _reply(given, where)
@@ -641,10 +650,10 @@ def _reply(given: object, where: str) -> object:
 # -- an answer --------------------------------------------------------------------------------------------------------
 
 
-def _superseded(before: RunState, records: Sequence[Record], given: object) -> tuple[str, Answer]:
+def _superseded(before: RunState, records: Sequence[r.Record], given: object) -> tuple[str, Answer]:
     """The question of which the answer is replaced, and the new answer. `before`: the run before it was answered."""
     last = records[-1]
-    if not isinstance(last, Answered) or last.question == PAUSE:
+    if not isinstance(last, r.Answered) or last.question == PAUSE:
         fault = f"takes the place of an answer: record {last.seq} of run {before.run_id!r} is {last.type}; for "
         opened = "questions that are open there use"
         raise InvalidAnswer(f"answer= {fault}{opened} answers={{question: answer}}", where="answer").on_command_line(
@@ -653,7 +662,7 @@ def _superseded(before: RunState, records: Sequence[Record], given: object) -> t
     return last.question, check_answer(before, last.question, as_answer(given), None, {}, last.ts)
 
 
-def _told(machine: RunState, question: Question, answer: Answer) -> Iterator[EffectSettled]:
+def _told(machine: RunState, question: Question, answer: Answer) -> Iterator[r.EffectSettled]:
     """The ending of a call, by the answer to the question what became of it.
 
     Nothing follows from `retry`: the fork makes the call itself, and asks before it does.
@@ -667,13 +676,23 @@ def _told(machine: RunState, question: Question, answer: Answer) -> Iterator[Eff
     call = entry.intended
     token, error, returned = machine.activation(call.activation), None, None
     if choice == "failed":
-        error = Failure(type="EffectFailed", message=failed_words(call.name), node=call.node, path=call.path)
+        error = r.Failure(type="EffectFailed", message=failed_words(call.name), node=call.node, path=call.path)
         before = settled_of(entry)
         returned = None if before is None else before.returned
     elif call.kind == "effect" and not call.request and call.name == call.node and token is not None:
         result = given_result(token.frame.plan.schema, result)  # of an irreversible node
-    yield EffectSettled(
-        seq=machine.head, ts=machine.updated, activation=call.activation, path=call.path, node=call.node, key=call.key,
-        ok=error is None, error=error, result=None if error else _encoded(call, result), returned=returned,
-        answered=True, started=call.ts, ended=call.ts,
-    )  # fmt: skip
+    yield r.EffectSettled(
+        seq=machine.head,
+        ts=machine.updated,
+        activation=call.activation,
+        path=call.path,
+        node=call.node,
+        key=call.key,
+        ok=error is None,
+        error=error,
+        result=None if error else _encoded(call, result),
+        returned=returned,
+        answered=True,
+        started=call.ts,
+        ended=call.ts,
+    )

@@ -93,10 +93,15 @@ async def choices(host: Host, info: RunInfo, at: int | None) -> ForkChoices:
         reopen_fork(machine)
     branches = await away(lambda: tuple(_branches(machine)))
     return ForkChoices(
-        at=machine.head, record=moment.records[-1].type, head=info.head, branches=branches,
-        result=result, answer=answer, known=newest is not None,
+        at=machine.head,
+        record=moment.records[-1].type,
+        head=info.head,
+        branches=branches,
+        result=result,
+        answer=answer,
+        known=newest is not None,
         other_version=newest is not None and newest.content != content,
-    )  # fmt: skip
+    )
 
 
 def _branches(machine: RunState) -> Iterator[EditableBranch]:

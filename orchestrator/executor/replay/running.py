@@ -143,32 +143,32 @@ def recording_of(plan: Plan, records: Sequence[Record], after: int = 0, withdraw
         after: a call counts if its result is behind this record, a question if its answer is.
         withdrawn: questions whose answers count although they came before.
     """
-    found, discards = _Recorder(), Superseded()
-    read(plan, records, discards, found)
+    found, superseded = _Recorder(), Superseded()
+    read(plan, records, superseded, found)
     recording = found.recording
     for place, calls in recording.calls.items():
-        counted = [call for call in calls if not discards.is_lost(call.intended.key)]
+        counted = [call for call in calls if not superseded.is_lost(call.intended.key)]
         for call in counted:
-            if discards.is_asked_about(call.intended.key):
+            if superseded.is_asked_about(call.intended.key):
                 call.settled = None
         recording.calls[place] = [call for call in counted if call.result is None or call.seq > after]
     for place, asked in recording.questions.items():
         recording.questions[place] = [
             one
             for one in asked
-            if not (one.question.id in discards.withdrawn or discards.is_undone(one.activation))
+            if not (one.question.id in superseded.withdrawn or superseded.is_undone(one.activation))
             and (one.answered is None or one.answered.seq > after or one.question.id in withdrawn)
         ]
     recording.outside = [
         record
         for record in recording.outside
-        if record.seq > after and record.seq not in discards.revoked and not _is_undone(discards, record)
+        if record.seq > after and record.seq not in superseded.revoked and not _is_undone(superseded, record)
     ]
     return recording
 
 
-def _is_undone(discards: Superseded, record: Outside) -> bool:
-    return isinstance(record, r.TimerFired) and discards.is_undone(record.activation)
+def _is_undone(superseded: Superseded, record: Outside) -> bool:
+    return isinstance(record, r.TimerFired) and superseded.is_undone(record.activation)
 
 
 def state_digest(activation: Activation) -> str:
@@ -268,9 +268,9 @@ class _Recorder(Fold):
             if question.id in self._asked:
                 self._asked[question.id].answered = answer
 
-    def _leave_out_open(self, told: Collection[str]) -> None:
+    def _leave_out_open(self, settled: Collection[str]) -> None:
         """Leave out the calls that a fork found without a result: they count as not made, and it made its own."""
-        gone = {call for key, call in self._calls.items() if call.result is None and key not in told}
+        gone = {call for key, call in self._calls.items() if call.result is None and key not in settled}
         self._calls = {key: call for key, call in self._calls.items() if call not in gone}
         for place, calls in self.recording.calls.items():
             self.recording.calls[place] = [call for call in calls if call not in gone]

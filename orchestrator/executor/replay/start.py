@@ -105,14 +105,14 @@ async def _moment_of(host: Host, options: ReplayOptions, parent: Run) -> int | N
 
 async def _from(host: Host, options: ReplayOptions, name: str, at: int) -> Drive | None:
     """Begin the replay as a fork; None: another executor drives it."""
-    discards = await _discards(host, options.parent, at)
-    if discards.was_undone(at):
+    superseded = await _superseded(host, options.parent, at)
+    if superseded.was_undone(at):
         raise InvalidValue(
             f"record {at} of run {options.parent!r} comes after a limit that was raised later, when the run went back "
             "to where it was before: replay the run from a record before the limit was spent, or after `reopened`",
             where="at",
         )
-    given = {**_given(options, discards), "limits": discards.limits}
+    given = {**_given(options, superseded), "limits": superseded.limits}
     fork = ForkOptions(
         options.parent,
         at=at,
@@ -152,12 +152,12 @@ async def _from_its_start(
     host.resources.begun[graph.content] = graph
     context = options.context or await host.contexts.for_new(name, graph.name, {}, None)
     began = VersionNames(await host.store.read(options.parent), graph.structure).start(first.values)
-    discards = await _discards(host, options.parent, 0)
+    superseded = await _superseded(host, options.parent, 0)
     given = {**began, **(options.update or {})}
     if graph.structure != first.structure:  # fields that the graph does not have any more are left out
         given = {field: value for field, value in given.items() if field in graph.schema.fields}
     values = await away(lambda: initial_values(graph, Recorded(given)), given)
-    started, forked = _first_records(host, options, parent, graph, name, discards, values)
+    started, forked = _first_records(host, options, parent, graph, name, superseded, values)
     host.contexts.check(options.parent, started, context)
     try:
         return await create(host, graph, started, forked, own=resources, context=context)
@@ -207,13 +207,13 @@ def _first_records(
     parent: Run,
     graph: GraphDefinition,
     name: str,
-    discards: Superseded,
+    superseded: Superseded,
     values: JsonObject,
 ) -> tuple[RunStarted, Forked]:
     """The first record of the replayed run as it is with this graph, and the record of the replay.
 
     Args:
-        discards: what of the replayed run does not count.
+        superseded: what of the replayed run does not count.
         values: the whole state that it starts with.
     """
     first = parent.machine.started
@@ -237,7 +237,7 @@ def _first_records(
             "pause_before": (),
             "pause_after": (),
             "by": options.by,
-            "limits": discards.limits or first.limits,
+            "limits": superseded.limits or first.limits,
         }
     )
     forked = Forked(
@@ -249,22 +249,22 @@ def _first_records(
         root=parent.root_id,
         relation="replay",
         by=options.by,
-        **_given(options, discards),
+        **_given(options, superseded),
     )
     return started, forked
 
 
-def _given(options: ReplayOptions, discards: Superseded) -> dict[str, Any]:
+def _given(options: ReplayOptions, superseded: Superseded) -> dict[str, Any]:
     """Fields of the record `forked` that only a replay has."""
     return {
         "live": options.live,
         "models": {alias: model.name for alias, model in (options.models or {}).items()},
-        "set_aside": discards.set_aside(),
-        "raised": discards.raised,
+        "set_aside": superseded.set_aside(),
+        "raised": superseded.raised,
     }
 
 
-async def _discards(host: Host, run_id: str, after: int) -> Superseded:
+async def _superseded(host: Host, run_id: str, after: int) -> Superseded:
     """Records that no longer count in a run because it was reopened."""
     records = await host.store.read(run_id)
     found = Superseded(after)

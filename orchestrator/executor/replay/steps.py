@@ -43,25 +43,11 @@ from orchestrator.executor.replay import REPLAYED
 from orchestrator.executor.replay.running import question_digest
 from orchestrator.executor.run_log import RunLog
 from orchestrator.graph.limits import Reserve
+from orchestrator.kernel import records as r
 from orchestrator.kernel.fold.questions import timer_question
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.queries import exceeded_limit
 from orchestrator.kernel.question import LATE, Answer, Approve, Deny, Question, in_family
-from orchestrator.kernel.records import (
-    Answered,
-    Asked,
-    Diverged,
-    EffectIntended,
-    EffectSettled,
-    Failure,
-    GraphOpened,
-    Record,
-    Spent,
-    StepDone,
-    StepFailed,
-    StepRetried,
-    TimerSet,
-)
 from orchestrator.kernel.state import Activation, hash_id
 from orchestrator.tools.result import Risk, risk_at_most
 
@@ -73,7 +59,7 @@ _MOMENT = 0.02
 """Seconds without progress, after which all running steps of a replay count as waiting."""
 
 
-async def wait_to_land(log: RunLog, replay: RunningReplay, activation: Activation, record: Record) -> Record:
+async def wait_to_land(log: RunLog, replay: RunningReplay, activation: Activation, record: r.Record) -> r.Record:
     """Wait until a step may land as far as this record.
 
     A step that was stopped in the replayed run before it came so far waits for what stopped it, or until nothing else
@@ -84,7 +70,7 @@ async def wait_to_land(log: RunLog, replay: RunningReplay, activation: Activatio
     """
     if replay.was_stopped(activation) and not _came_to(replay, activation, record):
         await wait_for_stop(log, replay, activation)
-    elif isinstance(record, StepDone | StepFailed) and _is_early(log, replay, activation):
+    elif isinstance(record, r.StepDone | r.StepFailed) and _is_early(log, replay, activation):
         with _waiting(log, replay, activation):
             while _is_early(log, replay, activation):
                 await log.moved()
@@ -128,12 +114,12 @@ def _moves(log: RunLog, replay: RunningReplay) -> bool:
     return any(key not in replay.waiting for key in log.machine.running)
 
 
-def _came_to(replay: RunningReplay, activation: Activation, record: Record) -> bool:
+def _came_to(replay: RunningReplay, activation: Activation, record: r.Record) -> bool:
     """True if a step that was stopped in the replayed run came to this record before."""
-    if isinstance(record, Asked | TimerSet):
-        question = record.question if isinstance(record, Asked) else timer_question(record)
+    if isinstance(record, r.Asked | r.TimerSet):
+        question = record.question if isinstance(record, r.Asked) else timer_question(record)
         return replay.question(activation, question) is not None
-    if isinstance(record, StepRetried | GraphOpened):
+    if isinstance(record, r.StepRetried | r.GraphOpened):
         return (activation.key, record.type, record.attempt) in replay.recording.went_on
     return False
 
@@ -209,7 +195,7 @@ def answer_as_recorded(log: RunLog, replay: RunningReplay, activation: Activatio
         answer = None if found.answered is None else found.answered.answer
     if answer is not None:
         shown = about(question)
-        log.push(Answered(**log.now(), question=question.id, answer=answer, by=REPLAYED, policy=True, about=shown))
+        log.push(r.Answered(**log.now(), question=question.id, answer=answer, by=REPLAYED, policy=True, about=shown))
         return True
     if found is not None:
         return False
@@ -217,7 +203,7 @@ def answer_as_recorded(log: RunLog, replay: RunningReplay, activation: Activatio
     request = {"prompt": question.prompt, "payload": dict(question.payload), "choices": list(question.choices)}
     wanted = question_digest(question)
     log.push(
-        Diverged(
+        r.Diverged(
             **log.at(activation),
             kind="question",
             name=question.kind,
@@ -239,7 +225,7 @@ _SHOWN = 2000
 
 async def take_or_admit(
     under_way: UnderWay, replay: RunningReplay, call: Call, entry: EffectEntry | None
-) -> tuple[EffectSettled | None, int | None]:
+) -> tuple[r.EffectSettled | None, int | None]:
     """Give a call of a replay its recorded result, or let it be made.
 
     Args:
@@ -265,7 +251,7 @@ async def take_or_admit(
         if _is_up_to_a_person(replay, attempt, call):
             return None, None
         if not inside.get() and replay.was_stopped(attempt.activation):
-            async with attempt.aside():
+            async with attempt.while_waiting():
                 await wait_for_stop(attempt.log, replay, attempt.activation)
         if attempt.stopped() is not None:
             raise attempt.signalled(Refused())  # the run has ended, or continues without this step: nothing diverges
@@ -284,7 +270,7 @@ async def take_or_admit(
     await _ask_as_inside(under_way, replay, recorded)
     started = log.clock.now()
     try:
-        async with attempt.aside():
+        async with attempt.while_waiting():
             await wait_for_stop(log, replay, attempt.activation)
     except BaseException:
         why = attempt.stopped()
@@ -343,14 +329,14 @@ def _recorded(replay: RunningReplay, attempt: Attempt, call: Call, entry: Effect
     return None if changed else found
 
 
-def _settle(under_way: UnderWay, key: str, call: RecordedCall) -> EffectSettled:
+def _settle(under_way: UnderWay, key: str, call: RecordedCall) -> r.EffectSettled:
     """Journal the result that the replayed run had."""
     attempt = under_way.attempt
     log, settled = attempt.log, call.result
     assert settled is not None
     if call.inner is not None:
         stamp = log.at(attempt.activation)
-        log.push(Spent(**stamp, key=key, run=call.inner.run, usage=call.inner.usage))
+        log.push(r.Spent(**stamp, key=key, run=call.inner.run, usage=call.inner.usage))
     ending = Ending(
         settled.result, settled.error, settled.usage, settled.unknown, settled.returned, answered=settled.answered
     )
@@ -363,7 +349,7 @@ def _settle(under_way: UnderWay, key: str, call: RecordedCall) -> EffectSettled:
     return record
 
 
-def as_raised(error: Failure) -> EffectFailed:
+def as_raised(error: r.Failure) -> EffectFailed:
     """A recorded error as the node of the replayed run saw it: of a class with its name, which is also a built-in one.
 
     So `except ConnectionError` catches it as it did there, and it is journaled as it was.
@@ -375,15 +361,15 @@ def as_raised(error: Failure) -> EffectFailed:
     return raised
 
 
-def _class_of(error: Failure) -> type[Exception]:
+def _class_of(error: r.Failure) -> type[Exception]:
     found = getattr(errors, error.type, None) or getattr(builtins, error.type, None)
     return found if isinstance(found, type) and issubclass(found, Exception) else EffectFailed
 
 
-def _intended(attempt: Attempt, call: Call, taken: int, reserve: Reserve | None) -> EffectIntended:
+def _intended(attempt: Attempt, call: Call, taken: int, reserve: Reserve | None) -> r.EffectIntended:
     """The intent of a call that takes a recorded result."""
     log, activation, effect = attempt.log, attempt.activation, call.effect
-    return EffectIntended(
+    return r.EffectIntended(
         **log.at(activation),
         key=call.key,
         kind=effect.kind,
@@ -444,7 +430,7 @@ def _note(attempt: Attempt, replay: RunningReplay, call: Call, why: str) -> None
     if (activation.key, call.digest, call.occurrence) in replay.diverged:
         return
     log.push(
-        Diverged(
+        r.Diverged(
             **log.at(activation),
             kind=effect.kind,
             name=effect.name,

@@ -361,15 +361,15 @@ def misplaced(run: Compared) -> Iterator[GradedChange]:
         if graph is None:
             continue
         allowed, known = Placements(graph.topology), None
-        told: set[tuple[str, tuple[str, ...], bool]] = set()
+        reported: set[tuple[str, tuple[str, ...], bool]] = set()
         for frame in frames:
             old = frame.plan.topology
             known = known or Placements(old)
             for token in frame.live.values():
                 forks, node = tuple(fork.fork for fork in token.forks), run.names.node(place, token.node)
-                if node not in graph.nodes or (token.node, forks, token.merged) in told:
+                if node not in graph.nodes or (token.node, forks, token.merged) in reported:
                     continue
-                told.add((token.node, forks, token.merged))
+                reported.add((token.node, forks, token.merged))
                 moved = tuple(run.names.vertex(place, fork, old, graph.topology) for fork in forks)
                 if not _allows(allowed, node, moved, token) and _allows(known, token.node, forks, token):
                     change = Change("node_gone", place, token.node, "")
@@ -445,10 +445,11 @@ class Comparison(Compared):
     def undecided(self) -> bool:
         """True if there are changes ahead of the run that a user has to accept: those that the migration does not."""
         return any(
-            one.grade == "decision" and not one.settled
+            one.grade == "decision"
+            and not one.settled
             and (one.proof or one.change is None or not self._accepted(one.change.place))
             for one in self.changes
-        )  # fmt: skip
+        )
 
     def _accepted(self, place: str) -> bool:
         """True if the migration accepts changes in a graph."""
