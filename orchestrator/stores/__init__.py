@@ -1,4 +1,4 @@
-"""Where runs are kept: in memory, in an SQLite file, or in a PostgreSQL database.
+"""Stores of runs: in memory, in an SQLite file, or in a PostgreSQL database.
 
     store = open_store("sqlite:///runs.db")     # beside the current directory's files
     store = open_store("sqlite:////var/runs.db")

@@ -155,11 +155,11 @@ def check_key_id(key_id: object) -> str:
 
 
 Clear: TypeAlias = Literal["accept", "refuse"]
-"""What a codec says of values that are not encoded: they are read as they are, or count as damaged."""
+"""A codec's rule for values that are not encoded: they are read as they are, or count as damaged."""
 
 
 def check_clear(clear: object) -> Clear:
-    """What is said of values that are not encoded, if it is one of the two.
+    """The rule for values that are not encoded, if it is one of the two.
 
     Raises:
         InvalidValue: it is not.
@@ -172,7 +172,7 @@ def check_clear(clear: object) -> Clear:
 
 
 def described(about: About) -> str:
-    """What a value is, for messages."""
+    """A value's kind and place, for messages."""
     if about.get("run_id"):
         return f"run {about['run_id']!r}"
     return f"{about['kind']} {about.get('name', '')!r}"

@@ -17,7 +17,7 @@ _AT_ONCE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What a copy of a store did. The first four fields have ids of runs, the oldest first."""
+    """The result of copying a store. The first four fields have ids of runs, the oldest first."""
 
     runs: tuple[str, ...] = ()
     """They were added."""

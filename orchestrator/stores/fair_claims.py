@@ -1,4 +1,4 @@
-"""Who is given runs out next: the values of a label take turns, and a graph has no more runs than it may have.
+"""Fair claims: the values of a label take turns, and a graph has no more runs than it may have.
 
 With 100,000 runs of one customer and one of another waiting, the other's run is the first or the second to be given
 out. A store that is asked for runs in turn (`ClaimRequest.turns`) visits the values behind the last one that it

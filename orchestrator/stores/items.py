@@ -46,7 +46,7 @@ class Item:
     data: str
     """The value as canonical JSON."""
     text: str = ""
-    """What a search by words looks through; empty: it finds the item never."""
+    """The text that a search by words reads; if it is empty, no such search finds the item."""
     vector: bytes = b""
     """What a search by meaning compares, see `packed`; empty: it finds the item never."""
     created: float = 0.0
@@ -63,7 +63,7 @@ class Item:
 
     @property
     def place(self) -> tuple[str, str]:
-        """What items are ordered by."""
+        """The order of items."""
         return namespace_text(self.namespace), self.key
 
 
@@ -87,7 +87,7 @@ class ItemWrite:
 
 @dataclass(frozen=True, slots=True)
 class ItemUsage:
-    """How much lies in an area."""
+    """The size of an area."""
 
     items: int = 0
     bytes: int = 0
@@ -318,11 +318,11 @@ class Candidate:
     """An item that has one of the words, as far as its score depends on it."""
 
     place: tuple[str, str]
-    """What orders equally good ones."""
+    """The order of equally good ones."""
     counts: tuple[int, ...]
-    """How often it has each word."""
+    """The count of each word."""
     length: int
-    """How many words it has."""
+    """The number of words."""
 
 
 def candidate(place: tuple[str, str], text: str, terms: Sequence[str]) -> Candidate | None:

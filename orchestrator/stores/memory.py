@@ -235,7 +235,7 @@ def idle_runs(runs: Iterable[MemoryRun], present: Collection[str], graphs: Colle
 
 
 def claimable(idle: Iterable[MemoryRun], inbox: Inbox) -> list[MemoryRun]:
-    """Those that have something to do now: a message, a time that is due, or a drive that has to be begun again."""
+    """The runs that have something to do now: a message, a time that is due, or a drive that has to be begun again."""
     now = SYSTEM_CLOCK.now()
     messages = inbox.first()
     found: list[tuple[int, float, MemoryRun]] = []
@@ -256,7 +256,7 @@ def claimable(idle: Iterable[MemoryRun], inbox: Inbox) -> list[MemoryRun]:
 def selected(
     ready: Iterable[MemoryRun], limit: int, most: Mapping[str, int] | None, turns: Turns | None
 ) -> list[MemoryRun]:
-    """Those that a claim takes; see `Store.claim`."""
+    """The runs that a claim takes; see `Store.claim`."""
     found = Selection[MemoryRun](limit, most)
 
     def add(run: MemoryRun) -> bool:
@@ -511,7 +511,7 @@ class MemoryItems:
             self._first_end[area] = min(ends, default=math.inf)
 
     def _written(self, write: ItemWrite | None) -> bool | None:
-        """What a call that wrote before returned; None: it did not write."""
+        """The result of an earlier write by the same call; None if there was none."""
         if write is None:
             return None
         if not self._has_run(write.run_id):

@@ -1,4 +1,4 @@
-"""Who holds a lease: one executor in one process, so that any other process can tell whether it still lives.
+"""The holder of a lease: one executor in one process, so that any other process can tell whether it still lives.
 
 Whether the holder of a lease may be alive, as far as this process can tell.
 
@@ -43,7 +43,7 @@ class Owner:
     """When the process started, in ticks since boot: a process id that was given anew has another one."""
     executor: str = field(default_factory=lambda: os.urandom(6).hex())
     worker: Mapping[str, object] | None = None
-    """What the executor says of itself as plain JSON while it works as a worker."""
+    """Facts about the executor, as plain JSON, while it works as a worker."""
 
     @classmethod
     def here(cls) -> Owner:

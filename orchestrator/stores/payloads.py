@@ -35,7 +35,7 @@ LEAST = 1 << 15
 """Bytes between the quotes of a string, as it is encoded, from which on it is a payload."""
 
 MARK = b"~"
-"""What skeletons begin with."""
+"""The beginning of each skeleton."""
 
 _NOTHING: Payloads = {}
 _NAME = b"sha256:"
@@ -89,7 +89,7 @@ def split(data: bytes) -> tuple[bytes, Payloads]:
 
 
 def _long_strings(data: bytes) -> Iterator[tuple[int, int]]:
-    """Where the long strings begin and end, without their quotes.
+    """The bounds of the long strings, without their quotes.
 
     A jump over two quotes or more goes nearly as far as a long string, so there are few steps, however many quotes.
     """
@@ -257,7 +257,7 @@ def size_of(rows: Iterable[tuple[int, int, bytes]], payloads: Payloads) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Disorder:
-    """What does not belong together. The runs are numbers."""
+    """Rows that do not belong together. The runs are numbers."""
 
     unnoted: dict[int, set[bytes]]
     """Runs whose records have payloads that are not noted -> these payloads."""
@@ -316,7 +316,7 @@ def digests_of(records: Iterable[object]) -> set[bytes]:
 
 
 def damage(damaged: Iterable[object], missing: dict[bytes, str]) -> list[Finding]:
-    """What cannot be repaired.
+    """Damage that cannot be repaired.
 
     Args:
         damaged: digests of payloads that do not have these digests.

@@ -1,4 +1,4 @@
-"""What the URL of a store names, without opening it, and how it is shown: without its password."""
+"""URLs of stores: the file or database that they name, and their form without a password."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from urllib.parse import unquote
 from orchestrator.errors import StoreError
 
 DATABASES = ("postgresql://", "postgres://")
-"""How the URLs of databases begin."""
+"""Schemes of the URLs of databases."""
 
 SECRET_PARAMETERS = frozenset(
     {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}

@@ -58,7 +58,7 @@ def contains(wanted: Sequence[str], *texts: str) -> bool:
 
 
 def found_in(wanted: set[str], text: str) -> set[str]:
-    """Those of these words that occur in a text."""
+    """The words of these that occur in a text."""
     if not wanted:
         return set()
     if text.isascii():  # most texts are: look for the letters first, which is far quicker

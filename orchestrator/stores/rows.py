@@ -1,4 +1,4 @@
-"""What a store gives out, as frozen data: rows of runs, leases, messages, schedules, and findings of its check."""
+"""The data that a store returns, frozen: rows of runs, leases, messages, schedules, and findings of its check."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_DEATHS = 5
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Which executor drives a run, and for how long if it is not heard from.
+    """The executor that drives a run, and the time until its lease expires if it is not renewed.
 
     Only the first four fields identify a lease; the others say how things stood when the store was asked.
     """
@@ -267,7 +267,7 @@ _info_values = attrgetter(*_INFO_FIELDS)
 
 
 def encrypted_with(key_id: str) -> str:
-    """What lists show in place of texts that cannot be decrypted."""
+    """The text that lists show in place of one that cannot be decrypted."""
     return f"(encrypted with key {key_id!r})"
 
 

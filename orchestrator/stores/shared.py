@@ -1,4 +1,4 @@
-"""What every store needs: its checks, its errors, reading records and cursors, copying a run to another store."""
+"""Parts of every store: checks, errors, reading records and cursors, copying a run to another store."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from orchestrator.stores.rows import RunInfo, RunTotals, Total
 from orchestrator.values import utc
 
 GROUPS = ("day", "graph", "model", "tool", "node")
-"""What makes a group, beside `label:KEY`."""
+"""The names that can make a group, besides `label:KEY`."""
 
 Numbers: TypeAlias = tuple[int, int, int, int, int, int, float, float]
 """Calls of models, failed ones, calls of tools, failed ones, tokens in, tokens out, cost, seconds."""

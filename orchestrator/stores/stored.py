@@ -128,7 +128,7 @@ def row_text(text: object) -> str:
 
 
 def archived_text(archived: Archived) -> str:
-    """Where the records of a run are, as its row says it."""
+    """The archive object of a run's records, as its row has it."""
     return canonical(asdict(archived))
 
 
@@ -418,7 +418,7 @@ def names_of(text: object) -> tuple[Name, ...] | None:
 
 
 def unpacked(text: object, numbers: object, seconds: float) -> RunTotals | None:
-    """What a run spent; None if it is damaged."""
+    """The totals of a run; None if they are damaged."""
     names = names_of(text)
     if names is None or not fits(names, numbers):
         return None
@@ -515,7 +515,7 @@ _AT_ONCE = 10_000
 
 
 class Keys:
-    """What groups rows belong to; what a run gives is worked out once for each graph, day and set of labels."""
+    """The groups of rows; what a run gives is worked out once for each graph, day and set of labels."""
 
     def __init__(self, by: By, groups: Groups) -> None:
         self._by, self._all = by, groups

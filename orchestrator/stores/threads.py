@@ -187,7 +187,7 @@ def _comes_again() -> bool:
 
 
 class Forkable(Protocol):
-    """What has connections."""
+    """An object that has connections."""
 
     def before_fork(self) -> None:
         """Close them where they are not to be inherited, and keep others from opening any."""

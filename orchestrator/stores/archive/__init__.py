@@ -39,7 +39,7 @@ class Archive(Protocol):
 
     @property
     def url(self) -> str:
-        """Where it is, without secrets."""
+        """The URL of the archive, without secrets."""
         ...
 
     @property

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 _VERSION = 1
 
 GZIP = b"\x1f\x8b"
-"""What a compressed object begins with."""
+"""The first bytes of a compressed object."""
 
 _DENSEST = 100
 """Bytes of text that a byte of a compressed object may stand for, if they are more than a record may have."""

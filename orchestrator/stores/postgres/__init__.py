@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _TEXTS = 8
-"""How many graphs' texts are remembered."""
+"""Graphs whose texts are cached."""
 
 
 class PostgresStore:
@@ -86,7 +86,7 @@ class PostgresStore:
         return f"PostgresStore({self.url!r})"
 
     def statistics(self) -> BatchStatistics:
-        """How many appends and new runs there were, and how many batches they took."""
+        """The number of appends and new runs, and of the batches that wrote them."""
         return self._writer.statistics()
 
     def alerts(self) -> int | None:

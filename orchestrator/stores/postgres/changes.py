@@ -341,7 +341,7 @@ class Writer:
         return [thread for thread in threads if thread is not None]
 
     def statistics(self) -> BatchStatistics:
-        """What was done about appends and new runs so far: `jobs / batches` shared a commit."""
+        """Counts of appends and new runs so far: `jobs / batches` shared a commit."""
         return self._runs.statistics
 
     def _change_all(self, connection: Connection, jobs: list[ChangeJob[Any]]) -> None:

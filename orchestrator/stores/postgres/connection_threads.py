@@ -226,7 +226,7 @@ def leave_to_parent(connection: Connection | None) -> None:
 _KEPT = 4
 
 _limiter: RunVar[CapacityLimiter] = RunVar("orchestrator.stores.postgres.connection_threads")
-"""One for each event loop. Not anyio's own: tools that hold all of its threads must not keep us from reading."""
+"""A limiter for each event loop. Not anyio's own: tools that hold all of its threads must not keep us from reading."""
 
 
 class Readers:

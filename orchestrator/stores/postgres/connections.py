@@ -33,12 +33,12 @@ _SHORTEST_SECRET = 3
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a store is, and how it is to be spoken to."""
+    """The address of a store, and the options of connections to it."""
 
     url: str
     """The URL without its secrets, for messages."""
     conninfo: str = field(repr=False)
-    """What libpq connects to."""
+    """The connection string of libpq."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
     patience: float = 30.0
     """Seconds for which a server that went away is waited for."""
@@ -327,7 +327,7 @@ def is_lost(error: BaseException, connection: Connection | None) -> bool:
 
 
 def store_error(error: BaseException, address: Address) -> Exception | None:
-    """What an error of psycopg means to a user; None: it is not one of psycopg."""
+    """The error that a user gets for one of psycopg; None if it is not one of psycopg."""
     import psycopg
 
     if not isinstance(error, psycopg.Error):

@@ -50,7 +50,7 @@ _WAITS = (
     " AND (due IS NOT NULL OR status = 'running')"
 )
 _READY = "greatest(coalesce(due, 0), coalesce(retry_at, 0))"
-"""From when on a run can be claimed; 0: ever since it was created."""
+"""The time from which a run can be claimed; 0: since it was created."""
 _SPANS = f"(VALUES (0, 0), (5e-324, {WALL})) AS span (lo, hi)"
 """Runs that waited for no time are asked for on their own: they come before all others in the index, and would be taken
 before those that waited for a long time."""
@@ -67,7 +67,7 @@ LOCK = schema.LOCK + 1
 
 
 def state(connection: Connection, label: str) -> Literal["missing", "valid", "invalid", "being made"]:
-    """How far the index of a label is."""
+    """The progress of the index of a label."""
     found = connection.execute(
         "SELECT indisvalid, EXISTS (SELECT 1 FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database"
         " WHERE datname = current_database() AND locktype = 'relation' AND relation = indrelid AND granted"

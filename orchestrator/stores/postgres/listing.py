@@ -78,7 +78,7 @@ class _Way:
 
 
 _Place = tuple[float, int]
-"""Where a run stands in the list: when it was created, and its number."""
+"""A run's place in the list: when it was created, and its number."""
 
 
 def runs(connection: Connection, wanted: RunQuery) -> Page:

@@ -1,4 +1,4 @@
-"""What is read, as functions of a connection. Each is one statement, so that all of it is of one moment.
+"""Reads, as functions of a connection. Each is one statement, so that all of it is of one moment.
 
 The numbers of runs that were read: who knows the number of a run can ask for the partition of its month alone.
 """
@@ -214,7 +214,7 @@ def _check_there(connection: Connection, run_id: str, number: int) -> None:
 
 
 def _with_payloads(connection: Connection, joiner: Joiner, at: int, run_id: str, number: int) -> bytes | Parted:
-    """One of the records that were read, with its payloads, which are read after it."""
+    """A record that was read, with its payloads, which are read after it."""
     try:
         return joiner.record(at)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What is kept next to the rows of runs, as parts of the one statement that moves these rows or adds them; payloads.
+"""Rows that belong to the rows of runs, as parts of the one statement that moves these rows or adds them; payloads.
 
 A part reads `moved`, which has `n` (the number of the change in the statement), `id` (of the run) and `waiting` of each
 run that was moved. So nothing is written for a run that was not.
@@ -158,7 +158,7 @@ class Joiner:
 
 @dataclass(frozen=True, slots=True)
 class RelatedRows:
-    """What is kept of a run next to its row. None leaves what is there."""
+    """The data of a run that is stored next to its row. None leaves what is there."""
 
     rows: Sequence[Row] = ()
     payloads: Payloads = field(default_factory=dict)

@@ -52,7 +52,7 @@ def unescaped(text: str) -> str:
 
 
 def index_key(text: str) -> str:
-    """What stands for a text in a column that has an index and is only compared for equality."""
+    """The stand-in for a text in a column that has an index and is only compared for equality."""
     if len(text) * 4 <= _LONGEST_KEY:
         return text
     data = text.encode("utf-8", "surrogatepass")
@@ -107,7 +107,7 @@ _LONGEST = 200
 
 
 def key_of(word: str) -> str:
-    """What stands for a word of `stores.requests.words` in an index."""
+    """The stand-in for a word of `stores.requests.words` in an index."""
     if len(word) * 4 <= _LONGEST:
         return word
     data = word.encode()

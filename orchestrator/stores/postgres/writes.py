@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from orchestrator.stores.postgres.statements import Connection
 
 RELEASED = "token = NULL, holder = NULL, deaths = 0, retry_at = NULL, fault = '', taken = 0"
-"""What a run's row says after its lease was given back as it should be."""
+"""The columns of a run's row after its lease was released."""
 
 NOW = "extract(epoch FROM clock_timestamp())::double precision"
 """The clock of the database, in Unix seconds."""

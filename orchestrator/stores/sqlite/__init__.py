@@ -84,7 +84,7 @@ else:
 T = TypeVar("T")
 
 _TEXTS = 8
-"""How many graphs' texts are remembered."""
+"""Graphs whose texts are cached."""
 
 
 class SQLiteStore:
@@ -137,7 +137,7 @@ class SQLiteStore:
         return f"SQLiteStore({str(self.path)!r})"
 
     def statistics(self) -> WriterStatistics:
-        """How many writes there were, and how many commits they took."""
+        """The number of writes, and of the commits that they took."""
         return self._writer.statistics()
 
     # ------------------------------------------------------------------------------- journal

@@ -37,7 +37,7 @@ _WAITS = (
     " AND (due IS NOT NULL OR status = 'running')"
 )
 _READY = "max(coalesce(due, 0.0), coalesce(retry_at, 0.0))"
-"""From when on a run can be claimed; 0: ever since it was created."""
+"""The time from which a run can be claimed; 0: since it was created."""
 _SOME_TIME = 5e-324
 """The first moment that is not 0. Runs that waited for none are asked for on their own: they come before all others in
 the index, and would be taken before those that waited for a long time."""

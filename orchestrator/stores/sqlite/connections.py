@@ -82,7 +82,7 @@ _QUICK_THERE = QUICK + sys.getswitchinterval()
 """The same as a thread measures it: it waits for the interpreter too, if an event loop is busy."""
 
 FORK_SECONDS = 1.0
-"""How long a fork of the process waits for the write that is under way."""
+"""Seconds that a fork of the process waits for the write in progress."""
 
 _ROOM_EVERY = 8
 """Commits between two looks at the room in the log."""
@@ -138,7 +138,7 @@ class Writer:
         self._debt = 0.0
         """Seconds that commits have lately taken beyond what is quick."""
         self._alone = 0
-        """How many commits were for one change only, since the last that several shared."""
+        """Commits for one change only, since the last that several shared."""
         self._writes = self._commits = self._refused = self._failed = 0
 
     async def write(self, write: Write[T], *, checkpoint: bool = False, size: int = 0) -> T:
@@ -181,7 +181,7 @@ class Writer:
             return self._thread
 
     def statistics(self) -> WriterStatistics:
-        """What was done so far."""
+        """The counts so far."""
         return WriterStatistics(self._writes, self._commits, self._refused, self._failed)
 
     def before_fork(self) -> None:
@@ -420,7 +420,7 @@ class Pace:
 _KEPT = 4
 
 _limiter: RunVar[CapacityLimiter] = RunVar("orchestrator.stores.sqlite.connections")
-"""One for each event loop. Not anyio's own: tools that hold all of its threads must not keep us from reading."""
+"""A limiter for each event loop. Not anyio's own: tools that hold all of its threads must not keep us from reading."""
 
 
 class Readers:

@@ -34,7 +34,7 @@ from orchestrator.stores.sqlite.schema import APPLICATION_ID, check_tables, chec
 T = TypeVar("T")
 
 BUSY_SECONDS = 10.0
-"""How long a lock that another process holds is waited for."""
+"""Seconds to wait for a lock that another process holds."""
 
 PAGE_BYTES = 4096
 """Of a new file. Each commit writes the pages that it changes as a whole, and each table and index has one at least.
@@ -316,7 +316,7 @@ _BUSY_SECONDS = 1.0
 
 
 def kept_log(path: Path) -> Path:
-    """Where a damaged log is kept. While it is there, the store is not opened."""
+    """The path of a damaged log that was put aside. While it is there, the store is not opened."""
     return path.with_name(f"{path.name}-damaged-log")
 
 
@@ -364,7 +364,7 @@ def _is_damaged(connection: sqlite3.Connection, log: Path) -> bool:
 
 
 def _frames(connection: sqlite3.Connection) -> int:
-    """How many pages the log has by SQLite's own account.
+    """The number of pages in the log by SQLite's own account.
 
     Raises:
         sqlite3.OperationalError: another process empties the log all the time, so that SQLite does not say. Such a

@@ -62,7 +62,7 @@ _KEPT_SECONDS = 3600.0
 """Rows of holders whose leases expired so long ago are deleted if no run names them."""
 
 RELEASED = "token = NULL, holder = NULL, deaths = 0, retry_at = NULL, fault = '', taken = 0"
-"""What a run's row says after its lease was given back as it should be."""
+"""The columns of a run's row after its lease was released."""
 
 IS_NOTICE = (
     "(typeof(body) = 'text' AND length(body) < 2000"

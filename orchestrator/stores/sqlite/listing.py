@@ -117,7 +117,7 @@ def runs(connection: sqlite3.Connection, clock: StoreClock, query: RunQuery) -> 
 
 
 def _place(row: InfoRow) -> tuple[bool, float, int]:
-    """Where a run stands in the list: as SQLite has it, also where a damaged `created` is no number."""
+    """A run's place in the list: as SQLite has it, also where a damaged `created` is no number."""
     created = row.created
     return (False, created, row.id) if isinstance(created, float | int) else (True, 0.0, row.id)
 
@@ -190,7 +190,7 @@ def _count(connection: sqlite3.Connection, walk: _Filter) -> int:
 
 
 def _count_of(connection: sqlite3.Connection, query: str, values: tuple[object, ...]) -> int:
-    """How many rows a query has, counted no further than needed."""
+    """The number of rows of a query, counted no further than needed."""
     count: int = connection.execute(f"SELECT count(*) FROM ({query} LIMIT {COUNTED})", values).fetchone()[0]
     return count
 
@@ -322,7 +322,7 @@ def questions(connection: sqlite3.Connection, query: QuestionQuery) -> QuestionP
 
 
 def _place_of_question(row: tuple[Any, ...]) -> tuple[bool, float, int, str]:
-    """Where a question stands in the list: as SQLite has it, also where a damaged time is no number."""
+    """A question's place in the list: as SQLite has it, also where a damaged time is no number."""
     number, name, asked = row[3:6]
     return (False, asked, number, name) if isinstance(asked, float | int) else (True, 0.0, number, str(name))
 
@@ -450,7 +450,7 @@ def _with_words(connection: sqlite3.Connection, wanted: list[str]) -> Condition:
 
 
 def _count_matches(connection: sqlite3.Connection, values: list[object]) -> int:
-    """How many runs the index finds, counted no further than needed."""
+    """The number of runs that the index finds, counted no further than needed."""
     if not values:
         return 0
     query = "SELECT count(*) FROM (SELECT 1 FROM search WHERE search MATCH ? LIMIT ?)"

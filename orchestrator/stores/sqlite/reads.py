@@ -1,4 +1,4 @@
-"""What is read, as functions of a connection that is inside a transaction."""
+"""Reads, as functions of a connection that is inside a transaction."""
 
 from __future__ import annotations
 

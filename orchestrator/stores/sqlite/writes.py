@@ -1,4 +1,4 @@
-"""What is written, as functions of a connection that is inside a transaction.
+"""Writes, as functions of a connection that is inside a transaction.
 
 Each looks first whether it may and raises before it changes anything: others share its transaction.
 """

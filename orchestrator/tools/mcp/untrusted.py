@@ -1,4 +1,4 @@
-"""What a server sends, none of which is trusted: texts, errors, and the tools that it lists with their schemas.
+"""Data of a server, none of which is trusted: texts, errors, and the tools that it lists with their schemas.
 
 Texts and errors are marked by their origin, bounded and cleaned; tools are bounded and cleaned, or left out.
 """
