@@ -294,7 +294,9 @@ def test_a_reducer_wants_its_kind_of_field() -> None:
         StateSchema.of(Odd)
 
 
-@pytest.mark.parametrize("kind", [Iterable, Iterable[int], list[Iterable[int]], Iterable[int] | None, Generator[int, None, None]])
+@pytest.mark.parametrize(
+    "kind", [Iterable, Iterable[int], list[Iterable[int]], Iterable[int] | None, Generator[int, None, None]]
+)
 def test_a_field_whose_values_can_be_read_once_only_is_refused(kind: Any) -> None:
     class Inner(BaseModel):
         items: kind

@@ -312,7 +312,10 @@ def test_work_for_one_user_or_on_one_run_leaves_threads_for_others(users: str, r
         while asked.acquire(blocking=False):
             pass
         try:
-            found = [clients.submit(preview, user, run_id) for user, run_id, _ in zip(cycle(users), cycle(runs), range(8), strict=False)]
+            found = [
+                clients.submit(preview, user, run_id)
+                for user, run_id, _ in zip(cycle(users), cycle(runs), range(8), strict=False)
+            ]
             assert all(asked.acquire(timeout=60) for _ in range(8))
             assert all(Slow.began.acquire(timeout=60) for _ in range(2))
             for _ in range(5):  # the first one may come before more threads could be taken
