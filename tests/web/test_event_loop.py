@@ -23,8 +23,10 @@ import pytest
 from pydantic import BaseModel, field_validator
 from starlette.requests import Request
 
-from orchestrator import Graph, redaction
-from orchestrator.json import PIECE, is_small
+from orchestrator import Approve, Executor, Graph, redaction
+from orchestrator.json import PIECE, digest, is_small
+from orchestrator.nodes import Confirm
+from orchestrator.stores import payloads
 from orchestrator.visible import exact
 from orchestrator.web.endpoint import Endpoint
 from orchestrator.web.routes import ROUTES
@@ -323,3 +325,31 @@ def test_work_for_one_user_or_on_one_run_leaves_threads_for_others(users: str, r
         finally:
             Slow.go.set()
         assert {one.result() for one in found} == {200}
+
+
+shown = Graph(
+    name="shown", state=Note, input="topic", output="topic", edges="START -> confirm -> END",
+    nodes={"confirm": Confirm(prompt="Send it?", show=["topic"])},
+)  # fmt: skip
+
+
+@pytest.mark.anyio
+async def test_records_and_questions_with_large_values_are_hashed_in_a_thread(tmp_path: Path) -> None:
+    hashing = {digest.__code__: "value", payloads.split.__code__: "data"}
+    small: list[bool] = []
+
+    def look(frame: FrameType, event: str, arg: Any) -> None:
+        if event == "call" and (name := hashing.get(frame.f_code)):
+            small.append(is_small(frame.f_locals[name], PIECE))
+
+    async with Executor(f"sqlite:///{tmp_path}/runs.db", graphs=[shown]) as executor:
+        sys.setprofile(look)
+        try:
+            run = await executor.start("shown", "a word " * (2 * MB // 7))
+            (asked,) = run.waiting
+            run = await executor.answer(run.run_id, asked.id, Approve())
+        finally:
+            sys.setprofile(None)
+    assert run.status == "completed"
+    assert small
+    assert all(small)

@@ -53,7 +53,7 @@ from orchestrator.stores.sqlite.payloads import replace as replace_payload
 from orchestrator.stores.sqlite.readers import Readers
 from orchestrator.stores.sqlite.writer import BYTES_HERE, Write, Writer, WriterStatistics
 from orchestrator.stores.statistics import By, StatsRow
-from orchestrator.stores.stored import rows_of, rows_of_new
+from orchestrator.stores.stored import rows_of_new, rows_of_next
 from orchestrator.stores.threads import watch
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class SQLiteStore:
 
     async def append(self, append: Append) -> int:
         check_append(append)
-        rows, payloads = rows_of(append.run_id, append.records)
+        rows, payloads = await rows_of_next(append.run_id, append.records)
         size = size_of(rows, payloads) + len(append.snapshot or b"")
         if not is_small(append.questions, PIECE):
             size += 1 + BYTES_HERE
@@ -376,7 +376,7 @@ class SQLiteStore:
 
     async def move_back(self, run_id: str, records: Sequence[Record], where: Archived) -> None:
         """See `Archivable`."""
-        rows, payloads = rows_of(run_id, records)
+        rows, payloads = await rows_of_new(run_id, records)
         move = partial(archived.move_back, run_id=run_id, rows=rows, payloads=payloads, archived=where)
         await self._write_rows(move, payloads, size_of(rows, payloads))
 
