@@ -1,7 +1,7 @@
-"""Agent strategies as graphs: one file each, with its state, prompts, nodes and edges, and nothing else.
+"""Agent strategies as graphs: one module each, with its state, prompts, nodes and edges, and nothing else.
 
-Each file has a function that builds the strategy (`tool_user.tool_user(max_steps=5)`) and `graph`, the strategy with
-its defaults, which the command line knows by the file's name.
+Each module has a function that builds the strategy (`tool_user.tool_user(max_steps=5)`) and `graph`, the strategy with
+its defaults, which the command line finds by the module's name.
 
 This folder is the package `orchestrator.strategies`, which is how programs import it.
 """

@@ -41,10 +41,10 @@ class ChatState(CallModel.State, ReadReply.State, Observe.State):
 
 @node(effect="pure")
 def heard(state: ChatState) -> Outcome[Literal["something", "nothing", "farewell"]]:
-    """A turn begins, if the user said anything.
+    """Start a turn, if the user wrote anything.
 
-    A message that interrupted the turn before is added here: `think` takes what follows a question or calls for the
-    same turn.
+    A message that interrupted the previous turn is added here: `think` assigns whatever follows a question or calls to
+    the same turn.
     """
     words = state.question.strip()
     if not words and not state.messages:
@@ -63,24 +63,24 @@ def heard(state: ChatState) -> Outcome[Literal["something", "nothing", "farewell
 
 @node(effect="pure")
 def deal() -> None:
-    """The fork of the calls, on its own: so none is open while the run waits for the user, and its values are whole."""
+    """Fork the calls in a separate node: no fork is open while the run waits for the user, and its state is whole."""
 
 
 @node(effect="pure")
 def sorry(state: ChatState, ctx: Context[object]) -> Update:
-    """The model gave no reply that can be used: the user is told, and the chat goes on with the next turn."""
+    """Report to the user that the model gave no usable reply, and continue with the next turn."""
     if ctx.error is None or ctx.error.type != "AgentError":
         raise StepError(f"{ctx.error or 'nothing failed'}; no other question mends that")
     answer = f"There is no answer to that: {ctx.error.message}"
     roles = [message.role for message in state.messages[-2:]]
-    if roles[-1:] == ["user"] and "tool" not in roles:  # asked again in later turns, the question could spoil them, too
+    if roles[-1:] == ["user"] and "tool" not in roles:  # remove the question, which would disturb later turns
         return {"answer": answer, "messages": replace(state.messages[:-1])}
     return {"answer": answer, "messages": extend([assistant(answer)] if "tool" in roles else [])}
 
 
 @node(effect="pure")
 def left(ctx: Context[object]) -> None:
-    """The user would not go on."""
+    """End the chat when the user does not continue."""
     if ctx.error is None or ctx.error.type != "UserDenied":
         raise StepError(str(ctx.error or "nothing failed"))
 
@@ -127,28 +127,29 @@ def chat(
     parallel_tool_calls: bool | None = None,
     on_busy: Literal["reject", "queue", "interrupt"] = "reject",
 ) -> Graph:
-    """The strategy as a graph: give it a model and tools, and a first question or none.
+    """Return the strategy as a graph, to run with a model and tools, and optionally a first question.
 
-    The run waits at `ask` with the model's last answer as the prompt. It ends when the user says nothing, `/bye`,
-    `/exit` or `/quit`, denies the question or lets its deadline pass, or when a tool that ends the work is called;
-    its output is the last answer.
+    The run waits at `ask` with the model's last answer as the prompt. It ends when the user answers nothing, `/bye`,
+    `/exit` or `/quit`, denies the question or lets its deadline pass, or when a tool that ends the work is called; its
+    output is the last answer.
 
     Args:
-        max_steps: rounds of calls in one turn after which the model answers without.
-        max_seconds: seconds alive, all turns together, without the time that the user takes; None: no bound.
+        rounds of calls in one turn after which the model has to answer without calls.
+        seconds that the run may be alive, in all turns together, without the time that the user takes; None for no
+        limit.
         name: the graph's name.
-        tools: the only tools that the model is offered: names, tools, functions; None: all that a run is given.
-        model: name of one of the executor's models; None: its default one.
-        confirm: calls of tools of this risk or a higher one are asked about; None: nothing is.
-        on_denied: what becomes of a denied call: the run fails with `UserDenied`, or the model sees why.
-        on_error: what becomes of a call that cannot be made: the run fails with `AgentError`, or the model sees why.
-        protocol: how the model calls tools: by itself, or in text of some form.
+        the only tools for the model: names, tools, functions; None for all tools of the run.
+        name of one of the executor's models; None for the default one.
+        ask before calls of tools of this risk or a higher one; None to ask about none.
+        what happens if a call is denied: the run fails with `UserDenied`, or the model receives the reason.
+        what happens if a call cannot be made: the run fails with `AgentError`, or the model receives the reason.
+        the form of tool calls: the provider's own, or a form of text.
         system: the system message.
-        keep: how many messages the model sees at least, the latest ones; None: all.
-        deadline: seconds that the user has to go on.
-        parallel_tool_calls: whether the model is told that it may make several calls at once.
-        on_busy: what becomes of a message (`Executor.send(run_id, "ask", text)`) that comes in mid-turn, see `Ask`.
-            `interrupt`: calls and replies under way end, no others begin, and the message is the next turn.
+        the model sees at least this many of the latest messages; None for all.
+        seconds that the user has to continue.
+        whether the model may make several calls at once.
+        what happens to a message (`Executor.send(run_id, "ask", text)`) that arrives during a turn, see `Ask`.
+        `interrupt`: calls and replies in progress end, no others start, and the message is the next turn.
 
     Raises:
         ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.
@@ -166,7 +167,7 @@ def chat(
     )
     graph = Graph(
         name=name,
-        description="Talks with a user, turn by turn, and calls tools.",
+        description="Talk with a user, turn by turn, and call tools.",
         state=ChatState,
         input="question",
         nodes={

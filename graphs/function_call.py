@@ -1,4 +1,4 @@
-"""FunctionCall: one round. A model answers a question, or all the tools that it calls are called at the same time.
+"""FunctionCall: one round. A model answers a question, or calls tools, which run at the same time.
 
 START -> think -> read -> END : answer
            ^ again |   -> act (each of the calls) -> pack -> END
@@ -40,12 +40,12 @@ def one_call(
     on_denied: Literal["raise", "observe"] = "observe",
     on_error: Literal["raise", "observe"] = "observe",
 ) -> Graph:
-    """Return the graph of one call: check it, ask for approval, make it. Its message has the result.
+    """Return the graph of one call: check it, ask for approval, make it. Its message contains the result.
 
     Args:
-        confirm: calls of tools of this risk or a higher one are asked about; None: nothing is.
-        on_denied: what becomes of a denied call: the run fails with `UserDenied`, or the model sees why.
-        on_error: what becomes of a call that cannot be made: the run fails with `AgentError`, or the model sees why.
+        ask before calls of tools of this risk or a higher one; None to ask about none.
+        what happens if a call is denied: the run fails with `UserDenied`, or the model receives the reason.
+        what happens if a call cannot be made: the run fails with `AgentError`, or the model receives the reason.
     """
     nodes: dict[str, Node] = {
         "check": CheckCall(on_error=on_error),
@@ -58,7 +58,7 @@ def one_call(
         edges += WHEN_DENIED if on_denied == "observe" else ""
     return Graph(
         name="one_call",
-        description="Checks a call, has a person confirm it, and makes it.",
+        description="Check a call, ask for approval, and make it.",
         state=CheckCall.State,
         input="call",
         nodes=nodes,
@@ -76,7 +76,7 @@ class FunctionCallState(CallModel.State, ReadReply.State):
 
 @node(effect="pure", join="all")
 def pack(state: FunctionCallState) -> Update:
-    """The round as plain data, in the form of chat completions but with arguments as objects."""
+    """Write the round as plain data, in the form of chat completions but with arguments as objects."""
     made = len(state.pending)
     asked, results = state.messages[-made - 1], state.messages[-made:]
     said = {"role": "assistant", "content": asked.content, "tool_calls": [as_data(call) for call in state.pending]}
@@ -87,7 +87,7 @@ def pack(state: FunctionCallState) -> Update:
 
 
 def as_data(call: ToolCall) -> dict[str, Any]:
-    """A call as chat completions have it."""
+    """Return a call in the form of chat completions."""
     arguments = call.raw if call.arguments is None else call.arguments
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
@@ -117,24 +117,25 @@ def function_call(
     system: str = "",
     parallel_tool_calls: bool | None = None,
 ) -> Graph:
-    """The strategy as a graph: give it a question, a model and tools.
+    """Return the strategy as a graph, to run with a question, a model and tools.
 
-    Its output is the model's answer, a text, if it called nothing. Else it is a list: the question, the assistant's
-    message with its `tool_calls`, and the list of the messages with their results, in the order of the calls.
+    Its output is the model's answer, a text, if it called no tools. Otherwise it is a list: the question, the
+    assistant's message with its `tool_calls`, and the list of the messages with their results, in the order of the
+    calls.
 
     Args:
-        max_steps: how often the model is asked; every time but the first is a correction of a reply that could not be
-            used. Then the run fails with an `AgentError`.
-        max_seconds: seconds alive; None: no bound.
+        the most model calls; each after the first corrects a reply that could not be used. After the last one the run
+        fails with an `AgentError`.
+        seconds that the run may be alive; None for no limit.
         name: the graph's name.
-        tools: the only tools that the model is offered: names, tools, functions; None: all that a run is given.
-        model: name of one of the executor's models; None: its default one.
-        confirm: calls of tools of this risk or a higher one are asked about; None: nothing is.
-        on_denied: what becomes of a denied call: the run fails with `UserDenied`, or the call's result says so.
-        on_error: what becomes of a call that cannot be made: the run fails with `AgentError`, or its result says so.
-        protocol: how the model calls tools: by itself, or in text of some form.
-        system: the system message; empty: none.
-        parallel_tool_calls: whether the model is told that it may make several calls at once.
+        the only tools for the model: names, tools, functions; None for all tools of the run.
+        name of one of the executor's models; None for the default one.
+        ask before calls of tools of this risk or a higher one; None to ask about none.
+        what happens if a call is denied: the run fails with `UserDenied`, or the call's result gives the reason.
+        what happens if a call cannot be made: the run fails with `AgentError`, or its result gives the reason.
+        the form of tool calls: the provider's own, or a form of text.
+        the system message; empty for none.
+        whether the model may make several calls at once.
 
     Raises:
         ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.
@@ -144,7 +145,7 @@ def function_call(
         raise ValueError("function_call: max_steps and max_seconds are at least 1 step and more than 0 seconds")
     graph = Graph(
         name=name,
-        description="One round: the model answers, or all tools that it calls are called.",
+        description="Answer in one round, or make all tool calls of the reply.",
         state=FunctionCallState,
         input="question",
         nodes={

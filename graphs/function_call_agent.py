@@ -24,7 +24,7 @@ class FunctionCallAgentState(CallModel.State, ReadReply.State, Observe.State):
 
 @node(effect="pure")
 def give_up(state: FunctionCallAgentState) -> None:
-    """All rounds were made, and there is no answer.
+    """Fail after the last round without an answer.
 
     Raises:
         ValueError: always.
@@ -73,25 +73,24 @@ def function_call_agent(
     system: str = "",
     parallel_tool_calls: bool | None = None,
 ) -> Graph:
-    """The strategy as a graph: give it a question, a model and tools. Its output is the answer, a text.
+    """Return the strategy as a graph, to run with a question, a model and tools. Its output is the answer, a text.
 
-    A tool that ends the work (`ends=True`) gives the answer itself.
+    The result of a tool that ends the work (`ends=True`) is the answer.
 
     Args:
-        max_steps: rounds after which the run fails with a `ValueError`; the one that answers is counted too.
-        max_seconds: seconds alive, all rounds together; None: no bound.
+        rounds after which the run fails with a `ValueError`, including the one that answers.
+        seconds that the run may be alive, in all rounds together; None for no limit.
         name: the graph's name.
-        tools: the only tools that the model is offered: names, tools, functions; None: all that a run is given.
-        model: name of one of the executor's models; None: its default one.
-        confirm: calls of tools of this risk or a higher one are asked about; None: nothing is.
-        on_denied: what becomes of a denied call: the run fails with `UserDenied`, or the model sees why.
-        on_error: what becomes of a call that cannot be made: the run fails with `AgentError`, or the model sees why.
-            A tool that fails is always told to the model.
-        last_answer: after `max_steps` rounds, or when the seconds are spent, ask the model for an answer without
-            tools, and do not fail.
-        protocol: how the model calls tools: by itself, or in text of some form.
+        the only tools for the model: names, tools, functions; None for all tools of the run.
+        name of one of the executor's models; None for the default one.
+        ask before calls of tools of this risk or a higher one; None to ask about none.
+        what happens if a call is denied: the run fails with `UserDenied`, or the model receives the reason.
+        what happens if a call cannot be made: the run fails with `AgentError`, or the model receives the reason. The
+        failure of a tool is always reported to the model.
+        when the rounds or seconds are used up, ask the model for an answer without tools instead of failing.
+        the form of tool calls: the provider's own, or a form of text.
         system: the system message; empty: none.
-        parallel_tool_calls: whether the model is told that it may make several calls at once.
+        whether the model may make several calls at once.
 
     Raises:
         ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.
@@ -118,13 +117,13 @@ def function_call_agent(
         nodes["give_up"] = give_up
     graph = Graph(
         name=name,
-        description="Calls tools, all of one reply at the same time, round by round until the model answers.",
+        description="Call tools, all of one reply at the same time; repeat until the model answers.",
         state=FunctionCallAgentState,
         input="question",
         nodes=nodes,
         edges=EDGES + (LAST_ANSWER if last_answer else WHEN_SPENT),
         output="answer",
-        limits=Limits(steps=10_000 * max_steps, seconds=max_seconds),  # room for as many calls as a reply can hold
+        limits=Limits(steps=10_000 * max_steps, seconds=max_seconds),  # enough for as many calls as a reply can contain
     )
     return graph.with_tools(tools).with_model(model)
 

@@ -1,10 +1,10 @@
-"""PlanAndSolve: a plan first, then its steps one after the other, each by an agent that calls tools.
+"""PlanAndSolve: make a plan, then carry out its steps one after the other, each by an agent that calls tools.
 
 START -> plan -> read -> advance -> END : every step is done
            ^ again |      ^    -> solve (function_call_agent)
            +-------+      +---------+
 
-Known elsewhere as plan-and-execute. What the paper of this name (arXiv 2305.04091) does is `plan_and_solve_prompt`.
+Also known as plan-and-execute. `plan_and_solve_prompt` is the method of the paper with this name (arXiv 2305.04091).
 """
 
 from __future__ import annotations
@@ -70,24 +70,24 @@ def plan_and_solve(
     max_rounds: int = 5,
     protocol: CallProtocol = "native",
 ) -> Graph:
-    """The strategy as a graph: give it a question, models and tools. Its output is what came of the last step.
+    """Return the strategy as a graph, to run with a question, models and tools. Its output is the last step's result.
 
-    Where the plan has more than `max_steps` steps, the run ends as `exhausted` with what came of the last one done.
+    If the plan has more than `max_steps` steps, the run ends as `exhausted` with the result of the last completed step.
 
     Args:
-        max_steps: steps that are worked on at most.
-        max_seconds: seconds alive, all steps together; None: no bound.
+        the most steps to work on.
+        seconds that the run may be alive, in all steps together; None for no limit.
         name: the graph's name.
-        tools: the only tools that the models are offered: names, tools, functions; None: all that a run is given.
-        model: name of one of the executor's models; None: its default one.
-        planner: name of the model that plans; None: that of `model`.
-        solver: name of the model that works on the steps; None: that of `model`.
-        confirm: calls of tools of this risk or a higher one are asked about; None: nothing is.
-        on_denied: what becomes of a denied call: the run fails with `UserDenied`, or the solver is told.
-        on_error: what becomes of a call that cannot be made: the run fails with `AgentError`, or the solver is told.
-        last_answer: when steps or seconds are spent, ask the planner for an answer from what the steps gave.
+        the only tools for the models: names, tools, functions; None for all tools of the run.
+        name of one of the executor's models; None for the default one.
+        name of the model that plans; None for that of `model`.
+        name of the model that works on the steps; None for that of `model`.
+        ask before calls of tools of this risk or a higher one; None to ask about none.
+        what happens if a call is denied: the run fails with `UserDenied`, or the solver receives the reason.
+        what happens if a call cannot be made: the run fails with `AgentError`, or the solver receives the reason.
+        when the steps or seconds are used up, ask the planner for an answer from the results so far.
         max_rounds: rounds of calls in one step after which the run fails with a `ValueError`.
-        protocol: how the solver calls tools: by itself, or in text of some form.
+        the form of the solver's tool calls: the provider's own, or a form of text.
 
     Raises:
         ValueError: `max_steps`, `max_rounds` or `max_seconds` is not positive, or an option has another type or value.
@@ -108,7 +108,7 @@ def plan_and_solve(
         on_error=on_error,
     )
     own = agent.limits.steps
-    steps = None if own is None else 4 + max_steps * (2 + own)  # a step may take all that the solver is allowed
+    steps = None if own is None else 4 + max_steps * (2 + own)  # one step may use everything that the solver is allowed
     nodes: dict[str, Node] = {
         "plan": Plan(drafts="drafts", faults="faults", model=planner or model, retry=Retry()),
         "read": ReadPlan(),
@@ -123,7 +123,7 @@ def plan_and_solve(
         nodes["conclude"] = Complete(prompt=CONCLUDE, result="answer", model=planner or model, retry=Retry())
     graph = Graph(
         name=name,
-        description="Plans the steps of a task, then has an agent that calls tools do one after the other.",
+        description="Plan the steps of a task, then let an agent that calls tools carry them out one after the other.",
         state=PlanAndSolveState,
         input="question",
         nodes=nodes,

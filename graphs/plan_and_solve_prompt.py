@@ -3,7 +3,8 @@
 START -> reason -> look -> END : the reasoning says what the answer is
                    look -> conclude -> read -> END
 
-With votes this is done several times at once, and the most frequent answer is taken; what has none has no vote.
+With votes, this is repeated several times at once, and the most frequent answer is taken; replies without an answer do
+not count.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ ENDINGS = {
 
 
 class PlanAndSolvePromptState(BaseModel):
-    """A question on its way to one answer."""
+    """The state from a question to one answer."""
 
     question: str
     reasoning: str = ""
@@ -51,11 +52,11 @@ class SampleState(PlanAndSolvePromptState):
     conclusion: str = ""
     """The reply to the second prompt."""
     fault: str = ""
-    """Why there is no answer."""
+    """The reason why there is no answer."""
 
 
 class VotesState(BaseModel):
-    """A question on its way to several answers, and one of them."""
+    """The state from a question to several answers, one of which is chosen."""
 
     question: str
     rounds: list[int] = []
@@ -63,9 +64,9 @@ class VotesState(BaseModel):
     answers: Annotated[list[str], append] = []
     """All answers; empty where there is none."""
     faults: Annotated[list[str], append] = []
-    """Why there is none; empty where there is one."""
+    """The reasons why answers are missing; empty texts for those that exist."""
     answer: str = ""
-    """The most frequent one."""
+    """The most frequent answer."""
 
 
 EDGES = """
@@ -101,19 +102,19 @@ def plan_and_solve_prompt(
     model: str | None = None,
     max_seconds: float | None = None,
 ) -> Graph:
-    """The strategy as a graph: give it a question and a model. Its output is the answer, a text.
+    """Return the strategy as a graph, to run with a question and a model. Its output is the answer, a text.
 
-    A reply that the model refuses or cannot end, and a conclusion without an answer of the form, fail the run with an
-    `AgentError`; of several votes such a one does not count, and the run fails when none is left.
+    A refused or truncated reply, and a conclusion without an answer of the form, fail the run with an `AgentError`;
+    among several votes such a reply does not count, and the run fails if no vote is left.
 
     Args:
-        plus: the longer prompt (PS+), which also asks for the quantities and for careful results on the way.
-        form: what an answer is, so that it can be found in what the model says.
-        votes: how many answers are made, each on its own; the most frequent one is taken (self-consistency).
-        temperature: told to the model; None: nothing is. Votes differ only if the model's answers do.
+        True for the longer prompt (PS+), which also asks for the quantities and for careful intermediate results.
+        the form of an answer, by which it is found in a reply.
+        the number of independent answers, the most frequent of which is taken (self-consistency).
+        the sampling temperature; None for the model's default. Votes differ only if the model's answers do.
         name: the graph's name; None: `plan_and_solve_prompt`, with votes `plan_and_solve_votes`.
-        model: name of one of the executor's models; None: its default one.
-        max_seconds: seconds alive; None: no bound.
+        name of one of the executor's models; None for the default one.
+        seconds that the run may be alive; None for no limit.
 
     Raises:
         ValueError: `votes` or `max_seconds` is not positive.
@@ -127,7 +128,7 @@ def plan_and_solve_prompt(
     last, fault = ("answer", None) if alone else ("conclusion", "fault")
     one = Graph(
         name=name or "plan_and_solve_prompt",
-        description="Has the model plan and carry out its plan in one reply, and takes the answer out of it.",
+        description="Plan and carry out the plan in one reply, then extract the answer.",
         state=PlanAndSolvePromptState if alone else SampleState,
         input="question",
         nodes={
@@ -154,7 +155,7 @@ def plan_and_solve_prompt(
     steps = 2 + votes * (1 + len(one.nodes))  # every node runs once
     return Graph(
         name=name or "plan_and_solve_votes",
-        description="Has the model answer several times, each with a plan of its own; the most frequent answer counts.",
+        description="Answer several times, each with a new plan; choose the most frequent answer.",
         state=VotesState,
         input="question",
         nodes={

@@ -1,4 +1,4 @@
-"""ReAct (https://arxiv.org/abs/2210.03629): a thought, an action, an observation; again until it finishes.
+"""ReAct (https://arxiv.org/abs/2210.03629): a thought, an action, an observation; repeat until the model finishes.
 
 START -> think -> read -> END : answer
            ^ again |   -> act (each of the calls) -> observe
@@ -95,33 +95,33 @@ def react(
     on_unreadable: Literal["retry", "observe"] = "retry",
     parallel_tool_calls: bool | None = None,
 ) -> Graph:
-    """The strategy as a graph: give it a question, a model and tools. Its output is the answer, a text.
+    """Return the strategy as a graph, to run with a question, a model and tools. Its output is the answer, a text.
 
-    The calls of one reply are made at the same time, each with a confirmation of its own. A tool that ends the work
-    (`ends=True`) gives the answer itself. After `max_steps` rounds, or `max_seconds` seconds alive, the run's status is
-    `exhausted`, and its output is empty, or what `last_answer` gave.
+    The calls of one reply are made at the same time, each with its own confirmation. The result of a tool that ends the
+    work (`ends=True`) is the answer. After `max_steps` rounds, or `max_seconds` seconds alive, the run's status is
+    `exhausted`, and its output is empty, or the result of `last_answer`.
 
     Args:
-        max_steps: how often the model thinks; the reply that answers, and corrected ones, are counted too.
-        max_seconds: seconds alive, all rounds together; None: no bound.
+        the most thoughts of the model, including the one before the answer and corrected ones.
+        seconds that the run may be alive, in all rounds together; None for no limit.
         name: the graph's name.
-        tools: the only tools that the model is offered: names, tools, functions; None: all that a run is given.
-        model: name of one of the executor's models; None: its default one.
-        confirm: calls of tools of this risk or a higher one are asked about; None: nothing is.
-        on_denied: what becomes of a denied call: the run fails with `UserDenied`, or the model sees why.
-        on_error: what becomes of a call that cannot be made: the run fails with `AgentError`, or the model sees why.
-            A tool that fails is always told to the model.
-        last_answer: when steps or seconds are spent, ask the model for an answer from what it knows by then. If it
-            gives none the output is empty; a limit is no failure.
-        protocol: how the model calls tools: by itself, or in text; `bracket` is the form of the paper, with
-            `Action: tool[input]` and `Action: Finish[answer]`.
-        system: the system message; None: the words of this file for the protocol.
-        thought: whether each call needs a thought beside it; reasoning that the provider shows is one.
-        retries: how often in one round the model is shown that its reply could not be used (it has no thought, its
-            action cannot be read).
-        on_unreadable: what becomes of an action in text that cannot be read: it goes back to the model, or
-            the reason is an observation, as in the paper.
-        parallel_tool_calls: whether the model is told that it may make several calls at once.
+        the only tools for the model: names, tools, functions; None for all tools of the run.
+        name of one of the executor's models; None for the default one.
+        ask before calls of tools of this risk or a higher one; None to ask about none.
+        what happens if a call is denied: the run fails with `UserDenied`, or the model receives the reason.
+        what happens if a call cannot be made: the run fails with `AgentError`, or the model receives the reason. The
+        failure of a tool is always reported to the model.
+        when the steps or seconds are used up, ask the model for an answer from the conversation so far. Without one the
+        output is empty; a spent limit is no failure.
+        the form of tool calls: the provider's own, or a form of text; `bracket` is the form of the paper, with `Action:
+        tool[input]` and `Action: Finish[answer]`.
+        the system message; None for this module's text for the protocol.
+        whether each call needs a thought next to it; reasoning that the provider returns is one.
+        the most retries in one round after a reply that cannot be used (it has no thought, or its action cannot be
+        read).
+        what happens if an action in text cannot be read: the model is asked again, or receives the reason as an
+        observation, as in the paper.
+        whether the model may make several calls at once.
 
     Raises:
         ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.
@@ -160,7 +160,7 @@ def react(
         edges += WHEN_SPENT
     graph = Graph(
         name=name,
-        description="Thinks, calls tools and observes what comes of it, step by step until it knows the answer.",
+        description="Think, call tools, observe the results; repeat until the question is answered.",
         state=ReactState,
         input="question",
         nodes=nodes,

@@ -1,4 +1,4 @@
-"""ReWOO: plan all calls, make them in the order of their needs, answer from what they gave (arXiv 2305.18323).
+"""ReWOO: plan all calls, make them in the order of their needs, answer from their results (arXiv 2305.18323).
 
 START -> plan -> read -> fill (each of the calls) -> confirm -> execute -> record -> solve -> END
            ^ again |       fill -> record : what needs no call
@@ -18,8 +18,9 @@ from orchestrator.values import check_options
 
 
 class RewooState(Solve.State, Record.State, ReadPlan.State, Plan.BlueprintState):
-    """Inherits `question`, `drafts` and `faults` (of the plan), `steps` (the plan), `evidence` and `answer`; of each
-    branch `tool`, `args`, `result` and `denial`."""
+    """Inherits the fields for `question`, `drafts`, `faults`, `steps`, `evidence` and `answer`, and those of each
+    branch.
+    """
 
 
 EDGES = """
@@ -59,23 +60,23 @@ def rewoo(
     on_error: Literal["raise", "observe"] = "observe",
     last_answer: bool = False,
 ) -> Graph:
-    """The strategy as a graph: give it a question, a model and tools.
+    """Return the strategy as a graph, to run with a question, a model and tools.
 
-    Calls that do not need one another are made at the same time. A tool that fails, or is not there, is evidence like
-    any other, and the run goes on.
+    Calls that do not need one another are made at the same time. The failure of a tool, or a missing tool, is evidence
+    like any other, and the run continues.
 
     Args:
-        max_steps: calls of the plan that may be made; the evidence of all others says that no calls are left.
-        max_seconds: how long a run may be alive; None: as long as it takes.
+        the most calls of the plan to make; the evidence of all others is that no calls are left.
+        seconds that the run may be alive; None for no limit.
         name: the graph's name.
-        tools: the only tools that the plan may use: names, tools, functions; None: all that a run is given.
-        model: name of one of the executor's models; None: its default one.
-        planner: name of the model that plans; None: that of `model`.
-        solver: name of the model that answers; None: that of `model`.
-        confirm: calls of tools of this risk or a higher one are asked about; None: nothing is.
-        on_denied: what becomes of a denied call: the run fails with `UserDenied`, or the evidence says so.
-        on_error: what becomes of a call that cannot be made: the run fails with `AgentError`, or the evidence says so.
-        last_answer: when the limits are spent, answer from the evidence that is there.
+        the only tools for the plan: names, tools, functions; None for all tools of the run.
+        name of one of the executor's models; None for the default one.
+        name of the model that plans; None for that of `model`.
+        name of the model that answers; None for that of `model`.
+        ask before calls of tools of this risk or a higher one; None to ask about none.
+        what happens if a call is denied: the run fails with `UserDenied`, or the evidence records that.
+        what happens if a call cannot be made: the run fails with `AgentError`, or the evidence gives the reason.
+        when the limits are spent, answer from the evidence so far.
 
     Raises:
         ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.
@@ -99,13 +100,13 @@ def rewoo(
         edges += WHEN_DENIED if on_denied == "observe" else ""
     graph = Graph(
         name=name,
-        description="Plans all calls of tools, makes them in the order of their needs, answers from what they gave.",
+        description="Plan all tool calls, make them in the order of their needs, answer from their results.",
         state=RewooState,
         input="question",
         nodes=nodes,
         edges=edges + (WHEN_SPENT if last_answer else ""),
         output="answer",
-        # A call takes four steps; the rest is for steps without one, which take two, and for tools that are graphs.
+        # A call takes four steps; the rest is for steps without a call, which take two, and for tools that are graphs.
         limits=Limits(seconds=max_seconds, steps=1000 + 4 * max_steps),
     )
     return graph.with_tools(tools)

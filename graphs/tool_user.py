@@ -1,4 +1,4 @@
-"""ToolUser: choose a tool, choose its arguments, have a person confirm, run it, think; again until it is answered.
+"""ToolUser: choose a tool, choose its arguments, ask for approval, run it, think; repeat until there is an answer.
 
 START -> choose_tool -> choose_args -> confirm -> execute -> think -> END
               ^                                                |
@@ -22,28 +22,28 @@ class ToolUserState(ChooseArgs.State, Think.State):
     """Inherits `question` (the main one), `current` (a follow-up), `tool`, `args`, `step_history` and `answer`."""
 
     denial: str = ""
-    """Why a person refused the last call that was refused."""
+    """The reason for the last denial of a call."""
     exit_code: int = 0
-    """0: `answer` is an answer; 1: the run timed out, and `answer` is what the last tool gave."""
+    """0: `answer` is an answer; 1: the run timed out, and `answer` is the last tool's output."""
 
 
 @node(effect="pure")
 def time_out(state: ToolUserState) -> Update:
-    """Steps or seconds are spent: what the last tool gave has to do."""
+    """Fall back to the last tool's output, because the steps or seconds are used up."""
     last = state.step_history[-1].text if state.step_history else ""
     return {"answer": last, "exit_code": 1}
 
 
 @node(effect="pure")
 def denied(state: ToolUserState) -> Update:
-    """A person would not have the tool called: a failed step, to think about."""
+    """Record a denied tool call as a failed step, to think about."""
     why = f": {state.denial}" if state.denial else ""
     return {"step_history": failed_step(state, "execute", f"the user denied this call{why}")}
 
 
 @node(effect="pure")
 def mistake(state: ToolUserState, ctx: Context[object]) -> Update:
-    """A reply could not be used: a failed step, to think about."""
+    """Record an unusable reply as a failed step, to think about."""
     error = ctx.error
     if error is None or error.type != "AgentError":
         raise StepError(f"{error or 'nothing failed'}; no other reply mends that")
@@ -51,7 +51,7 @@ def mistake(state: ToolUserState, ctx: Context[object]) -> Update:
 
 
 def failed_step(state: ToolUserState, node: str, why: str) -> Step:
-    """The step in hand, as one that came to nothing at `node`: it has no more than was chosen by then."""
+    """Return the current step as one that failed at `node`, with whatever was chosen by then."""
     return Step(
         question=state.current or state.question,
         tool_choice=state.tool if node in ("choose_args", "execute") else "",
@@ -97,22 +97,22 @@ def tool_user(
     on_error: Literal["raise", "observe"] = "raise",
     last_answer: bool = False,
 ) -> Graph:
-    """The strategy as a graph: give it a question, a model and tools.
+    """Return the strategy as a graph, to run with a question, a model and tools.
 
-    It ends with the final answer, or, when `max_steps` tools were run or `max_seconds` seconds alive have passed,
-    with what the last tool gave; the run's status is `exhausted` then, and `exit_code` is 1.
+    It ends with the final answer or, after `max_steps` tools or `max_seconds` seconds alive, with the last tool's
+    output; the run's status is then `exhausted`, and `exit_code` is 1.
 
     Args:
-        max_steps: tools that are run at most.
-        max_seconds: seconds alive; None: no bound.
+        the most tools to run.
+        seconds that the run may be alive; None for no limit.
         name: the graph's name.
-        tools: the only tools that the model chooses from: names, tools, functions; None: all that a run is given.
-        model: name of one of the executor's models; None: its default one.
-        confirm: calls of tools of this risk or a higher one are asked about: with "none" all calls; None: nothing is.
-        on_denied: what becomes of a denied call: the run fails with `UserDenied`, or the model sees why.
-        on_error: what becomes of a reply that cannot be used: the run fails with `AgentError`, or the model sees why.
-            A tool that fails is always told to the model.
-        last_answer: after the last of `max_steps` tools, ask once more whether the answer is there.
+        the only tools to choose from: names, tools, functions; None for all tools of the run.
+        name of one of the executor's models; None for the default one.
+        ask before calls of tools of this risk or a higher one: with "none" all calls; None to ask about none.
+        what happens if a call is denied: the run fails with `UserDenied`, or the model receives the reason.
+        what happens if a reply cannot be used: the run fails with `AgentError`, or the model receives the reason. The
+        failure of a tool is always reported to the model.
+        after the last of `max_steps` tools, ask the model once more whether it has the answer.
 
     Raises:
         ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.
@@ -150,14 +150,14 @@ def tool_user(
     rounds = 4 if confirm is None else 5
     graph = Graph(
         name=name,
-        description="Chooses a tool and its arguments, has a person confirm, runs it, thinks; until it is answered.",
+        description="Choose a tool and its arguments, ask for approval, run it, think; repeat until it has an answer.",
         state=ToolUserState,
         input="question",
         nodes=nodes,
         edges=edges,
         output="answer",
         limits=Limits(
-            # Every round visits so many nodes; without a last answer, the last round ends before `think`.
+            # Every round visits this many nodes; without a last answer, the last round ends before `think`.
             steps=rounds * max_steps - (not last_answer),
             seconds=max_seconds,
             visits={"choose_tool": max_steps},

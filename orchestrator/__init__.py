@@ -2,7 +2,7 @@
 
     from orchestrator import Executor, Graph, Outcome, node
 
-Names are loaded when they are first used, so importing this package costs next to nothing.
+Names are loaded when they are first used, so importing this package is cheap.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
+if not TYPE_CHECKING:  # type checkers know these names from the imports above and report all others
 
     def __getattr__(name: str) -> object:
         home = _HOME.get(name)

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 
 def command() -> NoReturn:
-    """Run the command line with the arguments of the process, and end the process."""
+    """Run the command line with the arguments of the process, then exit."""
     from orchestrator.cli import run_process, signals
 
     try:
@@ -20,7 +20,7 @@ def command() -> NoReturn:
 
 
 if __name__ == "__main__":
-    # Python puts the current directory before everything else; a file there must hide no module of a package.
+    # Python puts the current directory first on the path; a file there must not hide a module of a package.
     if not sys.flags.safe_path and sys.path and sys.path[0] in ("", os.getcwd()):
         del sys.path[0]
     command()

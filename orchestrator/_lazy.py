@@ -1,9 +1,9 @@
 """Code that is loaded when it is first used.
 
-- `lazy_names`: the names of a package, which then costs next to nothing to import, and whose modules can be imported
-  one by one without the others;
-- `lazy_modules`: modules that most processes do not come to;
-- `above`: what a room uses of rooms above it.
+- `lazy_names`: the names of a package, which is then cheap to import, and whose modules can be imported one by one
+  without the others;
+- `lazy_modules`: modules that most processes never use;
+- `above`: classes and modules of higher layers that a lower layer uses.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ def lazy_names(
         if not TYPE_CHECKING:  # a type checker knows the names from imports, and reports all others
             __getattr__, __dir__ = lazy_names(__name__, {"shapes.circle": ("Circle",), "shapes.square": ("Square",)})
 
-    A name stands for the thing in its module from its first use on, as if the package had imported it. A name that a
-    submodule has, too, is that thing and never the module. The modules of `homes` are attributes as if imported, too.
+    On first use, a name is replaced by the object in its module, as if the package had imported it. A name that is also
+    the name of a submodule refers to that object and never to the module. The modules of `homes` become attributes, as
+    if imported, too.
 
     Args:
         package: the package's name. It has `__all__`.
-        homes: module -> the names of the package that are there.
+        module -> the names of the package that it defines.
 
     Returns:
         The two functions.
@@ -57,7 +58,7 @@ def lazy_names(
 
 
 def lazy_modules(package: str, modules: str) -> tuple[Any, ...]:
-    """Modules that are imported when something in them is first used, for code that most processes do not come to.
+    """Return modules that are imported on first use, for code that most processes never use.
 
         if TYPE_CHECKING:
             from shapes import circle, square
@@ -65,17 +66,17 @@ def lazy_modules(package: str, modules: str) -> tuple[Any, ...]:
             circle, square = lazy_modules("shapes", "circle square")
 
     Args:
-        package: the package that they are in.
-        modules: their names, separated by blanks.
+        the package that contains them.
+        their names, separated by spaces.
 
     Returns:
-        For each what has its attributes.
+        For each module, an object with its attributes.
     """
     return tuple(_Later(f"{package}.{module}") for module in modules.split())
 
 
 class _Later:
-    """A module that is imported when it is asked for something."""
+    """A module that is imported when one of its attributes is first used."""
 
     __slots__ = ("_found", "_module")
 
@@ -90,9 +91,9 @@ class _Later:
 
 
 class _Kept:
-    """A name of a package that the import of the submodule of this name does not replace.
+    """A name of a package that importing the submodule with the same name does not replace.
 
-    It can be replaced like any other name, and has its own value again once that is deleted, as mocks do.
+    It can be replaced like any other name, and has its own value again once the replacement is deleted, as mocks do.
     """
 
     def __init__(self, submodule: str, name: str, home: str) -> None:
@@ -112,17 +113,17 @@ class _Kept:
         self._value = ()
 
 
-# -- What rooms use of rooms above them ------------------------------------------------------------------------
-# Imports point downward, for types too. Six conveniences run the other way:
+# -- Uses of higher layers ---------------------------------------------------------------------------------------
+# Imports point to lower layers, for types too. Six features need a higher layer:
 #
 # - a `GraphDefinition` is always made as a `Graph`, which runs and draws itself;
 # - a run draws itself;
 # - a node takes functions and toolboxes as its own tools;
-# - an executor gives the events of a run in another style;
-# - a stored graph finds the kinds of nodes that come with the library;
-# - the fields of a state that is written as data can be messages, calls and results.
+# - an executor returns the events of a run in another format;
+# - a stored graph finds the node kinds of the library;
+# - the fields of a state defined as data can be messages, calls and results.
 #
-# The lower room declares what it gets (a base class, or a protocol), and the door loads it when it is first used.
+# The lower layer declares the type that it receives (a base class, or a protocol), and `above` loads it on first use.
 
 
 _ABOVE = {
@@ -137,7 +138,7 @@ _ABOVE = {
 
 
 def above(name: Literal["Graph", "drawings", "embedia", "messages", "node_tools", "nodes"]) -> Any:
-    """Return the class or module that a higher room has under this name. Annotate it with the type of your own room."""
+    """Return the class or module of a higher layer. Annotate it with a type of your own layer."""
     module, _, attribute = _ABOVE[name].partition(":")
     found = import_module(module)
     return getattr(found, attribute) if attribute else found

@@ -1,10 +1,10 @@
-"""Calls of code that others wrote: which exceptions stop them from outside, and the fence that each passes first.
+"""Calls of user code: the exceptions that stop them from outside, and the fence that each call passes first.
 
 Exceptions
 ----------
 
-Nodes, tools, effects, models and all other code that an executor calls may raise anything. What stops them goes on to
-whoever it is for. What they raise themselves is a failure like any other:
+Nodes, tools, effects, models and all other code that an executor calls may raise anything. Exceptions that stop the
+code from outside are passed on. Exceptions that the code itself raises are failures:
 
     a cancellation       stops it if a scope around it, or its task, was cancelled since; else the code raised it
     SystemExit           stops it if a handler of a system signal raised it; else the code raised it
@@ -15,24 +15,22 @@ whoever it is for. What they raise themselves is a failure like any other:
 
 asyncio ends its event loop by a `SystemExit` that leaves a task, so code is contained in the task that calls it.
 
-Code that cancels its own task of asyncio, and returns before it waits for anything, has returned. A `GeneratorExit` out
-of a thread that the code itself started has asyncio close all that waits for it: the drive ends, and counts as a death.
+A task of asyncio that cancels itself, and returns before it waits for anything, has returned. After a `GeneratorExit`
+from a thread started by user code, asyncio closes everything that waits for it: the drive ends, and counts as a crash.
 
 The fence
 ---------
 
 A call may wait between the decision to make it and the call itself: for a worker thread, an instance of a pool, a rate
-limit, a connection. Meanwhile the process may have been stopped for an hour, and another process may have taken the run
-over. So whatever makes the call passes the fence of its run first, in the task or thread that makes it, as the last
-thing that it does before.
+limit, a connection. Meanwhile the process may have been suspended for an hour, and another process may have taken over
+the run. The code that makes the call therefore passes the fence of its run, in the same task or thread, immediately
+before the call.
 
-The executor sets the fence of each effect; tools and models pass it. Outside of a run there is none, and nothing to
-pass.
+The executor sets the fence of each effect; tools and models pass it. Outside a run there is no fence.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import inspect
 import math
@@ -41,12 +39,15 @@ from contextvars import ContextVar
 from itertools import pairwise
 from traceback import walk_tb
 from types import FrameType
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio
 import anyio.from_thread
 
 from orchestrator.errors import EffectFailed, message_of
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -56,26 +57,26 @@ class Interrupt(BaseException):
 
 
 def outside(error: BaseException, task: asyncio.Task[Any] | None = None, before: int = 0) -> BaseException | None:
-    """Return what stopped the code that this came out of: the exception or one in its groups; None: the code raised it.
+    """Return the exception, or the one in its groups, that stopped the code from outside; None if the code raised it.
 
-    Call it in the function that caught the exception: its traceback shows whether a coroutine is closed.
+    Call it in the function that caught the exception: the traceback shows whether a coroutine is being closed.
 
     Args:
         error: the exception.
-        task: the task of asyncio whose cancellation stops the code. Default: the one that runs it.
-        before: how often that task had been cancelled when the code began, see `cancels_of`.
+        the asyncio task whose cancellation stops the code. Default: the current task.
+        how often that task had been cancelled when the code started; see `cancels_of`.
     """
     found = [] if isinstance(error, Exception) else [one for one in flatten(error) if _stops(one, task, before)]
     return max(found, key=lambda one: isinstance(one, KeyboardInterrupt | SystemExit), default=None)
 
 
 def stopped_by(error: BaseException) -> bool:
-    """Return True if a call was stopped from outside, and not by its own code or a signal of the executor."""
+    """Return True if a call was stopped from outside, neither by its own code nor by a signal of the executor."""
     return not isinstance(outside(error), Interrupt | None)
 
 
 def as_error(error: BaseException) -> Exception:
-    """Return an exception that code of users raised as an error: itself if it is one."""
+    """Return an exception from user code as an `Exception`: unchanged if it is one."""
     if isinstance(error, Exception):
         return error
     kind, said = type(error).__name__, message_of(error)
@@ -86,16 +87,16 @@ def as_error(error: BaseException) -> Exception:
 
 
 def flatten(error: BaseException) -> list[BaseException]:
-    """The exceptions in a group and in its inner groups; an exception that is no group by itself."""
+    """Return the exceptions in a group and its inner groups; for any other exception, the exception itself."""
     if not isinstance(error, BaseExceptionGroup):
         return [error]
     return [leaf for inner in error.exceptions for leaf in flatten(inner)]
 
 
 class contained:  # noqa: N801  used like a function, as contextlib.suppress
-    """A context manager around code of users: what the code itself raises leaves it as an `Exception`.
+    """A context manager around user code: whatever the code itself raises leaves it as an `Exception`.
 
-    Entering it returns the task of asyncio that runs the code, and how often that had been cancelled.
+    Entering it returns the current asyncio task, and how often that had been cancelled.
     """
 
     __slots__ = ("_before",)
@@ -111,7 +112,7 @@ class contained:  # noqa: N801  used like a function, as contextlib.suppress
 
 
 def call_in_thread(call: Callable[..., T], *args: object) -> T:
-    """Call a function of users in a worker thread: a `GeneratorExit` out of it would close the coroutine that waits."""
+    """Call a user function in a worker thread: a `GeneratorExit` from it would otherwise close the coroutine."""
     try:
         return call(*args)
     except GeneratorExit as error:
@@ -119,7 +120,9 @@ def call_in_thread(call: Callable[..., T], *args: object) -> T:
 
 
 def native_task() -> asyncio.Task[Any] | None:
-    """Return the task of asyncio that runs this; None in another event loop."""
+    """Return the current asyncio task; None in another event loop."""
+    import asyncio  # here: a third of what `from orchestrator import Graph` would import
+
     try:
         return asyncio.current_task()
     except RuntimeError:
@@ -132,12 +135,14 @@ def cancels_of(task: asyncio.Task[Any] | None) -> int:
 
 
 def is_cancelled(task: asyncio.Task[Any] | None, before: int) -> bool:
-    """Return True if a scope around this code is cancelled, or the task was cancelled more often than `before`."""
+    """Return True if an enclosing scope is cancelled, or the task was cancelled more often than `before`."""
     return anyio.current_effective_deadline() == -math.inf or cancels_of(task) > before
 
 
 async def take_back_cancels(task: asyncio.Task[Any]) -> None:
-    """Have code go on in the current task whose own code cancelled it, also where that is still to be raised."""
+    """Continue in the current task although its own code cancelled it, including cancellations not yet raised."""
+    import asyncio
+
     while task.cancelling():
         task.uncancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -145,10 +150,10 @@ async def take_back_cancels(task: asyncio.Task[Any]) -> None:
 
 
 def _stops(error: BaseException, task: asyncio.Task[Any] | None, before: int) -> bool:
-    if isinstance(error, SystemExit):  # Python gives a handler of a signal its number and the frame that it interrupts
+    if isinstance(error, SystemExit):  # Python passes a signal handler the signal's number and the interrupted frame
         frames = pairwise(frame for frame, _ in walk_tb(error.__traceback__))
         return any(_is_handler(frame, interrupted) for interrupted, frame in frames)
-    if isinstance(error, GeneratorExit):  # closing raises a new one in each coroutine, at its own `await`
+    if isinstance(error, GeneratorExit):  # closing a coroutine raises a new exception at each `await`
         return error.__traceback__ is None or error.__traceback__.tb_next is None
     if not isinstance(error, anyio.get_cancelled_exc_class()):
         return isinstance(error, KeyboardInterrupt | Interrupt)
@@ -162,39 +167,39 @@ def _is_handler(frame: FrameType, interrupted: FrameType) -> bool:
 
 
 class Fence(Protocol):
-    """Lets a call pass for as long as this process holds the call's run."""
+    """Lets a call pass while this process holds the call's run."""
 
     key: str
     """The idempotency key of the call."""
     entered: bool | None
-    """True if the call was made, False if it still waits, None if that is not known."""
+    """True if the call was made, False if it is still waiting, None if not known."""
 
     @property
     def held(self) -> bool:
-        """True if the run is held, by the clocks. Any thread may read it."""
+        """True if the run is held, according to the clocks. Thread-safe."""
         ...
 
     async def ensure_held(self) -> None:
-        """Ask the store whether the run is held.
+        """Check in the store that the run is held.
 
         Raises:
-            BaseException: it is not, or the store cannot tell: the call is not to be made.
+            it is not held, or the store cannot be read: the call must not be made.
         """
 
 
 current_fence: ContextVar[Fence | None] = ContextVar("current_fence", default=None)
-"""The fence of the call that this task, or thread, works on."""
+"""The fence of the call that this task, or thread, is making."""
 
 
 def waits_at_fence(key: str | None) -> None:
-    """Note that the call of this key is about to wait for its turn, so that a call which never got one is known."""
+    """Record that the call with this key is about to wait, so that a call which was never made can be recognized."""
     fence = current_fence.get()
     if fence is not None and fence.entered is None and fence.key == key:
         fence.entered = False
 
 
 async def pass_fence() -> None:
-    """Return when the call may be made. Make it next, without waiting for anything else.
+    """Return once the call may be made. Make it next, without waiting for anything else.
 
     Raises:
         BaseException: another process has taken the run over, or may have.
@@ -207,10 +212,10 @@ async def pass_fence() -> None:
 
 
 def pass_fence_in_thread(fence: Fence | None = None) -> None:
-    """As `pass_fence`, in a worker thread of anyio. A call that was cancelled while it waited does not pass either.
+    """Pass the fence in a worker thread of anyio. A call that was cancelled while it waited does not pass either.
 
     Args:
-        fence: None: the current one.
+        the fence; None for the current one.
     """
     fence = current_fence.get() if fence is None else fence
     if fence is None:
@@ -225,7 +230,7 @@ def pass_fence_in_thread(fence: Fence | None = None) -> None:
 
 
 def fenced(call: Callable[[], object]) -> Callable[[], Any]:
-    """A sync function that passes the fence in its thread before it does anything."""
+    """Return a sync function that first passes the fence in its thread."""
 
     def run() -> Any:
         pass_fence_in_thread()
@@ -235,7 +240,7 @@ def fenced(call: Callable[[], object]) -> Callable[[], Any]:
 
 
 async def _fault_of(fence: Fence) -> BaseException | None:
-    """Return why a call may not be made. Not raised: event loops treat some exceptions from threads specially."""
+    """Return why a call may not be made. Not raised, since event loops treat some exceptions from threads specially."""
     try:
         await fence.ensure_held()
     except BaseException as error:

@@ -1,8 +1,8 @@
-"""Clocks: an executor reads the time from one.
+"""Clocks, from which executors read the time.
 
-A clock tells the time; it does not sleep. Pauses and time limits are those of the event loop (`anyio.sleep`,
-`anyio.move_on_after`), in the executor as in nodes and tools, and `orchestrator.testing.MockClock` gives the event loop
-the same time that it tells the executor.
+A clock returns the time; it does not sleep. Delays and time limits are those of the event loop (`anyio.sleep`,
+`anyio.move_on_after`), in the executor as in nodes and tools, and `orchestrator.testing.MockClock` sets the event loop
+to the same time as the executor.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time. All methods may be called from any thread."""
+    """Returns the time. All methods are thread-safe."""
 
     def now(self) -> float:
         """Unix time in seconds. It can be wrong by any amount, and it can jump."""
@@ -39,4 +39,4 @@ class SystemClock:
 
 
 SYSTEM_CLOCK = SystemClock()
-"""The clock of an executor that is given none."""
+"""The default clock of an executor."""

@@ -1,4 +1,4 @@
-"""Comparison of several graphs on one question: their answers, and what those took."""
+"""Comparison of several graphs on one question: their answers, time and costs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("graph", "status", "answer", "model calls", "rounds", "prompt", "completion", "tool calls", "seconds")
 _WIDEST = 40
-"""Characters of an answer that a table shows."""
+"""The most characters of an answer that a table shows."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class Compared:
 
     run: Run
     model_calls: int
-    """Replies that models gave, in this run and in those of graphs that it called as tools."""
+    """Model replies in this run and in the runs of graphs that it called as tools."""
     tool_calls: int
     rounds: int
-    """Model calls that had to wait for each other: of the longest such chain, how many there are."""
+    """Length of the longest chain of model calls that had to wait for each other."""
     usage: Usage
 
     @property
@@ -53,7 +53,7 @@ class Compared:
         return self.run.output if self.run.error is None or self.run.status == "exhausted" else str(self.run.error)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
+        """Return plain JSON."""
         return {
             "graph": self.graph,
             "run_id": self.run.run_id,
@@ -69,7 +69,7 @@ class Compared:
         }
 
     def cells(self) -> tuple[str, ...]:
-        """As a row of a table."""
+        """Return a row of a table."""
         answer = " ".join(str(self.answer).split())
         answer = answer if len(answer) <= _WIDEST else answer[: _WIDEST - 1] + "…"
         numbers = (self.model_calls, self.rounds, self.usage.input_tokens, self.usage.output_tokens, self.tool_calls)
@@ -84,11 +84,11 @@ class Comparison:
     rows: tuple[Compared, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
+        """Return plain JSON."""
         return {"question": self.question, "rows": [row.to_json() for row in self.rows]}
 
     def to_text(self) -> str:
-        """As a table, tokens as `prompt` and `completion`."""
+        """Return a table as text, with tokens as `prompt` and `completion`."""
         lines = [_COLUMNS, *(row.cells() for row in self.rows)]
         widths = [max(len(line[column]) for line in lines) for column in range(len(_COLUMNS))]
         return "\n".join(
@@ -103,7 +103,7 @@ class Comparison:
         """Write a picture of each run, `NAME.svg` (`NAME-2.svg` for a second one of that name), and the table as JSON.
 
         Raises:
-            OSError: it cannot be written.
+            a file cannot be written.
         """
         import json
 
@@ -120,7 +120,7 @@ class Comparison:
         return [*files, table]
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """For notebooks: the table, and below it the picture of each run."""
+        """Return the table, and below it the picture of each run, for notebooks."""
         head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
         body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in row.cells()) + "</tr>" for row in self.rows)
         pictures = "".join(_figure(row.run) for row in self.rows)
@@ -153,7 +153,7 @@ async def compare(
     Args:
         question: the input of every run.
         graphs: the graphs; each takes the question as its input.
-        model: the model of nodes that name no model.
+        the model of nodes that name none.
         models: named models, by the names that nodes use.
         tools: tools, functions, toolboxes, references such as `arithmetic`, or a list of them.
         deps: the value of `ctx.deps` in nodes. Never journaled.
@@ -161,7 +161,7 @@ async def compare(
         approve: approve calls of tools up to this risk without asking.
         limits: the limits of each run; the explicitly set fields replace those of its graph.
         labels: labels of every run.
-        codec: encrypts what the store keeps of values; see `Executor`.
+        encrypts the values in the store; see `Executor`.
 
     Returns:
         A row for each graph, in the order of `graphs`.
@@ -175,7 +175,7 @@ async def compare(
     kept = open_store(store, codec=codec)
     try:
         for graph in graphs:
-            # An executor for each: two settings of one strategy have the same name.
+            # One executor for each graph: two configurations of one strategy have the same name.
             async with Executor(
                 kept, graphs=[graph], model=model, models=models or {}, tools=tools, deps=deps
             ) as executor:
@@ -184,7 +184,7 @@ async def compare(
                     run = await executor.wait(run_id)
                 except GraphUnknown:
                     raise
-                except OrchestratorError:  # the run says why
+                except OrchestratorError:  # the error is in the run
                     run = await executor.load(run_id)
                 rows.append(await _compared(executor, run))
     finally:
@@ -194,7 +194,7 @@ async def compare(
 
 
 async def _compared(executor: Executor, run: Run) -> Compared:
-    """A run with the runs that it began."""
+    """Return a run together with the runs that it started."""
     children = [
         await _compared(executor, await executor.load(child.run_id))
         for child in (await executor.runs(labels={"parent": run.run_id}, limit=200)).runs

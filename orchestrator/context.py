@@ -1,7 +1,7 @@
 """The context of a node, next to its state: models, tools, effects, questions, and its position in the run.
 
-A node reaches outside only through its context, so that each call is journaled, counts for the run's limits, and is
-not repeated after a crash.
+A node accesses the outside only through its context, so that each call is journaled, counts toward the run's limits,
+and is not repeated after a crash.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Context(ABC, Generic[DepsT, ContextT]):
 
     __slots__ = ()
 
-    # -- where it stands ---------------------------------------------------------------------------------------
+    # -- its position ------------------------------------------------------------------------------------------
 
     @property
     @abstractmethod
@@ -54,17 +54,17 @@ class Context(ABC, Generic[DepsT, ContextT]):
     @property
     @abstractmethod
     def path(self) -> str:
-        """The branch that the step runs in, such as `plan.2`; empty outside of forks and subgraphs."""
+        """The branch that the step runs in, such as `plan.2`; empty outside forks and subgraphs."""
 
     @property
     @abstractmethod
     def attempt(self) -> int:
-        """1, and one more for each retry."""
+        """Number of the attempt, from 1."""
 
     @property
     @abstractmethod
     def item(self) -> object:
-        """The item of the innermost open map; None outside of maps. A copy: changing it changes nothing else."""
+        """The item of the innermost open map; None outside maps. A copy: changing it changes nothing else."""
 
     @property
     @abstractmethod
@@ -74,14 +74,14 @@ class Context(ABC, Generic[DepsT, ContextT]):
     @property
     @abstractmethod
     def error(self) -> Failure | None:
-        """The failure, if an edge for `error`, `timeout`, `failed` or `exhausted` led here; else None."""
+        """The failure, if an edge for `error`, `timeout`, `failed` or `exhausted` led here; otherwise None."""
 
     @property
     @abstractmethod
     def limits(self) -> LimitsLeft:
-        """The rest of the run's limits."""
+        """The remaining limits of the run."""
 
-    # -- what it may use ---------------------------------------------------------------------------------------
+    # -- its resources -----------------------------------------------------------------------------------------
 
     @property
     @abstractmethod
@@ -99,7 +99,7 @@ class Context(ABC, Generic[DepsT, ContextT]):
     @property
     @abstractmethod
     def model(self) -> Model:
-        """The node's model. Its calls are journaled, and a reply that arrived is never paid for again.
+        """The node's model. Its calls are journaled, and a reply that arrived is never requested again.
 
         Raises:
             GraphUnknown: the executor has no such model.
@@ -113,12 +113,12 @@ class Context(ABC, Generic[DepsT, ContextT]):
     @property
     @abstractmethod
     def tools(self) -> Toolbox:
-        """The node's tools. `await ctx.tools.execute(name=..., tool_input=...)` is journaled as `tool` is."""
+        """The node's tools. `await ctx.tools.execute(name=..., tool_input=...)` is journaled like `tool`."""
 
     @property
     @abstractmethod
     def memory(self) -> Memory:
-        """Values that stay across runs, shared by all runs of the store. Every access is journaled."""
+        """Values that persist across runs, shared by all runs of the store. Every access is journaled."""
 
     @abstractmethod
     async def tool(self, name: str, args: Mapping[str, object] | None = None, /, **more: object) -> ToolResult:
@@ -165,8 +165,8 @@ class Context(ABC, Generic[DepsT, ContextT]):
             returns: the type of the result, which must have a JSON form.
             effect: `pure`, `read` and `idempotent` effects are repeated when a crash left their outcome unknown; for an
                 `irreversible` effect the run asks for the outcome.
-            reconcile: gets the key and finds out whether the effect happened: returns its result, or None if it did
-                not happen. If it raises, a person is asked.
+            receives the key and determines whether the effect happened: it returns the result, or None if the effect
+            did not happen. If it raises, a person is asked.
 
         Returns:
             The result of `fn`, or the journaled result, as a value of the type `returns`.
@@ -194,15 +194,15 @@ class Context(ABC, Generic[DepsT, ContextT]):
     ) -> None:
         """Report the progress of a call to the watchers of the run, as a live event `progress`.
 
-        It costs nothing while the run is not watched. A text of more than 20,000 characters is cut. A sync tool calls
-        `anyio.from_thread.run(ctx.progress, text)`, or yields its output.
+        It costs nothing while the run is not watched. A text of more than 20,000 characters is shortened. A sync tool
+        calls `anyio.from_thread.run(ctx.progress, text)`, or yields its output.
 
         Args:
-            text: a piece of the call's output, or what it is doing.
-            done: how much is done, in any unit.
-            total: how much there is to do, in the same unit.
-            key: the call's idempotency key. Default: that of the call which this task works on. Tasks that serve
-                several calls have to give it.
+            a piece of the call's output, or its current activity.
+            the amount done, in any unit.
+            the total amount, in the same unit.
+            the call's idempotency key. Default: that of the call which the current task is making. Tasks that serve
+            several calls have to give it.
         """
 
     @overload
@@ -252,18 +252,18 @@ class Context(ABC, Generic[DepsT, ContextT]):
         Clean-up (`finally`, `async with`) runs at each suspension, but cannot make calls through this context: a
         suspended step makes no further calls, whatever its node catches. In the node's own task, questions are
         identified by their order. Questions of tasks that it starts are identified by their content, so these tasks
-        must ask with the same words again.
+        must repeat them word for word.
 
         Args:
             kind: `approval` (payload `{tool, args, risk, effect, call_id, shown}`; answered by Approve or Deny), or
                 `input` (answered by a Value).
             prompt: the text of the question.
-            payload: further data to show with it, as plain JSON.
-            choices: the allowed values of the answer; empty: any value.
+            further data to show with the question, as plain JSON.
+            the allowed values of the answer; empty for any value.
             schema: JSON Schema of the value.
             deadline: seconds from now after which the answer is `Deny(reason="deadline passed")`.
-            event: the name of an event that answers the question too, with its data as a `Value`: one that
-                `Executor.send` sends now, or has sent already and that nothing before this step took.
+            the name of an event that also answers the question, with its data as a `Value`: an event from
+            `Executor.send`, sent now or earlier, that nothing before this step took.
 
         Returns:
             `Approve` or `Deny` for an approval, `Value` for an input. Either can be `Deny` after the deadline.
@@ -271,30 +271,30 @@ class Context(ABC, Generic[DepsT, ContextT]):
 
     @abstractmethod
     async def sleep(self, seconds: float | None = None, *, until: float | None = None) -> None:
-        """Wait for a time. The run waits, not the process: the step is suspended as by `ask`.
+        """Wait for a time. The run waits, not the process: the step is suspended as in `ask`.
 
         Args:
-            seconds: how long, from now.
-            until: until when, Unix seconds. Give one of both.
+            how long to wait from now.
+            the end of the wait, Unix seconds. Give either `seconds` or `until`.
         """
 
     @abstractmethod
     async def receive(
         self, event: str, *, match: Mapping[str, object] | None = None, deadline: float | None = None
     ) -> object:
-        """Wait for an event from outside and return its data; the step is suspended as by `ask`.
+        """Wait for an event from outside and return its data; the step is suspended as in `ask`.
 
-        It is the oldest event of this name that matches and that nothing before this step took, whether it was sent
-        before or is sent later.
+        It returns the oldest event of this name that matches and that nothing before this step took, whether it was
+        sent before or is sent later.
 
         Args:
             event: the event's name.
             match: keys of the event's data, and the values that they must have, as plain JSON.
-            deadline: seconds from now to wait; None: no limit.
+            seconds from now to wait; None for no limit.
 
         Returns:
             The event's data, plain JSON.
 
         Raises:
-            StepTimeout: no such event came within `deadline` seconds.
+            no such event arrived within `deadline` seconds.
         """

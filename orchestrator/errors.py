@@ -78,17 +78,17 @@ DISTRIBUTION = "agent-graph-orchestrator"
 
 
 def install_command(extra: str) -> str:
-    """The command that installs an extra.
+    """Return the command that installs an extra.
 
-    No package index has the library yet, and a package of a similar name is another project's: the command installs
-    a checkout, from its folder.
+    The library is in no package index yet, and a package of a similar name belongs to another project: the command
+    installs a checkout, from its folder.
     """
     return f'pip install ".[{extra}]"'
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Fault of a graph: `message` names the place and the fix, `code` the check that found it."""
+    """A fault of a graph: `message` names the place and the fix, `code` the check that found it."""
 
     code: str
     message: str
@@ -98,7 +98,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """Object of an archive that has the records of a run; see `orchestrator.stores.archive`."""
+    """The object in an archive that contains the records of a run; see `orchestrator.stores.archive`."""
 
     archive: str
     """The URL of the archive when the object was written."""
@@ -109,14 +109,14 @@ class Archived:
     size: int
     """Bytes of the object."""
     at: float
-    """When it was written, Unix seconds."""
+    """The time at which it was written, Unix seconds."""
 
     def line(self) -> str:
         """Return the place of the records on one line."""
         return f"{self.place}, object {self.name} ({self.size:,} bytes)"
 
     def to_json(self) -> dict[str, object]:
-        """Return the plain JSON of commands and the web API."""
+        """Return the plain JSON used by commands and the web API."""
         return {"archive": self.place, "name": self.name, "sha256": self.sha256, "size": self.size, "at": self.at}
 
     @property
@@ -134,7 +134,7 @@ def message_of(error: BaseException) -> str:
     """Return an error's message as text that can be stored, even if its `__str__` fails."""
     try:
         text = str(error)
-    except Exception as fault:  # a `__str__` of the user's
+    except Exception as fault:  # a `__str__` of the user
         text = f"it has no message: its __str__ raised {type(fault).__name__}"
     return text.encode("utf-8", "backslashreplace").decode()
 
@@ -146,7 +146,7 @@ class OrchestratorError(Exception):
     resumable: ClassVar[bool] = False
     """True if the cause is outside the run: a run that this error stops is interrupted, not failed."""
     typed: str = ""
-    """The message on the command line, where it names options and commands in place of arguments and calls."""
+    """The message for the command line: it names options and commands instead of arguments and calls."""
 
     def on_command_line(self, message: str) -> Self:
         """Return the error, with another message for users of the command line."""
@@ -154,7 +154,7 @@ class OrchestratorError(Exception):
         return self
 
     def __reduce__(self) -> tuple[object, ...]:
-        # As it is, without its `__init__`, which takes other arguments than the message.
+        # Copied without `__init__`, which takes other arguments than the message.
         return _restored, (type(self), self.args), self.__dict__.copy()
 
 
@@ -199,7 +199,7 @@ class ArrowSyntaxError(GraphError):
         self.line, self.column, self.text = line, column, text
         pointer = f"\n  {text}\n  {' ' * (column - 1)}^" if text else ""
         self.fault = f"{fault}{'; ' + mend if mend else ''}{pointer}"
-        """The message without the place."""
+        """The message without its location."""
         super().__init__(f"line {line}, column {column}: {self.fault}")
 
 
@@ -229,16 +229,16 @@ class UntrustedCode(GraphError):
 
 
 class GraphChanged(GraphError):
-    """Raised when a run cannot go on in the graph that is there without a decision, or without a migration.
+    """Raised when a run cannot continue in the current graph without a decision or a migration.
 
     Attributes:
-        fault: the message without the way to go on.
-        run_id: the run; of a fork that cannot be made, the run to fork.
-        options: options of `orchestrator resume RUN` (or `fork`) with which it works; None if none are known.
-        call: the same as arguments of `executor.resume(run_id, ...)` (or `fork`).
-        guesses: what these options take for granted, line by line.
-        undecided: gone state fields with the new fields that each may have become, if there are several.
-        verb: what was refused: `resume` or `fork`.
+        the message without the solution.
+        the run; for a fork that cannot be made, the run to fork.
+        options of `orchestrator resume RUN` (or `fork`) that solve the problem; None if none are known.
+        the same options as arguments of `executor.resume(run_id, ...)` (or `fork`).
+        the assumptions behind these options, line by line.
+        removed state fields with the new fields that each may have become, if there are several.
+        the operation that was refused: `resume` or `fork`.
     """
 
     _now: ClassVar[str] = "the new version"
@@ -266,12 +266,12 @@ class GraphChanged(GraphError):
         self.typed = self.with_command(command)
 
     def with_command(self, command: str | None) -> str:
-        """The message on the command line, with the command that does what was refused; None: none is known."""
+        """Return the message for the command line, with the command that solves the problem; None if none is known."""
         choose = "name one with --rename state.{0}=NEW, or give its value up with --drop state.{0}"
         return self._message(f"\n  {command}", choose, self._beside[1])
 
     def _message(self, way: str, choose: str, beside: str) -> str:
-        """The fault, the way to go on and what it takes for granted, or the choices; and another way."""
+        """Return the fault, the solution and its assumptions, or the choices; and an alternative."""
         lines = [self.fault]
         if self.options is not None:
             lines.append(f"To {'fork' if self.verb == 'fork' else 'continue'} it with {self._now}:{way}")
@@ -292,8 +292,9 @@ class ToolsChanged(GraphChanged):
 
     _now = "these tools"
     _beside = (
-        "give the executor the tools as they were: Executor(tools=[...])", "name the tools as they were with --tools",
-    )  # fmt: skip
+        "give the executor the tools as they were: Executor(tools=[...])",
+        "name the tools as they were with --tools",
+    )
 
 
 class InvalidMigration(GraphChanged):
@@ -361,7 +362,7 @@ class RunConflict(RunError):
 
 
 class RunBusy(RunError):
-    """Raised when a run takes no such event now; the run does not change."""
+    """Raised when a run does not accept such an event now; the run does not change."""
 
     def __init__(self, run_id: str, why: str) -> None:
         self.run_id = run_id
@@ -369,7 +370,7 @@ class RunBusy(RunError):
 
 
 class Ambiguous(RunError):
-    """Raised when labels match no unfinished run, or several where one is meant; `run_ids` has those."""
+    """Raised when labels match no unfinished run, or more than one where one is needed; `run_ids` lists the matches."""
 
     def __init__(self, labels: Mapping[str, str], run_ids: Sequence[str]) -> None:
         self.run_ids = tuple(run_ids)
@@ -384,7 +385,7 @@ class Ambiguous(RunError):
 
 
 class ContextMissing(RunError):
-    """Raised when a run that was begun with a context is taken up without one."""
+    """Raised when a run that was started with a context is resumed without one."""
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
@@ -426,8 +427,8 @@ class RunFailed(RunError):
     Attributes:
         run_id: the run.
         status: how it ended, or why it stopped: `failed`, `exhausted`, `cancelled`, `paused` ...
-        type: the class name of its error, or an empty text.
-        traceback: where the error was raised, as text, or an empty text.
+        the class name of its error; may be empty.
+        where the error was raised, as text; may be empty.
     """
 
     def __init__(self, run_id: str, status: str, why: str = "", *, type: str = "", traceback: str = "") -> None:  # noqa: A002  a public name
@@ -469,7 +470,7 @@ class InvalidArguments(AgentError, InvalidValue):
 
 
 class UserDenied(StepError):
-    """Raised when a person denied what a node asked for, and no edge takes the denial."""
+    """Raised when a person denied a node's request, and no edge handles the denial."""
 
 
 class EffectFailed(StepError):
@@ -481,7 +482,7 @@ class EffectFailed(StepError):
 
 
 class FailedCall(Protocol):
-    """A call's `ToolResult`, as `ToolFailed` holds it."""
+    """The interface of a call's `ToolResult` that `ToolFailed` uses."""
 
     @property
     def output(self) -> JsonValue: ...
@@ -512,7 +513,7 @@ class ToolFailed(StepError):
 
 
 _MOST_SAID = 2_000
-"""Characters of a tool's error that `ToolFailed` repeats; `result` has all of them."""
+"""The most characters of a tool's error that `ToolFailed` repeats; `result` has all of them."""
 
 
 class SecretInState(StepError):
@@ -570,7 +571,7 @@ class ModelUnavailable(ModelError):
 
 
 class ModelMisconfigured(ModelError):
-    """Raised when a server refuses until a key, a model's name, an address or an account is corrected."""
+    """Raised when a server refuses calls until a key, a model's name, an address or an account is corrected."""
 
     resumable = True
 
@@ -578,7 +579,7 @@ class ModelMisconfigured(ModelError):
 class ReplyTooLarge(ModelError):
     """Raised when a server's answer exceeds the size limit.
 
-    The same call would fail again, but not with a model with a higher limit: the run is interrupted and resumable.
+    The same call would fail again, but not with a higher limit: the run is interrupted and resumable.
     """
 
     resumable = True
@@ -610,7 +611,7 @@ class StoreCorrupt(StoreError):
 class RunArchived(StoreError):
     """Raised when the records of a run are in an archive, and the store was opened without one. Nothing was changed.
 
-    `archived` says where they are.
+    `archived` gives their location.
     """
 
     resumable = True
@@ -624,9 +625,9 @@ class RunArchived(StoreError):
 
 
 class EncryptionKeyMissing(StoreError):
-    """Raised when stored values are encrypted and cannot be decrypted here: without a codec, or without this key.
+    """Raised when stored values are encrypted and cannot be decrypted: there is no codec, or the codec lacks the key.
 
-    Nothing was changed. `key_id` names the key; the key itself is in no message.
+    Nothing was changed. `key_id` identifies the key; no message contains the key itself.
     """
 
     resumable = True
@@ -639,7 +640,7 @@ class EncryptionKeyMissing(StoreError):
 
 
 class EngineUnavailable(OrchestratorError):
-    """Raised when an engine that delivers runs cannot be asked. No run is lost: workers take up what it forgets."""
+    """Raised when an engine that delivers runs cannot be reached. No run is lost: workers find runs that it misses."""
 
     retryable: ClassVar[bool] = True
 

@@ -1,6 +1,6 @@
 """`Graph`: a graph definition with the methods that build, edit, check, save, run and draw it.
 
-Executor, drawings and tools are loaded when a method needs them, so that importing a graph is cheap.
+The executor, drawings and tools are loaded when a method needs them, so that importing a graph is cheap.
 """
 
 from __future__ import annotations
@@ -53,17 +53,16 @@ class Graph(GraphDefinition[StateT]):
         state: a pydantic model, or a state as data.
         nodes: name -> node, function, or node as data.
         edges: arrow text, `Edge`s or tuples.
-        input: the state field, or fields, that the input of a run sets. One: a mapping with exactly this key, and
-            anything else is its value. Several: a mapping of these, or all values in order. None: a mapping of any
-            state fields.
-        output: the state field (or fields) that form the run's output; None: the whole state.
+        the state field, or fields, that a run's input sets. One: the input is a mapping with exactly this key, or the
+        field's value. Several: a mapping of these, or all values in order. None: a mapping of any state fields.
+        the state field (or fields) that form the run's output; None for the whole state.
         limits: the limits of a run.
-        pools: name -> how many steps of nodes that name this pool (`pool=`) may run at the same time in a run, with
-            the graphs inside it. None: only `Executor(pools=)` limits them.
+        name -> how many steps of nodes that name this pool (`pool=`) may run at the same time in a run, including the
+        graphs inside it. None: only `Executor(pools=)` limits them.
         version: the version of the graph, for people.
-        description: what the graph does, for people and for MCP clients.
-        migrations: how runs of earlier versions of the graph continue in it. If a run does not fit the graph as it is,
-            it continues by the first of them that it fits.
+        the purpose of the graph, for people and for MCP clients.
+        how runs of earlier versions of the graph continue in it. A run that does not fit the graph uses the first
+        migration that it fits.
 
     Raises:
         InvalidGraph: the checks found problems; the error lists all of them.
@@ -88,14 +87,23 @@ class Graph(GraphDefinition[StateT]):
         migrations: Sequence[Migration] = (),
     ) -> None:
         self._fill(
-            name=name, state=state, nodes=nodes, edges=edges, input=input, output=output, limits=limits,
-            pools=pools, version=version, description=description, migrations=migrations,
-        )  # fmt: skip
+            name=name,
+            state=state,
+            nodes=nodes,
+            edges=edges,
+            input=input,
+            output=output,
+            limits=limits,
+            pools=pools,
+            version=version,
+            description=description,
+            migrations=migrations,
+        )
         self._refuse_problems()
 
     @classmethod
     def _restored(cls, **fields: Any) -> Self:
-        """A graph that was checked when it was stored: checks that came later than that do not apply to it."""
+        """Make a graph that was checked when it was stored: checks added since do not apply to it."""
         graph = cls.__new__(cls)
         graph._fill(**fields, restored=True)
         graph._refuse_problems(stored=True)
@@ -117,7 +125,7 @@ class Graph(GraphDefinition[StateT]):
     ) -> None:
         made: dict[str, Node] = {key: _node_of(key, thing) for key, thing in nodes.items()}
         parsed = parse_edges(edges)
-        if not restored:  # a run knows nodes and outcomes by the names that its graph was stored with
+        if not restored:  # a run refers to nodes and outcomes by the names with which its graph was stored
             made, parsed = _plainly_named(made), tuple(edge.plain() for edge in parsed)
             rest["name"] = plain_name(rest["name"])
             pools = pools and {plain_name(name): size for name, size in pools.items()}
@@ -139,7 +147,7 @@ class Graph(GraphDefinition[StateT]):
         if problems:
             raise InvalidGraph(self.name, problems)
 
-    # -- editing: each gives a new graph -----------------------------------------------------------------------
+    # -- editing: each method returns a new graph --------------------------------------------------------------
 
     def replace(self, nodes: Mapping[str, NodeLike] | None = None, /, **named: NodeLike) -> Self:
         """Return the graph with some nodes replaced: `graph.replace(think=Think(prompt="..."))`.
@@ -196,7 +204,7 @@ class Graph(GraphDefinition[StateT]):
         """Return the graph with other limits: `graph.with_limits(steps=50)`.
 
         Args:
-            limits: the new limits; None: those of the graph.
+            the new limits; None for those of the graph.
             changes: fields of the limits to change.
 
         Returns:
@@ -208,11 +216,11 @@ class Graph(GraphDefinition[StateT]):
     def with_tools(self, tools: Collection[object] | None) -> Self:
         """Return the graph with these tools for every node that sees tools, also inside subgraphs.
 
-        These are the nodes of kinds that show tools to a model, check calls of tools or make them (`Node.takes_tools`).
-        Functions get them only if they have `tools=` already.
+        These are the nodes of kinds that show tools to a model, check tool calls or make them (`Node.takes_tools`).
+        Functions get them only if they already have `tools=`.
 
         Args:
-            tools: names of tools, tools, functions and toolboxes, as in `Node.tools`; None: whatever a run is given.
+            names of tools, tools, functions and toolboxes, as in `Node.tools`; None for all tools of a run.
 
         Returns:
             The new graph.
@@ -224,13 +232,13 @@ class Graph(GraphDefinition[StateT]):
         return self._with(nodes=nodes_with(self.nodes, lambda node: node.takes_tools, "tools", given))
 
     def with_model(self, model: str | None) -> Self:
-        """Return the graph with this model for every node that asks a model, also inside subgraphs.
+        """Return the graph with this model for every node that calls a model, also inside subgraphs.
 
         These are the nodes of kinds with `asks = "model"`, and async functions with a parameter for the context
         (`Node.asks_model`).
 
         Args:
-            model: a name in `models=` of the executor; None: the executor's default model.
+            a name in `models=` of the executor; None for the executor's default model.
 
         Returns:
             The new graph.
@@ -270,10 +278,10 @@ class Graph(GraphDefinition[StateT]):
     def load(cls, path: str | Path, *, trust: Trusted = None) -> Self:
         """Read a graph from a YAML or JSON file.
 
-        A file may refer to code: the state's class, functions, tools, reducers. By default it may refer to what already
-        imported modules declare for graphs (`@node`, `@tool`, `Reducer`, node kinds, graphs, pydantic models). So a
-        file that this program saved loads again, and loading imports nothing. If a file needs another module, import
-        the module first, or name it in `trust`.
+        A file may refer to code: the state's class, functions, tools, reducers. By default it may refer to declarations
+        for graphs in modules that are already imported (`@node`, `@tool`, `Reducer`, node kinds, graphs, pydantic
+        models). A file that this program saved can therefore be loaded again, and loading imports nothing. If a file
+        needs another module, import the module first, or name it in `trust`.
 
         Args:
             path: the file's path.
@@ -301,7 +309,7 @@ class Graph(GraphDefinition[StateT]):
             path: the file's path.
 
         Raises:
-            NotSerialisable: a node is a closure or a lambda, or the state is a local class; names it.
+            a node is a closure or a lambda, or the state is a local class; the message names it.
             OSError: the file cannot be written.
         """
         from orchestrator.graph.writing import save
@@ -309,10 +317,10 @@ class Graph(GraphDefinition[StateT]):
         save(self, Path(path))
 
     def to_yaml(self) -> str:
-        """The text that `save` writes.
+        """Return the text that `save` writes.
 
         Raises:
-            NotSerialisable: as `save`.
+            see `save`.
         """
         from orchestrator.graph.writing import to_yaml
 
@@ -321,13 +329,13 @@ class Graph(GraphDefinition[StateT]):
     # -- checking and running ----------------------------------------------------------------------------------
 
     def check(self, *, prove: bool = False, tools: ToolsLike | None = None) -> CheckReport:
-        """Check the graph and return what was found.
+        """Check the graph and return the results.
 
         Args:
             prove: prove claims about all runs of the graph: each is proved, refuted with a path that breaks it, or
                 undecided because something is not declared.
-            tools: for proofs, the tools that runs are given, as of `Executor`. None: not known, so nodes that name no
-                tools of their own may call any; the same of servers whose toolbox has not been opened.
+            for proofs, the tools given to runs, as for `Executor`. None if not known: nodes without tools of their own
+            may then call any tool. The same applies to servers whose toolbox has not been opened.
 
         Returns:
             Errors, notes, and proofs if requested.
@@ -365,7 +373,7 @@ class Graph(GraphDefinition[StateT]):
         Args:
             input: the value of the graph's `input` field, or a mapping of the fields that `input` names; see `Graph`.
             store: the URL of the store, such as `sqlite:///runs.db`.
-            model: the model of nodes that name no model.
+            the model of nodes that name none.
             models: named models, by the names that nodes use.
             tools: tools, functions, toolboxes, references such as `arithmetic`, or a list of them.
             deps: the value of `ctx.deps` in nodes. Never journaled.
@@ -374,7 +382,7 @@ class Graph(GraphDefinition[StateT]):
             approve: approve calls of tools up to this risk without asking.
             limits: the explicitly set fields replace those of the graph's limits; the others stay.
             check: raise if the run does not complete; see `Run.raise_for_status`.
-            codec: encrypts what the store keeps of values; see `Executor`.
+            encrypts the values in the store; see `Executor`.
 
         Returns:
             The run, when it ends or pauses.
@@ -422,7 +430,7 @@ class Graph(GraphDefinition[StateT]):
         with_these = partial(self.run, input, store=store, model=model, models=models, tools=tools, deps=deps)
         with_these = partial(with_these, run_id=run_id, labels=labels, approve=approve, limits=limits)
         token: object = None
-        with suppress(RuntimeError):  # no event loop runs here
+        with suppress(RuntimeError):  # no event loop is running here
             token = anyio.lowlevel.current_token()
         if token is not None:
             raise RuntimeError("run_sync() begins an event loop, and one runs here, as in a notebook: await run(...)")
@@ -433,16 +441,16 @@ class Graph(GraphDefinition[StateT]):
     ) -> GraphTool:
         """Return a tool that runs the graph: its arguments are the graph's input, its output is the graph's output.
 
-        Each call is a run of its own. Its usage counts for the calling run as well, whose limits on calls, tokens, cost
-        and seconds apply to it. A run that spends its own limits returns its output as a failed result.
+        Each call is a separate run. Its usage also counts for the calling run, whose limits on calls, tokens, cost and
+        seconds apply to it. A run that spends its own limits returns its output as a failed result.
 
         Args:
             name: the tool's name.
-            description: what the tool does, for the model.
-            risk: what a call can do.
+            the purpose of the tool, for the model.
+            the risk of a call.
             limits: the limits of each run; the explicitly set fields replace those of the graph's limits.
-            depth: how many runs may be nested, including the new one. A deeper call fails, so that an agent with
-                itself as a tool ends.
+            the most nested runs, including the new one. A deeper call fails, so that an agent with itself as a tool
+            terminates.
 
         Returns:
             The tool.
@@ -501,7 +509,7 @@ class Graph(GraphDefinition[StateT]):
         return render.to_text(self, run)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """For notebooks: as SVG and text. JupyterLab would draw Mermaid text rather than show an SVG."""
+        """Return the graph as SVG and text for notebooks; JupyterLab would prefer Mermaid text to the SVG."""
         return {"image/svg+xml": render.to_svg(self), "text/plain": render.to_text(self)}
 
 
@@ -518,7 +526,7 @@ def _state_of(state: object) -> type[BaseModel] | StateSchema:
 
 
 def _plainly_named(nodes: Mapping[str, Node]) -> dict[str, Node]:
-    """Nodes by their names in the form NFKC, with pools and outcomes in that form."""
+    """Return nodes by their names in form NFKC, with pools and outcomes in that form."""
     found: dict[str, Node] = {}
     for name, node in nodes.items():
         if (plain := plain_name(name)) in found:
@@ -528,7 +536,10 @@ def _plainly_named(nodes: Mapping[str, Node]) -> dict[str, Node]:
 
 
 def _with_plain_names(node: Node) -> Node:
-    odd = {name for name in (*node.outcomes, node.pool or "") if plain_name(name) != name}
+    names = (*node.outcomes, node.pool or "")
+    if all(map(str.isascii, names)):
+        return node
+    odd = {name for name in names if plain_name(name) != name}
     changes: dict[str, object] = {}
     for field in type(node).model_fields if odd else ():
         value = getattr(node, field)
@@ -564,10 +575,10 @@ def _node_of(name: str, thing: object) -> Node:
 def edges_with_node_before(
     edges: Sequence[Edge], node: str, name: str, outcomes: tuple[str, ...], onward: str | None, otherwise: str
 ) -> tuple[Edge, ...]:
-    """The edges with `name` on every way into `node`; its outcomes but `onward` lead to `otherwise`.
+    """Return the edges with `name` on every way into `node`; its outcomes other than `onward` lead to `otherwise`.
 
     Raises:
-        GraphError: it is not clear which outcome goes on, or there is no such outcome.
+        it is unclear which outcome continues, or there is no such outcome.
     """
     if onward is None:
         sure = [outcome for outcome in outcomes if outcome in ("approved", DONE)] or list(outcomes)
@@ -586,7 +597,7 @@ def edges_with_node_before(
 def nodes_with(
     nodes: Mapping[str, Node], wanted: Callable[[Node], bool], setting: str, value: object
 ) -> dict[str, Node]:
-    """The nodes with one setting changed of those that are wanted, also of those in the graphs inside them."""
+    """Return the nodes with one setting changed where it is wanted, also inside their graphs."""
     return {name: _with_setting(node, wanted, setting, value) for name, node in nodes.items()}
 
 
@@ -594,6 +605,6 @@ def _with_setting(node: Node, wanted: Callable[[Node], bool], setting: str, valu
     inner = node.subgraph
     if inner is None:
         return node.with_(**{setting: value}) if wanted(node) else node
-    if "graph" not in type(node).model_fields:  # stored, without its code
+    if "graph" not in type(node).model_fields:  # a stored node without its code
         return node
     return node.with_(graph=inner.model_copy(update={"nodes": nodes_with(inner.nodes, wanted, setting, value)}))

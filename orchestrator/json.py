@@ -1,4 +1,4 @@
-"""Plain JSON values: their type, their one canonical text, their digest."""
+"""Plain JSON values: their type, their canonical text, their digest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, overload
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 JsonObject: TypeAlias = Mapping[str, object]
-"""A JSON object. Its values are plain JSON, which `canonical` proves and a type checker need not."""
+"""A JSON object. Its values are plain JSON, which `canonical` verifies and type checkers need not."""
 
 _encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
@@ -22,32 +22,32 @@ _plain_encoder = json.JSONEncoder(ensure_ascii=False)
 
 
 def canonical(value: object) -> str:
-    """The one text of a JSON value: sorted keys, no white space, no escapes that are not needed.
+    """Return the canonical text of a JSON value: sorted keys, no white space, no unnecessary escapes.
 
     Raises:
-        ValueError: the value holds NaN or an infinity, which JSON cannot say.
+        the value contains NaN or an infinity, which JSON does not have.
         TypeError: the value is not plain JSON.
     """
     return _encoder.encode(value)
 
 
 def json_text(value: object) -> str:
-    """A JSON value as text, as `canonical` writes it, but with its keys in their own order.
+    """Return a JSON value as text in the form of `canonical`, but with its keys in their own order.
 
     Raises:
-        ValueError: the value holds NaN or an infinity, which JSON cannot say.
+        the value contains NaN or an infinity, which JSON does not have.
         TypeError: the value is not plain JSON.
     """
     return ORDERED.encode(value)
 
 
 def storable(text: str) -> str:
-    """A text without the unpaired surrogates, which UTF-8 cannot say; a model may well write one."""
+    """Return a text without unpaired surrogates, which UTF-8 cannot encode; a model may well write one."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def paired(text: str) -> str:
-    """A text in which unpaired surrogates that stand side by side are one character; others stay halves."""
+    """Return a text in which adjacent surrogates that form a pair are one character; others stay unpaired."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
@@ -56,11 +56,11 @@ def cleaned(value: dict[str, object]) -> dict[str, object]: ...
 @overload
 def cleaned(value: object) -> object: ...
 def cleaned(value: object) -> object:
-    """The value with `storable` texts, also in its mappings and lists; whatever is no JSON stays as it is."""
+    """Return the value with `storable` texts, also in its mappings and lists; anything else stays as it is."""
     if isinstance(value, str):
         return storable(value)
     if isinstance(value, dict | list) and _is_storable(value):
-        return value  # nearly always, and found out in a fraction of the time that a look at each text takes
+        return value  # the usual case, detected in a fraction of the time needed to examine each text
     return _cleaned(value)
 
 
@@ -103,41 +103,42 @@ _NESTS = (dict, list, tuple, Mapping)
 
 
 def digest(value: object) -> str:
-    """The first 128 bits, in hex, of the SHA-256 of a value's canonical text."""
+    """Return the first 128 bits, in hex, of the SHA-256 of a value's canonical text."""
     return hashlib.sha256(canonical(value).encode()).hexdigest()[:32]
 
 
 # -- in pieces -----------------------------------------------------------------------------------------------------
-# A call of C code holds the interpreter lock until it returns, also in a thread, so it gets a piece of a large value.
+# A call of C code holds the interpreter lock until it returns, even in a thread, so each call gets a piece of a large
+# value.
 
 SMALL = 1 << 15
-"""Characters that are worked on where they are: a thread would take longer."""
+"""The most characters that are processed in place: using a thread would take longer."""
 PIECE = 1 << 18
 """Characters, or bytes, that one call of C code gets."""
 _ITEM = 8
-"""Characters for which each item of a list or an object counts, beside its own."""
+"""Characters that each item of a list or an object counts for, in addition to its own."""
 _BATCH = 1000
 _ANY = 1 << 62
 _PLAIN: tuple[Any, ...] = (str, int, float, dict, list, tuple, bytes, Mapping, Sequence)
 
 
 def is_small(value: object, most: int = SMALL) -> bool:
-    """Return True if plain values, or models of them, have at most so many characters. Read no more than that.
+    """Return True if plain values, or models of them, have at most `limit` characters. Reads no more than that.
 
-    Anything else is not small, since its size is not known.
+    Values of other types are not small, since their size is not known.
     """
     return _room_beside(value, most, most + 1) >= 0
 
 
 def size_of(value: object) -> int:
-    """Characters of plain values, and of models that have some, counted as by `is_small`."""
+    """Return the number of characters of plain values, and of models, counted as by `is_small`."""
     return _ANY - _room_beside(value, _ANY, 0)
 
 
 def _room_beside(value: object, most: int, other: int) -> int:
-    """Return the rest of so many characters; below 0: not enough. `other`: the count for anything else."""
+    """Return the characters left of `limit`; negative if there are too many. `other`: the count for other types."""
     todo: list[Any] = [value]
-    for one in todo:  # it grows meanwhile
+    for one in todo:  # another thread may change it
         if most < 0:
             break
         if one is None:
@@ -157,7 +158,7 @@ def _room_beside(value: object, most: int, other: int) -> int:
                     todo += one.values()
         elif kind is float:
             continue
-        elif (more := getattr(one, "__pydantic_extra__", one)) is not one:  # a model, without importing pydantic
+        elif (more := getattr(one, "__pydantic_extra__", one)) is not one:  # a model; pydantic is not imported
             most -= _ITEM * len(vars(one))
             todo += vars(one).values()
             todo.append(more)
@@ -170,7 +171,7 @@ def _room_beside(value: object, most: int, other: int) -> int:
 
 
 def in_pieces(value: object, encoder: json.JSONEncoder = ORDERED) -> Iterator[str]:
-    """Plain JSON as text, in pieces. Each call of the encoder, which writes no indents, gets about `PIECE` letters."""
+    """Yield plain JSON as text, in pieces. The encoder must not indent; a call makes about `PIECE` characters."""
     if isinstance(value, str) and len(value) > PIECE:
         yield '"'
         for piece in cut_up(value):
@@ -188,7 +189,7 @@ def in_pieces(value: object, encoder: json.JSONEncoder = ORDERED) -> Iterator[st
 
 
 def _some(batch: Sequence[object] | dict[str, object], encoder: json.JSONEncoder) -> Iterator[str]:
-    """Some items, without the brackets around them."""
+    """Yield some items, without the surrounding brackets."""
     if is_small(batch, PIECE):
         yield encoder.encode(batch)[1:-1]
     elif isinstance(batch, dict):
@@ -213,12 +214,12 @@ def _joined(before: str, parts: Iterable[Iterable[str]], behind: str, encoder: j
 
 
 def cut_up(text: str) -> Iterator[str]:
-    """A text in pieces."""
+    """Yield a text in pieces."""
     return (text[at : at + PIECE] for at in range(0, len(text), PIECE))
 
 
 def encoded(texts: Iterable[str]) -> list[bytes]:
-    """Texts behind each other in UTF-8, in parts of about `PIECE` bytes, at least one."""
+    """Return concatenated texts in UTF-8, in parts of about `PIECE` bytes, at least one."""
     parts: list[bytes] = []
     held: list[str] = []
     size = 0

@@ -1,10 +1,10 @@
-"""Memory across runs: JSON values under a namespace and a key, which stay when their run is over.
+"""Memory across runs: JSON values under a namespace and a key, which persist after their run.
 
     await ctx.memory.put(("users", "42"), "diet", {"text": "vegan, allergic to nuts"})
     item = await ctx.memory.get(("users", "42"), "diet")
     found = await ctx.memory.search(("users", "42"), "what may she eat?")
 
-Inside of a run every access is an effect. `executor.memory` accesses the same items from outside.
+In a run, every access is an effect. `executor.memory` accesses the same items from outside.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ __all__ = ["Embed", "Memory", "MemoryItem", "MemoryOptions"]
 T = TypeVar("T")
 
 MAX_NAMES = 20
-"""Names in a namespace."""
+"""The most names in a namespace."""
 
 MAX_FOUND = 1000
-"""Items that one call returns."""
+"""The most items that one call returns."""
 
 FULL = "full"
-"""The result of a write that had no room has this key, and the message of the error."""
+"""Key in the result of a write for which there was no room; its value is the error's message."""
 
 Embed: TypeAlias = Callable[[list[str]], Sequence[Sequence[float]] | Awaitable[Sequence[Sequence[float]]]]
-"""A function, sync or async, that turns texts into vectors of one length, in the order of the texts."""
+"""A function, sync or async, that turns texts into vectors of equal length, in the order of the texts."""
 
 By: TypeAlias = Literal["words", "meaning"]
 
@@ -46,16 +46,20 @@ class MemoryOptions:
     """Options of an executor's memory: `Executor(memory=MemoryOptions(...))`."""
 
     embed: Embed | None = None
-    """Turns texts into vectors, for search by meaning. Values that are put without it are found by words only."""
+    """Turns texts into vectors, for search by meaning. Values stored without it are found only by words."""
     expires: float | None = None
-    """Seconds after which a value expires that is put without `expires=`; None: never."""
+    """Seconds after which a value expires that is stored without `expires=`; None for never."""
     max_value: int = 1024 * 1024
-    """UTF-8 bytes of a value's JSON."""
+    """The most UTF-8 bytes of a value's JSON."""
     max_bytes: int | None = None
-    """Bytes of all values in the store, with their names; a `put` beyond that raises `MemoryFull`. None: no limit."""
+    """The most bytes of all values in the store, including their names; a `put` beyond that raises `MemoryFull`. None
+    for no limit.
+    """
 
     max_cache: int | None = 256 * 1024 * 1024
-    """Bytes of all results of nodes with `cache=` in the store; the oldest make room for others. None: no limit."""
+    """The most bytes of all results of nodes with `cache=` in the store; the oldest are removed to make room. None for
+    no limit.
+    """
 
     def __post_init__(self) -> None:
         check_lifetime(self.expires)
@@ -73,12 +77,12 @@ class MemoryItem:
     value: Any
     """Plain JSON."""
     created: float
-    """Unix seconds, by the store's clock, as are the next two."""
+    """Unix seconds, by the store's clock, as for the next two."""
     updated: float
     expires: float | None = None
-    """None: never."""
+    """Unix seconds; None for never."""
     score: float | None = None
-    """Score in a search, the higher the better; None: it was not searched for."""
+    """Score in a search, the higher the better; None outside searches."""
 
     def value_as(self, kind: type[T]) -> T:
         """Return the value as a value of a type, such as a pydantic model.
@@ -104,12 +108,12 @@ class Access:
 
     @property
     def writes(self) -> bool:
-        """True if it changes anything."""
+        """True if it changes the memory."""
         return self.name in ("put", "delete")
 
 
 class Memory(ABC):
-    """Values that stay across runs.
+    """Values that persist across runs.
 
     A namespace is a tuple of 1 to 20 names, such as `("users", "42")`. Names and keys have 1 to 200 printable
     characters.
@@ -124,7 +128,7 @@ class Memory(ABC):
     @property
     @abstractmethod
     def _options(self) -> MemoryOptions:
-        """Options of the executor."""
+        """The executor's options."""
 
     async def get(self, namespace: Sequence[str], key: str) -> MemoryItem | None:
         """Return an item; None if there is none, or if it has expired.
@@ -145,21 +149,21 @@ class Memory(ABC):
         expires: float | None = None,
         text: str | None = None,
     ) -> None:
-        """Store a value. A value of the same namespace and key is replaced.
+        """Store a value, replacing any value with the same namespace and key.
 
-        Secrets that this process knows are blanked in it.
+        Known secrets of this process are blanked in it.
 
         Args:
             namespace: the namespace.
             key: the key.
             value: plain JSON, or pydantic models.
-            expires: seconds after which the item is gone; None: as `MemoryOptions.expires` says.
-            text: what `search` looks through beside the key; None: all texts and numbers in the value.
+            seconds after which the item is deleted; None for the default of `MemoryOptions.expires`.
+            the text that `search` searches, in addition to the key; None for all texts and numbers in the value.
 
         Raises:
             InvalidValue: a name, the value or `expires` cannot be stored; nothing was changed.
             SecretInState: the value contains a `SecretStr`.
-            MemoryFull: there is no room for it; nothing was changed.
+            there is no room for the value; nothing was changed.
         """
         check_lifetime(expires)
         kept = as_json(value, f"the value of memory item {shown(key)}", size=self._options.max_value)
@@ -182,21 +186,21 @@ class Memory(ABC):
             key: the key.
 
         Returns:
-            Whether it was there.
+            True if the item existed.
         """
         return bool(await self._access(Access("delete", {"namespace": names_of(namespace), "key": _key(key)})))
 
     async def search(
         self, prefix: Sequence[str], text: str, *, limit: int = 10, by: By | None = None
     ) -> Sequence[MemoryItem]:
-        """Return the items that fit a text, the best first. Equally good ones are ordered by namespace and key.
+        """Return the items that match a text, the best first. Equally good ones are ordered by namespace and key.
 
-        By words, an item fits if it has one of the words of the text; case and diacritics do not count, and no
-        character has a meaning of its own. By meaning, vectors are compared, and every item with a vector fits.
+        By words, an item matches if it has one of the words of the text; case and diacritics are ignored, and no
+        character has a special meaning. By meaning, vectors are compared, and every item with a vector matches.
 
         Args:
-            prefix: the first names of the namespaces to search; `()`: all.
-            text: what to search for.
+            the first names of the namespaces to search; `()` for all.
+            the text to search for.
             limit: the most items to return, at most 1,000.
             by: `words` or `meaning`; None: by meaning if the executor has an embedding function, else by words.
 
@@ -211,9 +215,10 @@ class Memory(ABC):
                 where="by",
             )
         request: dict[str, object] = {
-            "prefix": names_of(prefix, least=0), "text": without_known(check_text(text, "the text to search for")),
+            "prefix": names_of(prefix, least=0),
+            "text": without_known(check_text(text, "the text to search for")),
             "limit": _limit(limit),
-        }  # fmt: skip
+        }
         if by is not None:
             request["by"] = by
         return [_item(one) for one in await self._access(Access("search", request))]
@@ -224,8 +229,8 @@ class Memory(ABC):
         """Return items ordered by namespace and key.
 
         Args:
-            prefix: the first names of their namespaces; `()`: any.
-            after: the item before the first one to return: the last one of the page before.
+            the first names of their namespaces; `()` for any.
+            the item after which to start: the last one of the previous page.
             limit: the most items to return, at most 1,000.
 
         Raises:
@@ -242,17 +247,17 @@ class Memory(ABC):
         """Return the namespaces that have items, in order.
 
         Args:
-            prefix: their first names; `()`: any.
+            their first names; `()` for any.
         """
         found = await self._access(Access("namespaces", {"prefix": names_of(prefix, least=0)}))
         return [tuple(names) for names in found]
 
 
 def names_of(namespace: Sequence[str], *, least: int = 1) -> list[str]:
-    """The names of a namespace.
+    """Return the names of a namespace.
 
     Raises:
-        InvalidValue: it is no namespace.
+        the value is not a namespace.
     """
     if isinstance(namespace, str) or not isinstance(namespace, Sequence):
         raise InvalidValue(f"namespace {shown(namespace)}: give a tuple of names, such as ('users', '42')")
@@ -262,10 +267,10 @@ def names_of(namespace: Sequence[str], *, least: int = 1) -> list[str]:
 
 
 def check_lifetime(expires: object) -> None:
-    """Refuse a lifetime that is no number of seconds above 0.
+    """Refuse a lifetime that is not a positive number of seconds.
 
     Raises:
-        InvalidValue: it is none.
+        it is not.
     """
     number = isinstance(expires, int | float) and not isinstance(expires, bool)
     if expires is not None and not (number and 0 < cast(float, expires) <= MAX_LIFETIME):
@@ -277,10 +282,10 @@ def check_lifetime(expires: object) -> None:
 
 
 def _check_plain(value: object, where: str, place: str = "") -> None:
-    """Refuse a part of a value that is not read back equal: what is neither JSON nor a pydantic model.
+    """Refuse a part of a value that would not be read back equal: anything other than JSON and pydantic models.
 
     Raises:
-        InvalidValue: there is one; the message says where.
+        there is such a part; the message names its place.
     """
     if value is None or isinstance(value, str | int | float | BaseModel):
         return
@@ -304,7 +309,7 @@ def _check_plain(value: object, where: str, place: str = "") -> None:
 
 
 def searched_text(value: object) -> str:
-    """The texts and numbers in a value."""
+    """Return the texts and numbers in a value."""
     found: list[str] = []
     todo = [value]
     while todo:
@@ -326,7 +331,7 @@ def _key(key: object) -> str:
 
 def _name(text: object, what: str) -> str:
     name = check_name(text, what)
-    if without_known(name) != name:  # blanked, different ones would be the same name
+    if without_known(name) != name:  # after blanking, different names would be the same
         raise InvalidValue(f"{what} contains a secret: use a digest of it instead", where=what)
     return name
 

@@ -1,4 +1,4 @@
-"""Runs in a notebook, followed while their cell runs.
+"""Runs in a notebook, displayed while their cell executes.
 
     from orchestrator.notebook import live
 
@@ -6,10 +6,10 @@
         run = await live(executor, graph, {"question": "..."})    # begins a run
         run = await live(executor, "3f2a9c1d")                    # or follows one that another process drives
 
-The cell shows the page of the run, which follows it, and below the page what goes on as text. When the run ends or
-pauses, its picture takes their place: a saved notebook stays small, and shows the run where scripts are not allowed.
-`run.page()` shows the page again. Graphs and runs show themselves without this, as the last value of a cell. Nothing
-has to be installed beside the notebook.
+The cell shows the run's page, which follows the run, and below it the current activity as text. When the run ends or
+pauses, its picture replaces both: a saved notebook stays small, and shows the run where scripts are not allowed.
+`run.page()` shows the page again. Graphs and runs display themselves without this module, as the last value of a cell.
+No additional package is needed.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 __all__ = ["LiveView", "Show", "live"]
 
 _TICK = 0.25
-"""Seconds between two looks at the run, at least."""
+"""The least number of seconds between two redraws of the run."""
 _SHARE = 0.2
-"""Largest share of the time for redrawing: long runs are redrawn less often."""
+"""Largest share of the time spent on redrawing: long runs are redrawn less often."""
 _BYTES = 500_000
 """Bytes per second that are sent to a browser."""
 _QUIET = 0.5
@@ -59,7 +59,7 @@ _numbers = itertools.count(1)
 
 
 class Show(Protocol):
-    """Shows an output, or puts it in the place of the one of this name that is shown."""
+    """Shows an output, or replaces the output with the same name."""
 
     def __call__(self, bundle: Mapping[str, str], *, update: bool, name: str) -> None:
         """`bundle`: MIME type -> text."""
@@ -79,10 +79,10 @@ def _in_notebook() -> Show:
 
 
 class LiveView:
-    """Two outputs of a cell that follow a run: its page, and below it what goes on as text.
+    """Two outputs of a cell that follow a run: its page, and below it the current activity as text.
 
     Args:
-        load: loads the run as it is.
+        loads the run in its current state.
         graph: the run's graph; its code is not needed.
         show: shows an output. Default: IPython's.
         plan: the plan to fold the run with (`run.plan`). Default: that of the graph.
@@ -109,15 +109,15 @@ class LiveView:
         self._changed = True
 
     def add(self, event: Event) -> None:
-        """Take in an event, in order; it is seen at the next `draw`."""
+        """Add an event, in order; it becomes visible at the next `draw`."""
         self._changed = True
         if event.type == "migrated" and self._reader.run.later.get(str(event.data.get("content"))) is None:
             self._moved = True
-        if not self._moved:  # else it goes on in a graph that is not known here, which the page shows
+        if not self._moved:  # otherwise it continues in a graph that is not known here, which the page shows
             self._reader.take(event)
 
     async def draw(self) -> None:
-        """Show where the run stands, unless that was shown a moment ago."""
+        """Show the current state of the run, unless it was just shown."""
         began = time.monotonic()
         if began < self._next or not (self._changed or self._reader.run.running):
             return
@@ -130,10 +130,10 @@ class LiveView:
         self._next = ended + max(_TICK, (ended - began) / _SHARE, len(script) / _BYTES)
 
     async def _page(self) -> str:
-        """Show the page where it is not shown; what posts the run into the page that is."""
+        """Show the page if it is not shown; return the script that sends the run to the page."""
         try:
             return await self._posted()
-        except OrchestratorError:  # the run is about to begin, or its store is busy: no reason to interrupt it
+        except OrchestratorError:  # the run is about to start, or its store is busy: no reason to interrupt it
             self._changed = True
             return ""
 
@@ -141,7 +141,7 @@ class LiveView:
         run = await self._load()
         data = await anyio.to_thread.run_sync(lambda: run_data(run)[0])
         parts = frozenset(data["kinds"])
-        if parts != self._parts:  # the picture of a page has the parts that it began with
+        if parts != self._parts:  # the picture on a page keeps the parts with which it started
             page = FramedPage(run, name=self._name)
             found = await anyio.to_thread.run_sync(page.to_html)
             self._put("page", {"text/html": found, "text/plain": ""})
@@ -149,7 +149,7 @@ class LiveView:
         return posted(self._name, data)
 
     def end(self, run: Run) -> None:
-        """Put the run itself in the place of the page: that is what a saved notebook keeps."""
+        """Replace the page with the run itself, which a saved notebook keeps."""
         self._put("page", run._repr_mimebundle_())
         steps = "1 step" if run.steps == 1 else f"{run.steps} steps"
         self._put("text", {"text/plain": f"{run.status} after {steps}; run.page() shows its page"})
@@ -177,7 +177,7 @@ async def live(
     Args:
         executor: an open executor.
         what: a graph to run, or the id of an existing run, which any executor may drive.
-        input: with the arguments after it as for `Executor.start`; only for a new run.
+        the input, as the following arguments, is passed to `Executor.start`; only for a new run.
         show: shows an output. Default: IPython's.
 
     Returns:
@@ -231,7 +231,7 @@ async def _stands_still(executor: Executor, run_id: str, seen: int) -> bool:
 
 @asynccontextmanager
 async def _drawn_meanwhile(view: LiveView) -> AsyncIterator[None]:
-    """Draw while the block runs; what it raises is raised as it is."""
+    """Draw while the block runs, without changing the exceptions that it raises."""
 
     async def draw() -> None:
         while True:

@@ -1,6 +1,6 @@
-"""Files of this library that no tool shows or changes, wherever they are: stores, archives, keys and tokens.
+"""Files of this library that no tool may show or change, wherever they are: stores, archives, keys and tokens.
 
-What opens such a file registers it here; `files` asks before it touches a path.
+Code that opens such a file registers it here; the package `files` checks each path before using it.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ _registered: set[str] = set()
 
 
 def keep_private(place: str | os.PathLike[str], *, endings: tuple[str, ...] = ()) -> None:
-    """Register a file or a folder, with all that is in it. It does not have to exist.
+    """Register a file or a folder with its contents. It does not have to exist.
 
     Args:
-        endings: endings of names of files that lie beside it, such as `-wal`.
+        suffixes of the names of files next to it, such as `-wal`.
     """
     path = os.path.realpath(place)
     _registered.update(as_read(path + ending) for ending in ("", *endings))
 
 
 def is_private(path: str) -> bool:
-    """Return True if a path, absolute and without links, is registered or in a registered folder."""
+    """Return True if an absolute path without links is registered or in a registered folder."""
     path = as_read(path)
     while path not in _registered:
         path, before = os.path.dirname(path), path
@@ -33,10 +33,10 @@ def is_private(path: str) -> bool:
 
 
 def state_folder() -> Path:
-    """The folder of the key that seals the journals of this user.
+    """Return the folder of the key that seals this user's journals.
 
     Raises:
-        RuntimeError: this user has no home.
+        this user has no home directory.
     """
     state = os.environ.get("XDG_STATE_HOME")
     base = Path(state) if state and Path(state).is_absolute() else Path.home() / ".local" / "state"
@@ -44,10 +44,10 @@ def state_folder() -> Path:
 
 
 def as_read(path: str) -> str:
-    """A path as the least exact file system reads it.
+    """Return a path in the form in which the least exact file system compares it.
 
-    That is without case, without forms of characters (fullwidth, composed), without characters that are not seen, and
-    without blanks and dots at the end of a name.
+    It has no case, no compatibility forms (fullwidth, composed), no invisible characters, and no spaces and dots at the
+    end of a name.
     """
     if not path.isascii():
         from orchestrator.visible import without_hidden

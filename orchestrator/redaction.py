@@ -1,8 +1,8 @@
-"""Whatever looks like a secret is blanked where it is shown. The journal keeps it: changed records fold differently.
+"""Blanks everything that looks like a secret where it is shown. The journal keeps it: changed records fold differently.
 
-The patterns see text of any length and origin, so they take time in proportion to it, and little of it: each begins
-with a literal or a set of characters, which `re` looks for at the speed of C, and its repetitions are possessive or
-bounded. Text is searched a piece at a time, because other threads wait while a search runs.
+The patterns are applied to text of any length and origin, so their time is linear and small: each starts with a literal
+or a set of characters, which `re` finds quickly, and its repetitions are possessive or bounded. Text is searched in
+pieces, because other threads wait while a search runs.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from urllib.parse import quote, quote_plus
 
 BLANK = "[redacted]"
 _LEAST = 4
-"""Characters that a secret with a name has at least."""
+"""The least characters of a named secret."""
 _SHORTEST = 15
-"""Characters of the shortest text that holds a secret without a `:` or `=`: a key."""
+"""The least characters of a text that contains a secret without a `:` or `=`: a key."""
 _SHORT = 4 * 1024
-"""Characters of a text in which it pays to look first whether anything is long enough for a key."""
+"""Characters of a text up to which it pays to check first whether anything is long enough for a key."""
 _NAME = 200
-"""Characters of a name's end that say whether its value is a secret."""
+"""Characters at the end of a name that determine whether its value is a secret."""
 _PIECE = 192 * 1024
-"""Characters in which one search looks for the beginnings of secrets."""
+"""Characters that one search examines for the starts of secrets."""
 _LONGEST = 64 * 1024
-"""Characters of the longest secret that is always blanked as a whole. Blocks of private keys have no such bound."""
+"""The longest secret that is always blanked as a whole. Blocks of private keys have no such bound."""
 
 _ESCAPE = r"\\(?:[abefnrtv0]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8})"
-"""A character that was already written as an escape, such as `\\n` in JSON: a word begins behind it."""
+"""A character that was already written as an escape, such as `\\n` in JSON: a word starts after it."""
 _QUOTE = r"""\\{0,7}["']"""
-"""A quote, also one that is escaped because it stands in JSON within JSON."""
+"""A quote, possibly escaped because it is in JSON within JSON."""
 _WORD = r"[A-Za-z0-9_-]"
 
 _KEYS = {
-    "sk-": rf"{_WORD}{{16,}}+",  # OpenAI, Anthropic and those that copy them
+    "sk-": rf"{_WORD}{{16,}}+",  # OpenAI, Anthropic and compatible services
     "gh": r"[pousr]_[A-Za-z0-9]{20,}+",
     "github_pat_": r"[A-Za-z0-9_]{20,}+",
     "gl": rf"(?:agent|cbt|dt|ffct|ft|imt|oas|pat|ptt|rt|soat)-{_WORD}{{16,}}+(?:\.[0-9a-z]{{2,9}}\b){{0,2}}",  # GitLab
@@ -68,18 +68,19 @@ _KEYS = {
     "fig": rf"[dorh]_{_WORD}{{20,}}+",  # Figma
     "AGE-SECRET-KEY-": rf"{_WORD}{{20,}}+",
 }
-"""Prefixes of keys of services, and the patterns of what follows."""
+"""Prefixes of services' keys, and the patterns of the remaining characters."""
 _TOKEN = rf"{_WORD}{{8,}}+"
 _TOKEN_PARTS = rf"\.{_WORD}{{8,}}+\.{_WORD}*+(?:\.{_WORD}++){{0,2}}"
 _MAY_HOLD_KEY = re.compile(r"[A-Za-z0-9_.-]{15}")
 _IN_THIS_CASE = (
     *(re.compile(rf"{start}(?<![A-Za-z0-9_]{start}){rest}") for start, rest in _KEYS.items()),
-    # What only begins like a web token is passed over as group 1: each `eyJ` in it would be looked at to its end.
+    # Text that only starts like a web token is skipped as group 1: otherwise each `eyJ` in it would be searched to the
+    # end.
     re.compile(rf"eyJ(?<![A-Za-z0-9_]eyJ){_TOKEN}(?:{_TOKEN_PARTS}|())"),
     re.compile(rf"({_ESCAPE})(?:{'|'.join(map(''.join, _KEYS.items()))}|eyJ{_TOKEN}{_TOKEN_PARTS})"),
     re.compile(rf"(:)A(?<=[0-9]{{6}}:A){_WORD}{{34}}(?!{_WORD})"),  # Telegram
 )
-"""Patterns of secrets by their form. Group 1, if there is one, stays."""
+"""Patterns of secrets by their form. Group 1, if there is one, is kept."""
 _BEARER = re.compile(
     r"""(?x)
     ([bB](?:[eE][aA][rR][eE][rR]|[aA][sS][iI][cC])(?:\s|%20){1,20}+)
@@ -90,11 +91,11 @@ _BEARER = re.compile(
 
 
 def _string(quote: str, name: str, but: str = "") -> str:
-    """A pattern of a quoted text. Quotes that are escaped differently stand inside of it.
+    """Return a pattern of a quoted text. It may contain quotes with other escapes.
 
     Args:
-        name: the group of the signs that escape the quotes.
-        but: what must not stand behind the first quote.
+        the group of the characters that escape the quotes.
+        text that must not follow the first quote.
     """
     return rf"""
         (?P<{name}>\\{{0,7}}+){quote}{but}
@@ -103,7 +104,7 @@ def _string(quote: str, name: str, but: str = "") -> str:
 
 
 def _quoted(quote: str, name: str) -> str:
-    """A pattern of a quoted text that may be a secret."""
+    """Return a pattern of a quoted text that may be a secret."""
     return _string(quote, name, rf"(?!env:)(?![^{quote}\\]{{0,3}}+(?P={name}){quote})")
 
 
@@ -117,9 +118,9 @@ _SECRET_NAMES = r"""
     api[_-]?key | secret | pass(?: [_-]?w(?:or)?d | wd | [ _-]?phrase | code ) | pswd | credential
     | private[_-]?key | account[_-]?key | sharedaccesskey(?!name)
 """
-"""Beginnings, or parts, of names whose values are secrets, apart from tokens."""
+"""Starts, or parts, of names whose values are secrets, apart from tokens."""
 _PATH = r"(?:[/~.$%]|[A-Za-z]:[\\/])"
-"""How the path of a directory begins."""
+"""The start of a directory's path."""
 _is_path = re.compile(_PATH).match
 _IN_ANY_CASE = (
     re.compile(r"(hooks\.slack(?:-gov)?\.com\\?/[a-z]{1,20}+\\?/)(?:[a-z0-9_/+-]|\\/){16,}+"),
@@ -143,9 +144,10 @@ _IN_ANY_CASE = (
         r"""([?&;6](?:key|sig|(?:x-(?:amz|goog)-)?signature)=)(?=[^\s?&#"'<>\\]{0,100}[0-9])[^\s?&#"'<>\\]{8,}+"""
     ),  # `&` may be written as `\u0026`
 )
-"""Patterns of secrets by the text before them, in lower case. Group 1 stays.
+"""Patterns of secrets by the text before them, in lower case. Group 1 is kept.
 
-What follows a quoted or a blanked value directly is taken with it, so that redacting twice changes nothing."""
+Text that directly follows a quoted or blanked value is included, so that redacting twice changes nothing.
+"""
 _PWD = (
     re.compile(
         rf"""(?x)
@@ -155,23 +157,24 @@ _PWD = (
     ),
     re.compile(rf"""(pwd=)(?!{_PATH}|env:)[^\s"',;&(){{}}\[\]<>]{{4,}}+(?![(\[),])"""),
 )
-"""The same of the name `pwd`, which is also that of the working directory: neither `PWD=/home/ann` nor
-`pwd = os.getcwd()` is a secret."""
+"""Patterns for the name `pwd`, which can also be the working directory: neither `PWD=/home/ann` nor `pwd = os.getcwd()`
+is a secret.
+"""
 _HOLDS = re.compile(r":\s{0,4}+[\[{]")
 _NESTED = re.compile(
     rf"""(?x)(?P<name>(?: {_SECRET_NAMES} | token )[\w-]{{0,20}}+){_QUOTE}\s{{0,4}}+:\s{{0,4}}+(?=[\[{{])"""
 )
-"""A name of a list or an object in JSON."""
+"""The name of a list or an object in JSON."""
 _PART = re.compile(
     rf"""(?x)
     (?P<sign>[\[\]{{}}:]) | {_string('"', "double")} | {_string("'", "single")} | (?P<cut>["'][^\s"',;}})\]\[]*+)
     """
 )
-"""A part of a list or an object. `cut` is a text of which the end is missing."""
+"""A part of a list or an object. `cut` is a text whose end is missing."""
 _DEEPEST = 16
-"""Lists and objects inside each other that are looked at as one value."""
+"""The most levels of nested lists and objects that are treated as one value."""
 _VALUE_NAMES = frozenset({"value", "values", "plaintext", "cleartext", "old", "new"})
-"""Names in an object with the name of a secret that hold the secret itself."""
+"""Names that hold the secret itself in an object which is named like a secret."""
 _SCHEMA_NAMES = frozenset(
     {
         "type",
@@ -188,7 +191,7 @@ _SCHEMA_NAMES = frozenset(
         "description",
     }
 )
-"""Names in the description of a value: an object that has one holds no values."""
+"""Names in the description of a value: an object with one of them contains no values."""
 _CURL = re.compile(r"(?s)curl[\s\"'](?:[^\n\\]{1,100}+|\\.){0,100}+")
 _CURL_USER = re.compile(
     r"""(-(?<=[\s"']-)(?:[uU]|-(?:proxy-)?user)[\\"',=\s]{0,12}+[^\s:"'\\]{1,100}+:)(?!\$|//)[^\s"'\\]++"""
@@ -200,23 +203,23 @@ _BLOCKS = (
     (re.compile(rf"---- BEGIN {_KEY_LABEL} ----"), re.compile(rf"---- END {_KEY_LABEL} ----")),
     (re.compile(r"Private-Lines: [0-9]"), re.compile(r"Private-(?:MAC|Hash):")),  # PuTTY
 )
-"""Beginning and end of a private key. One without an end reaches to the end of the text."""
+"""Start and end of a private key. One without an end extends to the end of the text."""
 
 _OTHER_LETTERS = (("\u0130", "i"), ("\u0131", "i"), ("\u017f", "s"))
-"""Letters that `re` takes for ASCII ones if case is ignored, and `str.lower` does not; the first would become two."""
+"""Letters that `re` treats as ASCII ones if case is ignored, unlike `str.lower`; the first would become two."""
 
 _is_field = re.compile(r"[a-z_]{0,40}+").fullmatch
-"""Names of which records and documents are made. No pattern blanks them: what reads these would not find them."""
+"""Names that records and documents consist of. No pattern blanks them: their readers would not find them."""
 
 _Span: TypeAlias = tuple[int, int]
 _own: list[re.Pattern[str]] = []
 
 
 def redact_also(pattern: str | re.Pattern[str]) -> None:
-    """Blank what a pattern matches, too, in every view, page, log line and redacted export of this process.
+    """Also blank the matches of a pattern, in every view, page, log line and redacted export of this process.
 
     Args:
-        pattern: a regular expression, with its flags if it is compiled. Time that it takes is added to every view.
+        a regular expression, with its flags if it is compiled. Its time is added to every view.
 
     Raises:
         ValueError: it cannot be compiled, or it matches the empty text.
@@ -233,12 +236,13 @@ def redact_also(pattern: str | re.Pattern[str]) -> None:
 
 
 def redact(text: str) -> str:
-    """The text with key-like strings, bearer tokens, passwords in addresses and `password=...` values blanked.
+    """Return the text with key-like strings, bearer tokens, passwords in addresses and `password=...` values blanked.
 
-    References of the form `env:NAME` stay: they name a secret and hold none. Patterns of `redact_also` come first.
+    References of the form `env:NAME` stay: they name a secret and do not contain it. Patterns of `redact_also` come
+    first.
     """
     for pattern in _own:
-        parts = text.split(BLANK)  # what is blanked already is no text of the pattern's
+        parts = text.split(BLANK)  # text that is already blanked is not searched
         text = BLANK.join(_blank(part, (found.span() for found in _matches(part, pattern))) for part in parts)
     if len(text) < _SHORTEST and ":" not in text and "=" not in text:
         return text
@@ -260,18 +264,18 @@ def redact(text: str) -> str:
             text, lowered = _blank(text, found), _blank(lowered, found)
     if next(_matches(lowered, _HOLDS), None) is not None:
         text = _blank(text, _in_values(lowered))
-    if _may_match(_USERINFO, text):  # last: what a named value ended at may stand in a password
+    if _may_match(_USERINFO, text):  # last: the character that ended a named value may be part of a password
         text = _blank(text, _secrets(text, _USERINFO))
     return text
 
 
 def _may_match(pattern: re.Pattern[str], text: str) -> bool:
-    """Return True if all matches are to be found. Most texts are short and have none: one call finds that out."""
+    """Return True if the text may contain a match. Most texts are short and contain none, which one call finds out."""
     return len(text) > _PIECE or pattern.search(text) is not None
 
 
 def _matches(text: str, pattern: re.Pattern[str], start: int = 0) -> Iterator[re.Match[str]]:
-    """The matches of a pattern, not empty ones: the same as of the whole text, if none is longer than `_LONGEST`."""
+    """Yield the non-empty matches of a pattern: those of the whole text, if none is longer than `_LONGEST`."""
     while start < len(text):
         stop = start + _PIECE
         for found in pattern.finditer(text, start, stop + _LONGEST):
@@ -302,14 +306,14 @@ def _blocks(text: str, begin: re.Pattern[str], end: re.Pattern[str]) -> Iterator
 
 
 def _given_to_curl(text: str) -> Iterator[_Span]:
-    """Passwords in `curl -u user:password`."""
+    """Yield the passwords in `curl -u user:password`."""
     for command in _matches(text, _CURL):
         for found in _CURL_USER.finditer(text, *command.span()):
             yield found.end(1), found.end()
 
 
 def _in_values(text: str) -> Iterator[_Span]:
-    """Secrets in lists and objects whose name in JSON says that they hold some."""
+    """Yield the secrets in lists and objects with a JSON name that marks them as secret."""
     done = 0
     for found in _matches(text, _NESTED):
         if found.start() >= done:
@@ -318,7 +322,7 @@ def _in_values(text: str) -> Iterator[_Span]:
 
 
 def _value_at(text: str, start: int, name: str) -> tuple[_Value, int]:
-    """An object with the list or object at a place in a text, under its name, and where that ends."""
+    """Return an object with the list or object at a place in a text, under its name, and the end of that value."""
     stack = [_Value(name)]
     level, end = -1, start
     for part in _PART.finditer(text, start, start + _LONGEST):
@@ -333,7 +337,7 @@ def _value_at(text: str, start: int, name: str) -> tuple[_Value, int]:
         else:
             escapes = len(part["double"] or part["single"] or "")
             level = escapes if level < 0 else level
-            if escapes < level:  # the end of the text that holds this value
+            if escapes < level:  # the end of the text that contains this value
                 break
             inside.add((part.start() + escapes + 1, end if part["cut"] else end - escapes - 1))
         if not 1 < len(stack) <= _DEEPEST:
@@ -342,27 +346,27 @@ def _value_at(text: str, start: int, name: str) -> tuple[_Value, int]:
 
 
 class _Value:
-    """A list or an object in a text. Its texts are places."""
+    """A list or an object in a text. Its texts are positions."""
 
     def __init__(self, name: str = "") -> None:
         self.parts: list[tuple[str, _Span | _Value]] = []
-        """Each part with its name; without one in a list."""
+        """Each part with its name, which is empty in a list."""
         self._name = name
 
     def add(self, part: _Span | _Value) -> None:
-        """Add a part. The last name is its name."""
+        """Add a part under the last name."""
         self.parts.append((self._name, part))
         self._name = ""
 
     def name_last(self, text: str) -> None:
-        """The last part was a name."""
+        """Use the last part as a name."""
         if self.parts and isinstance(place := self.parts[-1][1], tuple):
             self.parts.pop()
             self._name = text[slice(*place)]
 
 
 def _leaves(text: str, name: str, value: _Span | _Value) -> Iterator[_Span]:
-    """The places of texts that are secrets by the name of their value, as `_under` says it."""
+    """Yield the places of texts that are secrets by the name of their value, by the rules of `_under`."""
     if isinstance(value, tuple):
         if _is_secret(name, text[slice(*value)]):
             yield value
@@ -383,7 +387,7 @@ def _blank(text: str, spans: Iterable[_Span]) -> str:
 
 
 def _lowered(text: str) -> str:
-    """The text in lower case, in which every character keeps its place."""
+    """Return the text in lower case, with every character at its place."""
     if len(text) <= _PIECE:
         return _lower(text)
     return "".join(map(_lower, (text[at : at + _PIECE] for at in range(0, len(text), _PIECE))))
@@ -397,9 +401,9 @@ def _lower(text: str) -> str:
 
 
 def redacted(value: object, redact: Callable[[str], str] = redact) -> object:
-    """Plain JSON in which every text is redacted, also one whose name in an object says that it is a secret.
+    """Return plain JSON with every text redacted, including texts whose name in an object marks them as secret.
 
-    So are the names; of those that would be equal then, the later ones get a number.
+    Names are redacted, too; if several would become equal, the later ones get a number.
     """
     if isinstance(value, str):
         return redact(value)
@@ -420,7 +424,7 @@ def redacted(value: object, redact: Callable[[str], str] = redact) -> object:
 
 
 def _under(name: str, value: object, redact: Callable[[str], str]) -> object:
-    """A value that has a name, which may say that it is a secret (`password`), or that each item of a list is one."""
+    """Redact a named value; the name may mark it as a secret (`password`), or each item of a list."""
     if isinstance(value, str):
         return BLANK if _is_secret(name, value) else redact(value)
     words = name.lower().endswith("tokens")  # parts of a text
@@ -435,22 +439,22 @@ def _under(name: str, value: object, redact: Callable[[str], str]) -> object:
 
 
 def _one_of(name: str) -> str:
-    """The name that an item has in a list of this name."""
+    """Return the name that applies to an item in a list of this name."""
     return name.removesuffix("s").removesuffix("S")
 
 
 def _is_secret(name: str, text: str) -> bool:
-    """True if a text with this name is a secret."""
+    """Return True if a text with this name is a secret."""
     if len(text) < _LEAST or text.startswith("env:"):
         return False
     return _says_secret(name[-_NAME:], "/" if _is_path(text) else "")
 
 
 def _holding(name: str, names: Iterable[str]) -> Collection[str]:
-    """The names of what is secret in an object with the name of a secret.
+    """Return the names of the secret values in an object that is named like a secret.
 
-    That is its `value`, or all of it if its name is a plural; but tokens are parts of texts, too, and in a schema
-    stands what a password looks like.
+    These are its `value`, or all names if its own name is a plural. Exceptions: tokens are also parts of texts, and a
+    schema only describes a password.
     """
     if not _says_secret(name[-_NAME:]) or "token" in (lowered := name.lower()):
         return ()
@@ -462,21 +466,21 @@ def _holding(name: str, names: Iterable[str]) -> Collection[str]:
 
 @lru_cache(1024)
 def _says_secret(name: str, before: str = "") -> bool:
-    """True if the name says that its value is a secret. `before`: what the value begins with."""
+    """Return True if the name marks its value as a secret. `before`: the start of the value."""
     return not redact(f"{name}: '{before}some=thing'").endswith("thing'")
 
 
-# -- secrets that are known ----------------------------------------------------------------------------------------
+# -- known secrets -------------------------------------------------------------------------------------------------
 
 _KNOWN_AT_MOST = 200
 _known: dict[str, tuple[str, ...]] = {}
-"""Values that this process was given as secrets, each with the ways to write it, in the order in which they came."""
+"""Values given to this process as secrets, each with all ways to write it, in the order in which they were given."""
 
 
 def know(secret: str) -> None:
-    """Remember a value as a secret for as long as the process lives: results and errors are journaled without it.
+    """Register a value as a secret for the life of the process: results and errors are journaled without it.
 
-    Short words are no secrets: `ollama`, as the key of a server that wants none, may well stand in a reply.
+    Short words are no secrets: `ollama`, as the key of a server that needs none, may well be part of a reply.
     """
     if secret in _known or not _telling(secret):
         return
@@ -486,15 +490,15 @@ def know(secret: str) -> None:
 
 
 def _telling(secret: str) -> bool:
-    """Return True if a value is found in a text only where it was inserted."""
+    """Return True if a value is unlikely to occur in a text by chance."""
     return len(secret) >= 16 or (len(secret) >= 8 and any(sign.isdigit() for sign in secret))
 
 
 def forms_of(secret: str) -> tuple[str, ...]:
-    """The ways to write a secret: as it is, as JSON, Python, addresses and hex digits have it, and in base64.
+    """Return the ways to write a secret: verbatim, as in JSON, Python, addresses and hex digits, and in base64.
 
-    In base64 it looks different by what stands before it: there are three ways, without the signs at both ends that
-    its neighbours have a part in.
+    In base64 its form depends on the preceding text: there are three forms, without the characters at both ends that
+    depend on neighbouring text.
     """
     data = secret.encode("utf-8", "surrogatepass")
     found = {secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], data.hex(), data.hex().upper()}
@@ -508,7 +512,7 @@ def forms_of(secret: str) -> tuple[str, ...]:
 
 
 def without_known(text: str) -> str:
-    """The text with every secret that is known blanked, in whichever way it is written."""
+    """Return the text with every known secret blanked, in whichever way it is written."""
     for forms in [*_known.values()]:
         for form in forms:
             if form in text:

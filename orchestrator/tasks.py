@@ -1,26 +1,25 @@
-"""Tasks of their own for context managers, and threads for work on large values.
+"""Dedicated tasks for context managers, and threads for work on large values.
 
 `OwnTask` is an async context manager that any task may open and close, because a dedicated task enters and exits it.
-Task groups and cancel scopes must be left by the task that entered them, but what holds them is often closed
-elsewhere: by the teardown of a test fixture, a web application's lifespan, another cell of a notebook, or the event
-loop, which closes generators that were left early. So executors, toolboxes, connections to servers and instances of
-pools each have an `OwnTask`, in which their task groups live.
+Task groups and cancel scopes must be exited by the task that entered them, but their owner is often closed elsewhere:
+by the teardown of a test fixture, a web application's lifespan, another cell of a notebook, or the event loop, which
+closes generators that were not finished. Executors, toolboxes, connections to servers and instances of pools therefore
+each have an `OwnTask` for their task groups.
 
-`away` runs work in proportion to clients' data outside of the event loop, so that other requests and runs go on. A
-thread alone is not enough: a call of C code holds the interpreter lock, and the loop with it, until it returns. So
-what is large is worked on in a thread, and in pieces, see `orchestrator.json`.
+`away` runs work whose cost depends on clients' data outside the event loop, so that other requests and runs continue. A
+thread alone is not enough: a call of C code holds the interpreter lock, and so blocks the loop, until it returns. Large
+values are therefore processed in a thread and in pieces, see `orchestrator.json`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from contextvars import ContextVar, copy_context
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 import anyio
@@ -29,6 +28,9 @@ from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
 from orchestrator.json import is_small
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -41,13 +43,13 @@ _running: set[OwnTask[Any]] = set()
 class OwnTask(Generic[T]):
     """Runs an async context manager in a dedicated task, which enters it, and exits it on `close`.
 
-    The task has a copy of the opener's context variables. If its event loop ends first, it leaves the context manager
+    The task has a copy of the opener's context variables. If its event loop ends first, it exits the context manager
     then: `asyncio.run` and `trio.run` cancel it, and wait for it.
 
     Args:
         make: makes the context manager.
-        name: names it in errors.
-        warns: whether to warn if it is not closed before its event loop ends.
+        its name in errors.
+        True to warn if it is not closed before its event loop ends.
     """
 
     def __init__(self, make: Callable[[], AbstractAsyncContextManager[T]], name: str, *, warns: bool = False) -> None:
@@ -77,6 +79,8 @@ class OwnTask(Generic[T]):
 
             trio.lowlevel.spawn_system_task(self._run, name=self._name, context=copy_context())
         else:
+            import asyncio
+
             asyncio.create_task(self._run(), name=self._name).add_done_callback(self._end)
         await self._wait(self._ready)
         if self.over:
@@ -95,11 +99,13 @@ class OwnTask(Generic[T]):
             raise self.fault
 
     def check_loop(self) -> None:
-        """Refuse calls from another event loop. Threads without a loop may call what does not wait.
+        """Refuse calls from another event loop. Threads without a loop may make calls that do not wait.
 
         Raises:
-            RuntimeError: another event loop runs here.
+            another event loop is running here.
         """
+        import asyncio  # here, as in `calls`
+
         here: object
         try:
             here = anyio.lowlevel.current_token().native_token if in_trio() else asyncio.get_running_loop()
@@ -130,19 +136,20 @@ class OwnTask(Generic[T]):
                     await self._closing.wait()
         except anyio.get_cancelled_exc_class():
             if self._warns and self._is_in_use:
-                with suppress(ResourceWarning):  # where warnings are errors
+                with suppress(ResourceWarning):  # if warnings are errors
                     warnings.warn(
                         f"{self._name} was not closed before its event loop ended", ResourceWarning, stacklevel=1
                     )
             raise
         except BaseException as error:
-            self.fault = error
-            while isinstance(self.fault, BaseExceptionGroup) and len(self.fault.exceptions) == 1:
-                self.fault = self.fault.exceptions[0]
+            fault = error
+            while isinstance(fault, BaseExceptionGroup) and len(fault.exceptions) == 1:
+                fault = fault.exceptions[0]
+            if isinstance(fault, (KeyboardInterrupt, SystemExit)) and not in_trio():
+                raise fault from None  # ends the event loop, as any task of asyncio may; `close` must not do it again
+            self.fault = fault
             if self._is_in_use:
                 log.error("%s has ended because of an error", self._name, exc_info=error)
-            if isinstance(error, KeyboardInterrupt) and not in_trio():
-                raise
         finally:
             self._end()
 
@@ -150,23 +157,25 @@ class OwnTask(Generic[T]):
     def _is_in_use(self) -> bool:
         return self._ready.is_set() and not self._closing.is_set()
 
-    def _end(self, _: object = None) -> None:
+    def _end(self, task: asyncio.Task[None] | None = None) -> None:
+        if task is not None and not task.cancelled():
+            task.exception()  # or asyncio reports that nothing retrieved it
         _running.discard(self)
         self._ended.set()
         self._ready.set()
 
 
 def in_trio() -> bool:
-    """Return True if trio runs here. Check this before asyncio, whose loop may run too in trio's guest mode."""
+    """Return True if trio is running here. Check this before asyncio, whose loop may also run in trio's guest mode."""
     if "trio" not in sys.modules:
         return False
-    import trio  # waits if another thread is importing it right now
+    import trio  # waits if another thread is currently importing it
 
     return trio.lowlevel.in_trio_run()
 
 
 def is_open(loop: anyio.lowlevel.EventLoopToken) -> bool:
-    """Return whether an event loop has not been closed."""
+    """Return True if an event loop has not been closed."""
     native: Any = loop.native_token
     if hasattr(native, "is_closed"):
         return not native.is_closed()
@@ -201,13 +210,13 @@ def works_for(*names: str) -> None:
 
 
 async def away(function: Callable[[], T], *of: object) -> T:
-    """Call what takes time: here if the values that it works on are small, else in a thread.
+    """Call a slow function: here if the values that it processes are small, else in a thread.
 
-    Threads work a few at a time, which leaves other requests and runs time.
+    Only a few threads work at a time, which leaves time for other requests and runs.
 
     Args:
         function: the function.
-        of: all values in proportion to which it takes time; none: it takes long, or blocks.
+        all values on whose size its time depends; none if it always takes long, or blocks.
     """
     if of and is_small(of):
         return function()

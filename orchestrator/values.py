@@ -1,8 +1,8 @@
-"""The door through which values enter a run: how deep, how large, and what in them JSON can say.
+"""The checks that every value passes before it enters a run: its depth, its size, and that JSON can represent it.
 
 Whatever is journaled has passed `check` or `checked`: input, updates, arguments and results of effects, replies of
-models, answers, questions, labels, references. So whatever was accepted can be read back equal, and what cannot be
-is refused before anything is written. A record nests its values; the bounds here leave room for that:
+models, answers, questions, labels, references. So every accepted value can be read back equal, and any other value is
+refused before anything is written. A record nests its values; the bounds here leave room for that:
 
     MAX_DEPTH       levels of lists and objects in a value of the user's program
     FOREIGN_DEPTH   levels in what a tool or a model gives: it is stored inside of values of the state
@@ -26,39 +26,40 @@ from orchestrator.errors import InvalidValue
 from orchestrator.json import deeper_than
 
 MAX_DEPTH = 160
-"""Levels of lists and objects in a value. pydantic's JSON reader takes 200, and a record is up to 20 levels itself."""
+"""The most levels of lists and objects in a value. pydantic's JSON reader takes 200, a record needs up to 20."""
 
 FOREIGN_DEPTH = 100
-"""Levels in results of tools and replies of models, which the state holds inside of its own lists and objects."""
+"""The most levels in results of tools and replies of models, which the state stores inside its own lists and objects.
+"""
 
 MAX_BYTES = 64 * 1024 * 1024
-"""UTF-8 bytes of one value's JSON."""
+"""The most UTF-8 bytes of one value's JSON."""
 
 MAX_REQUEST_BYTES = 8 * MAX_BYTES
-"""UTF-8 bytes of the JSON of many values, such as a conversation."""
+"""The most UTF-8 bytes of the JSON of many values, such as a conversation."""
 
 MAX_RECORD_BYTES = MAX_REQUEST_BYTES + MAX_BYTES
-"""Bytes of a record: the largest request or result, and what is beside it. Only memory stores take larger ones."""
+"""The most bytes of a record: the largest request or result, plus the rest. Memory stores accept larger ones."""
 
 MAX_DIGITS = 4300
-"""Digits of an integer: Python reads no longer ones from text unless it is told to."""
+"""The most digits of an integer: by default, Python reads no longer ones from text."""
 
 MAX_TOKENS = 10**12
-"""Above all tokens, and all other counts, of one reply: stores add them up in 64 bits."""
+"""An upper bound of the tokens, and of all other counts, of one reply: stores add them up in 64 bits."""
 
 MAX_LIFETIME = 100 * 366 * 86400
-"""Seconds for which an item of the memory or a cached result is kept: 100 years. None is for ever."""
+"""The longest lifetime of a memory item or a cached result, in seconds: 100 years. None means for ever."""
 
 _LARGEST = 10**MAX_DIGITS
 _SMALL = 1 << 63
 
 
 def read_bounded(path: str | os.PathLike[str], most: int = MAX_BYTES) -> str:
-    """The text of a file of at most so many bytes; of a larger one no more than that is read.
+    """Return the text of a file of limited size, reading no more than the limit.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is larger, or is not UTF-8.
+        the file cannot be read.
+        the file is larger, or is not UTF-8.
     """
     with open(path, "rb") as file:
         data = file.read(most + 1)
@@ -75,12 +76,12 @@ def check(value: object, *, depth: int = MAX_DEPTH, size: int = MAX_BYTES) -> No
     """Refuse plain JSON that could not be read back from a record.
 
     Args:
-        value: made of mappings with text keys, lists, texts, numbers, booleans and None.
-        depth: how many levels of lists and objects it may have.
-        size: how many UTF-8 bytes its JSON may have.
+        the value, made of mappings with text keys, lists, texts, numbers, booleans and None.
+        the most levels of lists and objects.
+        the most UTF-8 bytes of its JSON.
 
     Raises:
-        Unfit: it could not; the message says where and why.
+        the value could not be read back; the message names the place and the reason.
     """
     from pydantic_core import to_json
 
@@ -94,7 +95,7 @@ def check(value: object, *, depth: int = MAX_DEPTH, size: int = MAX_BYTES) -> No
             f"its JSON has {length:,} bytes, and the limit is {size:,}; store it elsewhere and keep its address"
         )
     if (
-        # each of these says at little cost that all is well; what is left is rare and looked at closely
+        # each of these cheap tests accepts most values; the rare rest is examined closely
         (length > depth and data.count(b"[") + data.count(b"{") > depth and deeper_than(value, depth))
         or ((b"NaN" in data or b"Infinity" in data) and fault_in(value, depth))
         or (length > MAX_DIGITS and _long_number(data) and fault_in(value, depth))
@@ -103,10 +104,10 @@ def check(value: object, *, depth: int = MAX_DEPTH, size: int = MAX_BYTES) -> No
 
 
 def checked(value: object, where: str, *, depth: int = MAX_DEPTH, size: int = MAX_BYTES) -> None:
-    """`check`, for a value that has a name.
+    """Check a value that has a name; see `check`.
 
     Raises:
-        InvalidValue: it could not be read back.
+        the value could not be read back.
     """
     try:
         check(value, depth=depth, size=size)
@@ -115,10 +116,10 @@ def checked(value: object, where: str, *, depth: int = MAX_DEPTH, size: int = MA
 
 
 def check_text(text: object, where: str) -> str:
-    """A text that people or programs gave, if it is one that can be stored.
+    """Return a text that people or programs gave, if it can be stored.
 
     Raises:
-        InvalidValue: it is no text, or holds half a surrogate pair, or is too long.
+        the value is not a text, contains half a surrogate pair, or is too long.
     """
     if not isinstance(text, str):
         raise InvalidValue(f"{where}: it is a {type(text).__name__}, not a text; give a str", where=where)
@@ -128,10 +129,10 @@ def check_text(text: object, where: str) -> str:
 
 
 def check_position(value: object, where: str = "at") -> None:
-    """Refuse what is no number of a record. 0 is before the first one, None is none.
+    """Refuse a value that is not the number of a record. 0 is before the first one, None means no record.
 
     Raises:
-        InvalidValue: it is another value.
+        it is another value.
     """
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
         raise InvalidValue(
@@ -141,7 +142,7 @@ def check_position(value: object, where: str = "at") -> None:
 
 
 def check_mapping(value: object, where: str) -> None:
-    """Refuse what is neither a mapping with names as keys nor None.
+    """Refuse a value that is neither a mapping with names as keys nor None.
 
     Raises:
         InvalidValue: it is another value.
@@ -152,7 +153,7 @@ def check_mapping(value: object, where: str) -> None:
 
 
 def check_kind(value: object, kind: type, where: str) -> None:
-    """Refuse what is neither of a class nor None.
+    """Refuse a value that is neither an instance of a class nor None.
 
     Raises:
         InvalidValue: it is another value.
@@ -163,7 +164,7 @@ def check_kind(value: object, kind: type, where: str) -> None:
 
 
 def check_seconds(value: object, where: str) -> None:
-    """Refuse what is no number of seconds, 0 or more.
+    """Refuse a value that is not a number of seconds, 0 or more.
 
     Raises:
         InvalidValue: it is another value.
@@ -173,7 +174,7 @@ def check_seconds(value: object, where: str) -> None:
 
 
 def check_flag(value: object, where: str) -> None:
-    """Refuse what is neither True nor False.
+    """Refuse a value that is neither True nor False.
 
     Raises:
         InvalidValue: it is another value.
@@ -185,17 +186,17 @@ def check_flag(value: object, where: str) -> None:
 def check_options(
     owner: str, *, seconds: object = None, on_denied: object = "observe", on_error: object = "observe", **counts: object
 ) -> None:
-    """Refuse options of a strategy that are of another type, or no choice; the strategy sees to its least numbers.
+    """Refuse options of a strategy that have another type or value; the strategy itself checks lower bounds.
 
     Args:
         owner: the strategy's name.
         seconds: its `max_seconds`.
         on_denied: as given to it.
         on_error: as given to it.
-        counts: its options that are whole numbers.
+        its options that are integers.
 
     Raises:
-        ValueError: the message names the option and what it can be.
+        an option is invalid; the message names it and the valid values.
     """
     for name, value in counts.items():
         if isinstance(value, bool) or not isinstance(value, int):
@@ -209,14 +210,14 @@ def check_options(
 
 
 MAX_NAME = 200
-"""Characters of a name: of an event, or of an event's id."""
+"""The most characters of a name: of an event, or of an event's id."""
 
 
 def check_name(name: object, what: str = "the name of an event") -> str:
-    """A name that people or programs gave.
+    """Return a name that people or programs gave, if it is valid.
 
     Raises:
-        InvalidValue: it is empty, longer than `MAX_NAME` characters, or holds a character that is not printable.
+        the name is empty, longer than `MAX_NAME` characters, or has a character that is not printable.
     """
     text = check_text(name, what)
     if not text or len(text) > MAX_NAME or not text.isprintable():
@@ -225,10 +226,10 @@ def check_name(name: object, what: str = "the name of an event") -> str:
 
 
 def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Labels that runs are looked for by; those of a new run are `new_labels`.
+    """Return labels to search runs by; those of a new run are checked by `new_labels`.
 
     Raises:
-        InvalidValue: a name or a value is no text, or cannot be stored.
+        a name or a value is not a text, or cannot be stored.
     """
     for name, value in labels.items():
         if not isinstance(name, str) or not isinstance(value, str):
@@ -239,21 +240,21 @@ def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 MAX_LABELS = 100
-"""Labels of a run."""
+"""The most labels of a run."""
 
 MAX_LABEL = 1000
-"""Characters of a label's value; its name has at most `MAX_NAME`."""
+"""The most characters of a label's value; its name has at most `MAX_NAME`."""
 
 
 def new_labels(labels: Mapping[str, str], beside: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Labels that a new run gets. Lists show all of them, so they are few and short.
+    """Return the labels of a new run, if they are valid. Lists show all of them, so they must be few and short.
 
     Args:
         labels: the labels.
-        beside: labels that the run has anyway, as those of the run that it is a fork of.
+        labels that the run has in any case, such as those of the run that it forks.
 
     Raises:
-        InvalidValue: a name or a value is no text, cannot be stored or is too long, or there are too many.
+        a name or a value is not a text, cannot be stored or is too long, or there are too many.
     """
     for name, value in check_labels(labels).items():
         for what, text, most in (("name", name, MAX_NAME), ("value", value, MAX_LABEL)):
@@ -269,13 +270,13 @@ def new_labels(labels: Mapping[str, str], beside: Mapping[str, str] | None = Non
 
 
 def shown_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Labels of a run as they are shown: stores of earlier versions, and of strangers, have longer ones and more."""
+    """Return the labels of a run to display, shortened: stores of other origin may have longer and more."""
     names = labels if len(labels) <= MAX_LABELS else sorted(labels)[:MAX_LABELS]
     return {cut(name, MAX_NAME): cut(labels[name], MAX_LABEL) for name in names}
 
 
 def cut(text: str, most: int) -> str:
-    """A text of at most so many characters, the last of which says that more were there."""
+    """Return a text of limited length, ending in an ellipsis if it was shortened."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
@@ -287,7 +288,7 @@ _EVERY = len(_RUN) // _SAMPLES
 
 
 def _long_number(data: bytes) -> bool:
-    """Return True if it has a longer row of digits than a number may have."""
+    """Return True if a text has a longer sequence of digits than a number may have."""
     return _RUN[:_SAMPLES] in data[::_EVERY].translate(_DIGITS) and _RUN in data.translate(_DIGITS)
 
 
@@ -342,7 +343,7 @@ def _short(key: object) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-# -- moments ---------------------------------------------------------------------------------------------------------
+# -- times -----------------------------------------------------------------------------------------------------------
 
 EARLIEST = -62135596800.0
 """The first second of the year 1, Unix seconds."""
@@ -354,12 +355,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def in_calendar(seconds: object) -> float:
-    """A moment that was read, or the nearest one of the calendar; what is no number is 1970."""
+    """Return a time that was read, or the nearest one within the calendar; 0 for a value that is not a number."""
+    if type(seconds) is float and EARLIEST <= seconds <= LATEST:
+        return seconds  # the usual case; lists read many
     if not isinstance(seconds, int | float):
         return 0.0
-    return float(min(max(EARLIEST, seconds), LATEST))  # in this order NaN is a moment, too
+    return float(min(max(EARLIEST, seconds), LATEST))  # in this order, NaN becomes a valid time, too
 
 
 def utc(seconds: float) -> datetime:
-    """A moment as date and time in UTC."""
+    """Return Unix seconds as date and time in UTC."""
     return _EPOCH + timedelta(seconds=in_calendar(seconds))

@@ -1,13 +1,13 @@
-"""Text that others wrote, made visible: nothing in it is hidden, steers a terminal, turns directions, fakes a line.
+"""Makes untrusted text visible: nothing in it can be hidden, control a terminal, reverse directions or fake a line.
 
-Two ways, both used wherever text of models, tools, files or stores is shown:
+There are two ways, both used wherever text from models, tools, files or stores is shown:
 
     exact(value)   a value as one line of JSON; two different values never look the same. What is approved.
     shown(text)    prose: readable in every script, with its emoji; what cannot be seen is written as an escape.
 
-What cannot be seen: what Python calls not printable (controls, formats such as those of the direction, private,
-unassigned and surrogate code points, separators), Unicode's `Default_Ignorable_Code_Point` (DerivedCoreProperties.txt
-of Unicode 16.0), and the characters whose glyph is blank.
+Invisible are the characters that Python calls not printable (control, format, private, unassigned and surrogate code
+points, separators), Unicode's `Default_Ignorable_Code_Point` (DerivedCoreProperties.txt of Unicode 16.0), and
+characters with a blank glyph.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from itertools import groupby
 _encoder = json.JSONEncoder(ensure_ascii=False, default=str)
 
 UNICODE = "16.0"
-"""Version of Unicode that `DEFAULT_IGNORABLE` is of."""
+"""Version of Unicode from which `DEFAULT_IGNORABLE` is taken."""
 
 DEFAULT_IGNORABLE: tuple[tuple[int, int], ...] = (
     (0x00AD, 0x00AD), (0x034F, 0x034F), (0x061C, 0x061C), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F),
@@ -33,7 +33,7 @@ DEFAULT_IGNORABLE: tuple[tuple[int, int], ...] = (
 BLANK: tuple[tuple[int, int], ...] = (
     (0x2800, 0x2800), (0xFFFC, 0xFFFC), (0x13441, 0x13442), (0x16FE4, 0x16FE4), (0x1D159, 0x1D159),
 )  # fmt: skip
-"""Characters that count as graphic and show nothing: the empty braille pattern and its like."""
+"""Characters that count as graphic and show nothing, such as the empty braille pattern."""
 
 _HIDDEN = re.compile(
     "[" + "".join(f"{re.escape(chr(first))}-{re.escape(chr(last))}" for first, last in DEFAULT_IGNORABLE + BLANK) + "]"
@@ -42,30 +42,30 @@ _JOINERS = "\u200c\u200d"
 _STYLES = "\ufe0e\ufe0f"
 _KEYCAP = "\u20e3"
 _JOINING = ((0x0600, 0x08FF), (0x0900, 0x0DFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x1800, 0x18AF))
-"""Scripts that are written with joiners between letters: Arabic and its kin, of India, Burmese, Khmer, Mongolian."""
+"""Scripts with joiners between letters: Arabic and related ones, those of India, Burmese, Khmer, Mongolian."""
 _MARKS = 4
-"""Marks above and below one letter; more would cover the lines around it."""
+"""The most marks above and below one letter; more would cover the lines around it."""
 _RUN = 8
-"""So many blanks, or equal escapes, in a row are counted instead of shown."""
+"""The length from which a sequence of blanks, or of equal escapes, is counted instead of shown."""
 _EMPTY = 3
-"""So many empty lines in a row are shown."""
+"""The most consecutive empty lines that are shown."""
 _RUNS = re.compile(rf"( {{{_RUN},}})|((\\[nrtbf]|\\u[0-9a-f]{{4}}|\\U[0-9a-f]{{8}})\3{{{_RUN - 1},}})|\\.", re.DOTALL)
 _CUT = re.compile(r"[ -\[\]-~]{11}[A-Za-z0-9](?=[ -~])")
-"""The end of some ASCII without an escape, before a character that is no mark."""
+"""The end of some ASCII text without an escape, before a character that is no combining mark."""
 _SECTION = 1 << 18
-"""Characters of a long text that are looked at together, as many as `json.PIECE`."""
+"""The most characters of a long text that are processed together, the same as `json.PIECE`."""
 _BLANKS = re.compile(rf" {{{_RUN},}}")
 _WORDS = {r"\n": "newlines", r"\t": "tabs", r"\r": "returns"}
 
 BAR = "| "
-"""Before every line of the words of others: lines without it are this library's."""
+"""Starts every line of untrusted text: lines without it are this library's."""
 
 
 def exact(value: object) -> str:
-    """A plain value as JSON on one line, in which everything can be seen and different values look different.
+    """Return a plain value as JSON on one line, in which everything is visible and different values look different.
 
-    Joiners and variation selectors are escapes here, too, and so is a letter that is written in two ways. Eight or
-    more blanks in a row are counted: `\\[4,800 spaces]`, which no JSON has.
+    Joiners and variation selectors are escaped here, too, and so are letters that can be written in two ways. Eight or
+    more blanks in a row are counted: `\\[4,800 spaces]`, which is not valid JSON.
     """
     from orchestrator.json import in_pieces
 
@@ -79,7 +79,7 @@ def _exact(text: str) -> str:
 
 
 def _sections(text: str, least: int) -> Iterator[str]:
-    """A text in parts, cut where neither an escape, nor a letter with its marks, nor a run of blanks goes on."""
+    """Yield a text in parts, without splitting an escape, a letter and its marks, or a sequence of blanks."""
     begin = 0
     while len(text) - begin > 2 * least:
         found = _CUT.search(text, begin + least, begin + 2 * least)
@@ -90,10 +90,10 @@ def _sections(text: str, least: int) -> Iterator[str]:
 
 
 def shown(text: str) -> str:
-    """Prose in which nothing is hidden. Line breaks and tabs stay; blanks of other widths become spaces.
+    """Return prose in which nothing is hidden. Line breaks and tabs stay; blanks of other widths become spaces.
 
-    Joiners stay between letters of scripts that are written with them and inside emoji, variation selectors behind
-    what can be an emoji. What else cannot be seen is an escape (`\\u200b`).
+    Joiners stay between letters of scripts that use them and inside emoji, variation selectors after possible emoji.
+    All other invisible characters become escapes (`\\u200b`).
     """
     return _shown(text) if len(text) <= _SECTION else "".join(map(_shown, _sections(text, _SECTION)))
 
@@ -103,17 +103,17 @@ def _shown(text: str) -> str:
 
 
 def narrow(text: str) -> str:
-    """`shown` on one line, with long runs of blanks counted."""
+    """Return `shown` on one line, with long sequences of blanks counted."""
     return _BLANKS.sub(lambda run: f"[{len(run[0]):,} spaces]", " ".join(shown(text).replace("\t", " ").splitlines()))
 
 
 def line(text: str) -> str:
-    """A name that a store or a server gave, as a part of one line: ends of lines and tabs are escapes as well."""
+    """Return a name from a store or a server as part of one line: line breaks and tabs are escaped as well."""
     return shown(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def barred(text: str, bar: str = BAR) -> str:
-    """The words of others: `shown`, each line behind a bar."""
+    """Return untrusted text: `shown`, with a bar before each line."""
     lines = _BLANKS.sub(lambda run: f"[{len(run[0]):,} spaces]", shown(text).expandtabs(4)).splitlines() or [""]
     found: list[str] = []
     for empty, group in groupby(lines, lambda line: not line.strip()):
@@ -123,23 +123,23 @@ def barred(text: str, bar: str = BAR) -> str:
 
 
 def behind(text: str) -> str:
-    """The words of others behind one of our own: the first line goes on there, the others have bars."""
+    """Return untrusted text after trusted text: the first line continues the trusted one, the others have bars."""
     first, *rest = barred(text, "").split("\n")
     return "\n".join([first, *(f"  {BAR}{line}".rstrip() for line in rest)])
 
 
 def is_hidden(char: str) -> bool:
-    """Return True if a character cannot be seen, or is more than a character."""
+    """Return True if a character is invisible, or is more than a character."""
     return not char.isprintable() or _HIDDEN.match(char) is not None
 
 
 def without_hidden(text: str) -> str:
-    """A text without the characters that look like nothing."""
+    """Return a text without invisible characters."""
     return _HIDDEN.sub("", text)
 
 
 def escaped(char: str) -> str:
-    """A character as an escape."""
+    """Return a character as an escape."""
     return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
 
 
@@ -154,7 +154,7 @@ def _exactly(text: str) -> Iterator[str]:
     for char in text:
         marks = marks + 1 if unicodedata.category(char) in ("Mn", "Me") else 0
         cluster = cluster + char if marks else cluster[-1:] + char
-        # A mark behind an escape would stand on the last letter of the escape.
+        # A mark after an escape would be drawn on the last letter of the escape.
         doubled = (marks and escapes) or not unicodedata.is_normalized("NFC", cluster)
         escapes = is_hidden(char) or bool(doubled) or marks > _MARKS
         yield escaped(char) if escapes else char

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.kernel.question import Question
-from orchestrator.render.terminal.questions import question_text
+from orchestrator.render.terminal.event_lines import question_text
 from orchestrator.views.safe_text import lines, plain
 from orchestrator.visible import BAR, BLANK, DEFAULT_IGNORABLE, barred, exact, is_hidden, narrow, shown
 

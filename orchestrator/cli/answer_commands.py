@@ -1,38 +1,35 @@
-"""Commands that give a run what it waits for, and continue it: answer, approve, deny, send."""
+"""Commands that give a run what it waits for, and continue it: answer, approve, deny, send, watch."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
+import anyio
 import typer
 
-from orchestrator.cli import options
-from orchestrator.cli.engines import continuation, engine_of, submit
-from orchestrator.cli.environment import user_name
-from orchestrator.cli.exits import COMPLETED, UsageError
-from orchestrator.cli.output import warn
-from orchestrator.cli.report import NextCommands
-from orchestrator.cli.run_lookup import load, looking, one_run
-from orchestrator.cli.run_session import TerminalSession, conclude, display_of, drive, prepare, typed
-from orchestrator.cli.storage import exists, store_url
+from orchestrator.cli import environment, exits, options, report, run_lookup, run_session, storage, terminal_questions
+from orchestrator.cli.output import error_text, out, out_line, quoted, redacted, warn
+from orchestrator.cli.report import JsonLines, NextCommands, Sink, Tree, document, tell_status
 from orchestrator.cli.terminal_questions import outcome_of, value_of
 from orchestrator.cli.trust import note, was_shown
-from orchestrator.cli.words import quoted
-from orchestrator.errors import Ambiguous, QuestionUnknown, StaleAnswer
+from orchestrator.errors import Ambiguous, GraphUnknown, QuestionUnknown, RunConflict, StaleAnswer
 from orchestrator.executor.commands import is_answerable, stale_or_unknown
+from orchestrator.executor.lease import is_held
 from orchestrator.kernel.question import Approve, Deny, parts_of
 from orchestrator.kernel.records import Asked
-from orchestrator.render.terminal.questions import question_text
+from orchestrator.kernel.status import FINAL
+from orchestrator.render.terminal import texts
+from orchestrator.render.terminal.event_lines import question_text
 from orchestrator.views.call_questions import outcome_choices
 from orchestrator.visible import line
 
 if TYPE_CHECKING:
-    from orchestrator.cli.run_session import Display
     from orchestrator.engines import ServedEngine
-    from orchestrator.executor import Executor, Run
+    from orchestrator.executor import Event, Executor, Run
     from orchestrator.kernel.question import Answer, Question
 
 
@@ -63,14 +60,14 @@ def answer(
 
     def given(asked: Question) -> Answer:
         if result is not None and (asked.kind != "unknown_outcome" or value != "happened"):
-            raise UsageError("--result goes with the value `happened`, to a question what became of a call")
+            raise exits.UsageError("--result goes with the value `happened`, to a question what became of a call")
         if result == "TEXT" == outcome_choices(asked)[0].result:  # as the printed command has it
-            raise UsageError("--result TEXT: replace TEXT by what the call returned")
+            raise exits.UsageError("--result TEXT: replace TEXT by what the call returned")
         if result is not None:
             return outcome_of(asked, result)
         if asked.kind == "approval" and value not in asked.choices:
             commands = f"`orchestrator approve {run}` or `orchestrator deny {run}`"
-            raise UsageError(f"question {asked.id} takes approve or deny, not a value: use {commands}")
+            raise exits.UsageError(f"question {asked.id} takes approve or deny, not a value: use {commands}")
         return value_of(asked, value)
 
     return _answer(run, given, how, then)
@@ -92,7 +89,7 @@ def approve(
 
     changed = options.parse_json(args, "--args") if args is not None else None
     if changed is not None and not isinstance(changed, dict):
-        raise UsageError('--args: give the arguments as a JSON object, such as {"path": "a.txt"}')
+        raise exits.UsageError('--args: give the arguments as a JSON object, such as {"path": "a.txt"}')
     yes = Approve(args=changed)
     return _answer(run, lambda _: yes, how, then)
 
@@ -115,20 +112,24 @@ def deny(
 
 def _answer(run_id: str, given: Callable[[Question], Answer], how: options.Answering, then: options.Continuing) -> int:
 
-    risk, url, who = options.risk(how.approve), store_url(then.store), user_name() if how.by is None else how.by
+    risk, url, who = (
+        options.risk(how.approve),
+        storage.store_url(then.store),
+        environment.user_name() if how.by is None else how.by,
+    )
     if how.no_resume and risk is not None:
-        raise UsageError(
+        raise exits.UsageError(
             "--approve takes effect when the run continues, and --no-resume does not continue it: omit one of them"
         )
     if how.engine is not None and not how.no_resume:
-        raise UsageError("--engine has a worker continue the run: add --no-resume, so that this command does not")
-    engine = engine_of(how.engine) if how.no_resume else None
-    seen = load(url, run_id)
+        raise exits.UsageError("--engine has a worker continue the run: add --no-resume, so that this command does not")
+    engine = run_session.engine_of(how.engine) if how.no_resume else None
+    seen = run_lookup.load(url, run_id)
     asked = _asked(seen, how.question, url)
     said = given(asked)
     next_commands = NextCommands(then.store)
     if how.question is None and said.type != "deny" and _risky(asked) and not was_shown(run_id, asked, url):
-        raise UsageError(
+        raise exits.UsageError(
             f"run {run_id!r} asks a different question from the one you last saw. Read this one and name it:\n"
             "\n  ".join((question_text(asked), *next_commands.answers(run_id, asked)))
         )
@@ -138,32 +139,34 @@ def _answer(run_id: str, given: Callable[[Question], Answer], how: options.Answe
 
     async def tell_workers(executor: Executor) -> Run:
         told = await tell(executor, resume=False)
-        await submit(engine, run_id)
+        await run_session.submit(engine, run_id)
         return told
 
     if how.no_resume:
-        told = one_run(url, run_id, tell_workers, writes=True)
-        display = display_of(told, url, then.store, json=then.json)
-        display = replace(display, shows=False, next_commands=replace(display.next_commands, code=typed(then)))
+        told = run_lookup.one_run(url, run_id, tell_workers, writes=True)
+        display = run_session.display_of(told, url, then.store, json=then.json)
+        display = replace(
+            display, shows=False, next_commands=replace(display.next_commands, code=run_session.typed(then))
+        )
         if (told.queued or told.status == "interrupted") and not then.json:
-            warn(f"{run_id} is answered; {continuation(engine, display.next_commands.resume(run_id))}")
+            warn(f"{run_id} is answered; {run_session.continuation(engine, display.next_commands.resume(run_id))}")
         else:
-            conclude(told, display)
-        return COMPLETED
-    prepared = prepare(run_id, then, seen=seen)
+            run_session.conclude(told, display)
+        return exits.COMPLETED
+    prepared = run_session.prepare(run_id, then, seen=seen)
 
-    async def begin(executor: Executor, display: Display) -> Run:
+    async def begin(executor: Executor, display: run_session.Display) -> Run:
         async def first() -> Run:
             if risk is None:
                 return await tell(executor, resume=True)
             await tell(executor, resume=False)
             return await executor.resume(run_id, approve=risk)
 
-        return await TerminalSession(executor, run_id, display.sink(), seen=seen.seq).go(
+        return await run_session.TerminalSession(executor, run_id, display.sink(), seen=seen.seq).go(
             first, partial(executor.resume, run_id)
         )
 
-    return drive(url, prepared.code, run_id, begin, replace(prepared.display, shows=False))
+    return run_session.drive(url, prepared.code, run_id, begin, replace(prepared.display, shows=False))
 
 
 def _risky(question: Question) -> bool:
@@ -184,18 +187,18 @@ def _asked(run: Run, name: str | None, url: str) -> Question:
     if name is not None:
         found = [question for question in run.waiting if question.id == name]
         if not found:
-            raise one_run(url, run.run_id, partial(_why_not, run=run, name=name))
+            raise run_lookup.one_run(url, run.run_id, partial(_why_not, run=run, name=name))
         return found[0]
     found = [question for question in run.waiting if question.kind != "pause" and is_answerable(question)]
     if not found and any(question.event for question in run.waiting):
         waits = "\n".join(question_text(one) for one in run.waiting)
         raise StaleAnswer(f"run {run.run_id!r} asks nothing; `send` sends it the event that it waits for:\n{waits}")
     if not found:
-        raise one_run(url, run.run_id, partial(_nothing_open, run=run))
+        raise run_lookup.one_run(url, run.run_id, partial(_nothing_open, run=run))
     if len(found) > 1:
         note(run, url)
         listed = "\n".join(f"--question {line(question.id)}\n  {question_text(question)}" for question in found)
-        raise UsageError(f"run {run.run_id!r} has several open questions; choose one:\n{listed}")
+        raise exits.UsageError(f"run {run.run_id!r} has several open questions; choose one:\n{listed}")
     return found[0]
 
 
@@ -245,18 +248,18 @@ def send(
     """
 
     if engine is not None and not no_resume:
-        raise UsageError("--engine has a worker continue the run: add --no-resume, so that this command does not")
+        raise exits.UsageError("--engine has a worker continue the run: add --no-resume, so that this command does not")
     labels = options.pairs(label)
     run_id, event, data = _parts(words, labelled=bool(labels))
     if every and not labels:
-        raise UsageError("--all goes with --label K=V")
-    url, who = store_url(then.store), user_name() if by is None else by
-    delivers = engine_of(engine) if no_resume else None
+        raise exits.UsageError("--all goes with --label K=V")
+    url, who = storage.store_url(then.store), environment.user_name() if by is None else by
+    delivers = run_session.engine_of(engine) if no_resume else None
 
     async def tell(executor: Executor, *, to: str, resume: bool) -> Run:
         told = await executor.send(to, event, data, id=name, by=who, resume=resume)
         if not resume:
-            await submit(delivers, to)
+            await run_session.submit(delivers, to)
         return told
 
     codes = [
@@ -265,7 +268,7 @@ def send(
         else _driven(url, one, partial(tell, to=one, resume=True), then)
         for one in ([run_id] if run_id is not None else _labelled(url, labels, every=every))
     ]
-    return next((code for code in codes if code != COMPLETED), COMPLETED)
+    return next((code for code in codes if code != exits.COMPLETED), exits.COMPLETED)
 
 
 def _kept(
@@ -277,25 +280,25 @@ def _kept(
 ) -> int:
     """Record the event, and say how the run goes on."""
 
-    told = one_run(url, run_id, tell, writes=True)
-    display = replace(display_of(told, url, then.store, json=then.json), shows=False)
+    told = run_lookup.one_run(url, run_id, tell, writes=True)
+    display = replace(run_session.display_of(told, url, then.store, json=then.json), shows=False)
     if (told.queued or told.status == "interrupted") and not then.json:
-        warn(f"{run_id} has the event; {continuation(engine, display.next_commands.resume(run_id))}")
+        warn(f"{run_id} has the event; {run_session.continuation(engine, display.next_commands.resume(run_id))}")
     else:
-        conclude(told, display)
-    return COMPLETED
+        run_session.conclude(told, display)
+    return exits.COMPLETED
 
 
 def _driven(url: str, run_id: str, tell: Callable[[Executor], Awaitable[Run]], then: options.Continuing) -> int:
     """Send the event, and show how the run goes on."""
 
-    prepared = prepare(run_id, then)
+    prepared = run_session.prepare(run_id, then)
 
-    async def begin(executor: Executor, display: Display) -> Run:
-        session = TerminalSession(executor, run_id, display.sink(), seen=prepared.run.seq)
+    async def begin(executor: Executor, display: run_session.Display) -> Run:
+        session = run_session.TerminalSession(executor, run_id, display.sink(), seen=prepared.run.seq)
         return await session.go(partial(tell, executor), partial(executor.resume, run_id))
 
-    return drive(url, prepared.code, run_id, begin, replace(prepared.display, shows=False))
+    return run_session.drive(url, prepared.code, run_id, begin, replace(prepared.display, shows=False))
 
 
 def _parts(words: list[str], *, labelled: bool) -> tuple[str | None, str, object]:
@@ -308,7 +311,7 @@ def _parts(words: list[str], *, labelled: bool) -> tuple[str | None, str, object
     run_id = None if labelled else rest.pop(0)
     if not 1 <= len(rest) <= 2:
         wanted = "EVENT [JSON] with --label" if labelled else "RUN EVENT [JSON], or --label K=V instead of RUN"
-        raise UsageError(f"give {wanted}")
+        raise exits.UsageError(f"give {wanted}")
     return run_id, rest[0], options.parse_json(rest[1], "the data") if len(rest) == 2 else None
 
 
@@ -331,7 +334,143 @@ def _labelled(url: str, labels: dict[str, str], *, every: bool) -> list[str]:
             if cursor is None:
                 return found
 
-    found = looking(url, look) if exists(url) else []
+    found = run_lookup.looking(url, look) if storage.exists(url) else []
     if not every and len(found) != 1:
         raise Ambiguous(labels, found)
     return found
+
+
+class Watch:
+    """A run that is watched.
+
+    Args:
+        by: who answers what is asked here.
+        asks: whether anything is asked here.
+        store: as given by `--store`, for the commands that are named.
+    """
+
+    def __init__(self, run_id: str, by: str, *, json: bool, asks: bool, store: str | None = None) -> None:
+        self.asks, self.seen = asks, 0
+        self._store = store
+        self._run_id, self._by = run_id, by
+        self._sink: Sink = JsonLines() if json else Tree(out, sys.stdout)
+        self._asker = terminal_questions.Asker()
+        self._left = ""
+        """Said already of how the run stands still."""
+
+    async def until_it_ends_or_can_continue(self, executor: Executor) -> Run:
+        """Show what happens until the run is over, or was answered here and is driven by nobody."""
+        await self._sink.meet(executor, self._run_id, self.seen)
+        events = executor.events(self._run_id, after=self.seen, follow=True)
+        try:
+            while True:
+                event: Event | None = None
+                with anyio.move_on_after(terminal_questions.QUIET):
+                    event = await anext(events, None)
+                    if event is None:
+                        break
+                if event is not None:
+                    self.seen = event.seq or self.seen
+                    self._sink.show(event)
+                elif await self._stands_still(executor):
+                    break
+        finally:
+            self._sink.hold()
+        return await executor.load(self._run_id)
+
+    async def _stands_still(self, executor: Executor) -> bool:
+        """Nothing happens. Whether that is because the run was answered here, and nobody goes on with it."""
+        info = await executor.store.info(self._run_id)
+        if info.status in FINAL or info.head > self.seen:
+            return False  # what is left of its events is there already
+        if info.status == "running" and is_held(await executor.store.lease(self._run_id)):
+            return False
+        run = await executor.load(self._run_id)
+        if run.status == "paused":
+            questions = terminal_questions.askable(run.waiting) if self.asks else []
+            if questions:
+                return await self._ask(executor, questions)
+        self._say(run)
+        return False
+
+    def _say(self, run: Run) -> None:
+
+        said = f"{run.status} {run.seq}"
+        if said != self._left and (run.status in ("paused", "interrupted") or run.queued):
+            self._left = said
+            self._sink.hold()
+            note(run, storage.store_url(self._store))
+            report.tell_status(run, report.NextCommands(self._store))
+
+    # -- asking --------------------------------------------------------------------------------------------------
+
+    async def _ask(self, executor: Executor, questions: list[Question]) -> bool:
+        """Put the questions; whether any was answered, and nobody else goes on with the run."""
+        self._sink.hold()
+        answered = False
+        try:
+            for question in questions:
+                put = terminal_questions.put(executor, self._run_id, question, self._asker.ask, self._by)
+                answered = await put or answered
+        except terminal_questions.NoAnswer:
+            self.asks = False  # from here on the person only looks
+            return answered
+        return answered and not is_held(await executor.store.lease(self._run_id))
+
+
+def watch(
+    run: options.Run,
+    no_ask: Annotated[bool, typer.Option("--no-ask", help="Do not ask the run's questions.")] = False,
+    by: options.By = None,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """Watch a run until it ends, whichever process drives it.
+
+    On a terminal it shows a tree that is redrawn while the run continues, and asks the run's questions. If no other
+    process drives the run, it continues here. Without a terminal it prints lines of text; with --json, the lines of
+    events --follow.
+
+    Example: orchestrator watch 3f2a9c1d
+    """
+
+    url = storage.store_url(store)
+    asks = environment.on_terminal() and not no_ask and not json
+    watching = Watch(run, by if by is not None else environment.user_name(), json=json, asks=asks, store=store)
+    found = run_lookup.one_run(url, run, watching.until_it_ends_or_can_continue, writes=asks)
+    while found.status not in FINAL:
+        if (found.status == "interrupted" or found.queued) and watching.asks:
+            code = _continue(found, url, store, watching)
+            if code is not None:
+                return code
+        found = run_lookup.one_run(url, run, watching.until_it_ends_or_can_continue, writes=asks)
+    if json:
+        out_line(document(found, output=False))
+        return exits.COMPLETED
+    if found.status in ("completed", "exhausted"):
+        out(str(redacted(texts.plain(found.output))))
+    tell_status(found, NextCommands(store))
+    return exits.COMPLETED
+
+
+def _continue(run: Run, url: str, store: str | None, watching: Watch) -> int | None:
+    """Drive an answered run here; the exit code, or None if it is driven elsewhere, or cannot be driven here."""
+
+    try:
+        prepared = run_session.prepare(run.run_id, options.Continuing(store=store), seen=run)
+    except (exits.UsageError, GraphUnknown) as error:
+        warn(f"the answer is recorded, and a process with the run's code can continue the run: {error_text(error)}")
+        watching.asks = False
+        return None
+
+    async def begin(executor: Executor, display: run_session.Display) -> Run:
+        again = partial(executor.resume, run.run_id)
+        return await run_session.TerminalSession(executor, run.run_id, display.sink(), seen=watching.seen).go(
+            again, again
+        )
+
+    try:
+        code = run_session.drive(url, prepared.code, run.run_id, begin, prepared.display)
+    except RunConflict:  # somebody else was quicker
+        return None
+    return code if code in (exits.INTERRUPTED, exits.CONFLICT) else exits.COMPLETED

@@ -22,9 +22,8 @@ from typer.main import get_command
 
 from orchestrator.cli.dotenv import load_dotenv
 from orchestrator.cli.exits import INTERRUPTED, UsageError, alone, of_error
-from orchestrator.cli.output import discard_output, redact_own, redacted, show_log, warn
+from orchestrator.cli.output import discard_output, error_text, redact_own, redacted, show_log, warn
 from orchestrator.cli.signals import settle
-from orchestrator.cli.words import error_text
 from orchestrator.errors import OrchestratorError
 
 
@@ -102,9 +101,9 @@ _COMMANDS = {
     "runs": ("runs_command", "List runs, newest first."),
     "show": ("view_commands", "Show the progress and state of a run."),
     "events": ("view_commands", "Print the events of a run."),
-    "watch": ("watch_command", "Watch a run until it ends, whichever process drives it."),
+    "watch": ("answer_commands", "Watch a run until it ends, whichever process drives it."),
     "why": ("view_commands", "Explain why a run is where it is."),
-    "stats": ("stats_command", "Show what runs spent, in groups."),
+    "stats": ("view_commands", "Show what runs spent, in groups."),
     "new": ("new_command", "Write a small project that runs."),
     "check": ("graph_commands", "Check a graph and list every problem."),
     "render": ("graph_commands", "Draw a graph, or a run over its graph."),
@@ -113,25 +112,25 @@ _COMMANDS = {
     "compare": ("compare_command", "Run several graphs on one question and compare them."),
     "diff": ("compare_command", "Show how two runs differ."),
     "fork": ("fork_command", "Make a new run from a moment of another one, and run it."),
-    "schedule": ("schedule_command", "Begin runs of a graph at times, by workers."),
+    "schedule": ("worker_commands", "Begin runs of a graph at times, by workers."),
     "replay": ("replay_command", "Replay runs from their journals, and compare."),
     "serve": ("serve_command", "Serve the runs of a store over HTTP, until SIGTERM or Ctrl-C."),
     "serve-mcp": ("serve_mcp", "Offer graphs as tools of an MCP server."),
-    "worker": ("worker_command", "Drive runs that no process drives, until SIGTERM or Ctrl-C."),
-    "enqueue": ("worker_command", "Add a run that a worker, or `recover`, begins."),
-    "workers": ("worker_command", "List the workers of a store and the runs that they hold."),
-    "export": ("retention_commands", "Write runs as JSON Lines."),
-    "delete": ("retention_commands", "Delete runs for good."),
-    "prune": ("retention_commands", "Delete runs that have ended, by age and number."),
-    "import": ("retention_commands", "Add the runs of an exported file."),
-    "archive": ("retention_commands", "Move the records of ended runs to an archive."),
-    "restore": ("retention_commands", "Move the records of archived runs back into the store."),
+    "worker": ("worker_commands", "Drive runs that no process drives, until SIGTERM or Ctrl-C."),
+    "enqueue": ("worker_commands", "Add a run that a worker, or `recover`, begins."),
+    "workers": ("worker_commands", "List the workers of a store and the runs that they hold."),
+    "export": ("store_commands", "Write runs as JSON Lines."),
+    "delete": ("store_commands", "Delete runs for good."),
+    "prune": ("store_commands", "Delete runs that have ended, by age and number."),
+    "import": ("store_commands", "Add the runs of an exported file."),
+    "archive": ("store_commands", "Move the records of ended runs to an archive."),
+    "restore": ("store_commands", "Move the records of archived runs back into the store."),
 }
 """Command -> the module with the function of this name, and its summary, in the order of the help."""
 _GROUPS = {
     "store": ("Copy or check whole stores.", "store_commands", "copy check"),
     "memory": ("Read and write the memory that runs share.", "memory_commands", "get put delete search prune list"),
-    "cache": ("Look at and remove results of cached nodes.", "cache_commands", "clear prune list"),
+    "cache": ("Look at and remove results of cached nodes.", "store_commands", "clear prune list"),
 }
 """Group of commands -> its summary, the module, and the commands."""
 
@@ -178,12 +177,13 @@ def application(only: str | None = None) -> typer.Typer:
     app = _empty()
     for name in (*_COMMANDS, *_GROUPS) if only is None else (only,):
         if name in _COMMANDS:
-            _add(app, _COMMANDS[name][0], name)
+            function = name.replace("-", "_")
+            _add(app, _COMMANDS[name][0], name, "import_" if name == "import" else function)
             continue
         text, module, commands = _GROUPS[name]
         group = typer.Typer(cls=_Group, help=text, no_args_is_help=True, rich_markup_mode=None)
         for command in commands.split():
-            _add(group, module, command)
+            _add(group, module, command, f"{name}_{command}")
         app.add_typer(group, name=name)
     return app
 
@@ -265,12 +265,9 @@ _BROKEN = re.compile("[\ud800-\udfff]")
 """Bytes of an argument that are no text."""
 
 
-def _add(app: typer.Typer, module: str, name: str) -> None:
+def _add(app: typer.Typer, module: str, name: str, function: str) -> None:
     found = vars(import_module(f"orchestrator.cli.{module}"))
-    function = name.replace("-", "_")
-    app.command(name, cls=_Command)(
-        guarded(found.get(f"{function}_") or found[function])
-    )  # `list_`, `import_`: not Python's
+    app.command(name, cls=_Command)(guarded(found[function]))
 
 
 def _open_streams() -> None:

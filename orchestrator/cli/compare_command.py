@@ -7,17 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli import options
-from orchestrator.cli.exits import COMPLETED, FAILED, INTERRUPTED
-from orchestrator.cli.interrupts import Interrupted, run_async
+from orchestrator.cli import exits, options, run_lookup, signals, storage
 from orchestrator.cli.launch import Given
 from orchestrator.cli.output import out, out_json, out_table, redacted, warn
-from orchestrator.cli.run_lookup import one_run
 from orchestrator.cli.run_session import closing_model
-from orchestrator.cli.storage import store_url
 from orchestrator.comparison import compare as compared
-from orchestrator.render.terminal.colours import STATUS
 from orchestrator.render.terminal.tables import Cell, Column
+from orchestrator.render.terminal.texts import STATUS
 
 if TYPE_CHECKING:
     from orchestrator.comparison import Comparison
@@ -52,7 +48,7 @@ def compare(
     Example: orchestrator compare "What is 20+(2*4)?" tool_user react rewoo --approve none
     """
 
-    risk, url = options.risk(approve), store_url(store)
+    risk, url = options.risk(approve), storage.store_url(store)
     launches = [Given.of(graph, tools, model, trust).new() for graph in graphs]
     codes = [launch.load() for launch in launches[:1]] + [launch.quiet().load() for launch in launches[1:]]
     code = codes[0]
@@ -65,15 +61,15 @@ def compare(
             )
 
     try:
-        found = run_async(work)
-    except Interrupted:
+        found = signals.run_async(work)
+    except signals.Interrupted:
         warn("interrupted; `orchestrator runs` lists the runs that can be resumed")
-        return INTERRUPTED
+        return exits.INTERRUPTED
     out_json(redacted(found.to_json())) if json else _show(found)
     if output is not None:
         for file in found.save(output):
             warn(f"wrote {file}")
-    return COMPLETED if all(row.run.status == "completed" for row in found.rows) else FAILED
+    return exits.COMPLETED if all(row.run.status == "completed" for row in found.rows) else exits.FAILED
 
 
 def _show(found: Comparison) -> None:
@@ -115,8 +111,8 @@ def diff(
             page.write_text(found.to_html().rstrip("\n") + "\n", encoding="utf-8")
         return found
 
-    found = one_run(store_url(store), run, compare)
+    found = run_lookup.one_run(storage.store_url(store), run, compare)
     if page is not None:
         warn(f"wrote {page}")
     out_json(redacted(found.to_json())) if json else out(found.to_text())
-    return COMPLETED
+    return exits.COMPLETED

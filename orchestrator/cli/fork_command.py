@@ -1,26 +1,26 @@
-"""The command that makes a new run from a moment of another one."""
+"""The command `fork`, and the options that move a run to another version of its graph (`resume` has them as well)."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from pydantic import ValidationError
 
-from orchestrator.cli import options
-from orchestrator.cli.environment import user_name
-from orchestrator.cli.exits import COMPLETED, INTERRUPTED, PAUSED, UsageError
-from orchestrator.cli.migration_options import ForkMigrating, Migrating, migration_of
+from orchestrator.cli import environment, exits, options, run_lookup, storage
+from orchestrator.cli.graph_refs import importing
+from orchestrator.cli.options import parse_json
 from orchestrator.cli.output import warn
-from orchestrator.cli.run_lookup import one_run
 from orchestrator.cli.run_session import TerminalSession, conclude, display_of, drive, new_run_id, prepare
-from orchestrator.cli.storage import store_url
 from orchestrator.cli.terminal_questions import value_of
+from orchestrator.executor import Migration
 from orchestrator.graph.codec import explain
+from orchestrator.graph.refs import attribute, module_of_file, resolve
 from orchestrator.graph.versions import state_shape
 from orchestrator.kernel.question import Approve, Deny, Value
 from orchestrator.kernel.records import Answered, Asked
@@ -31,6 +31,135 @@ if TYPE_CHECKING:
     from orchestrator.executor import Executor, Run
     from orchestrator.graph.model import GraphDefinition
     from orchestrator.kernel.question import Answer, Question
+
+
+STATE = "state."
+"""Prefix of names of state fields, which nodes may have, too."""
+FORK = "fork."
+"""Prefix of names of nodes that fork, for their open forks."""
+
+
+Rename = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rename",
+        metavar="OLD=NEW",
+        help="The run continues at node NEW where it was at OLD; state.OLD=NEW for a state field; fork.OLD=NEW for "
+        "the node that branches under way forked at. Repeatable.",
+    ),
+]
+Drop = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--drop",
+        metavar="NAME",
+        help="Give up the value of a state field, state.NAME, or a join of an open fork. Repeatable.",
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=JSON", help="The value of a new state field. Repeatable."),
+]
+Migrate = Annotated[
+    str | None,
+    typer.Option(
+        "--migrate",
+        metavar="REF",
+        help="A Migration, or a function of the old state, as module:attr or file.py:attr.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class ForkMigrating:
+    """The options of a command that has another `--set`."""
+
+    rename: Rename = None
+    drop: Drop = None
+    migrate: Migrate = None
+
+
+@dataclass(frozen=True)
+class Migrating(ForkMigrating):
+    """The options of a command that continues a run."""
+
+    set_: Set = None
+
+
+def migration_of(given: Migrating, directory: str | None = None) -> Migration | None:
+    """The migration that options describe; None if there are none.
+
+    Args:
+        given: the options.
+        directory: where a module that is not installed is looked for. Default: the current directory.
+
+    Raises:
+        UsageError: an option cannot be read.
+        GraphUnknown: `--migrate` leads nowhere.
+    """
+
+    if not any((given.rename, given.drop, given.set_, given.migrate)):
+        return None
+    found = _referred(given.migrate, directory or os.getcwd()) if given.migrate is not None else Migration()
+    nodes, joins, forks = dict(found.nodes), dict(found.joins), dict(found.forks)
+    state = dict(found.state) if isinstance(found.state, Mapping) else {}
+    drop = list(found.drop)
+    for text in given.rename or ():
+        old, new = _halves(text, "--rename", "OLD=NEW")
+        if old.startswith(STATE):
+            state[new.removeprefix(STATE)] = old.removeprefix(STATE)
+            continue
+        if old.startswith(FORK):
+            forks[old.removeprefix(FORK)] = new.removeprefix(FORK)
+            continue
+        joins[old] = new
+        if old != new:
+            nodes[old] = new
+    for name in given.drop or ():
+        if name.startswith(STATE):
+            drop.append(name.removeprefix(STATE))
+        else:
+            joins[name] = None
+    for text in given.set_ or ():
+        name, value = _halves(text, "--set", "FIELD=JSON")
+        state[name.removeprefix(STATE)] = _Constant(parse_json(value, f"--set {name}"))
+    if callable(found.state) and state:
+        raise exits.UsageError(
+            "--migrate names a function of the state: it gives all fields, without --rename state. or --set"
+        )
+    return replace(found, nodes=nodes, joins=joins, forks=forks, drop=tuple(drop), state=state or found.state)
+
+
+class _Constant:
+    """A function of the old state that gives one value."""
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __call__(self, values: dict[str, object]) -> object:
+        return self._value
+
+
+def _halves(text: str, option: str, form: str) -> Sequence[str]:
+    old, equals, new = text.partition("=")
+    if not equals or not old or not new:
+        raise exits.UsageError(f"{option} {text}: use the form {form}")
+    return old, new
+
+
+def _referred(ref: str, directory: str) -> Migration:
+
+    place, colon, name = ref.partition(":")
+    if not colon or not place or not name:
+        raise exits.UsageError(f"--migrate {ref}: use module:attr or file.py:attr")
+    environment.import_for(ref, directory)
+    with importing(f"migration {ref}"):
+        found: Any = attribute(module_of_file(place), name) if place.endswith(".py") else resolve(ref)
+    if isinstance(found, Migration):
+        return found
+    if callable(found) or isinstance(found, Mapping):
+        return Migration(state=cast(Any, found))
+    raise exits.UsageError(f"--migrate {ref}: it is a {type(found).__name__}, not a Migration, a mapping or a function")
 
 
 def fork(
@@ -78,8 +207,8 @@ def fork(
     Example: orchestrator fork 3f2a9c1d --at 12 --set 'topic="graphs"'
     """
 
-    name, url = new_run_id(run_id), store_url(then.store)
-    seen = one_run(url, run, partial(_looked_at, run_id=run, at=at))
+    name, url = new_run_id(run_id), storage.store_url(then.store)
+    seen = run_lookup.one_run(url, run, partial(_looked_at, run_id=run, at=at))
     values = dict(_pair(one) for one in set_ or ())
     changes: dict[str, Any] = {
         "at": at,
@@ -93,9 +222,9 @@ def fork(
     }
 
     if no_start and then.graph is None and not any((how.rename, how.drop, how.migrate)):
-        made = one_run(url, run, partial(_forked, parent=run, changes=changes), writes=True)
+        made = run_lookup.one_run(url, run, partial(_forked, parent=run, changes=changes), writes=True)
         conclude(made, display_of(made, url, then.store, json=then.json))
-        return COMPLETED
+        return exits.COMPLETED
     prepared = prepare(run, then, seen=seen.run, ended=FINAL)
     changes |= _move(seen.run, prepared.code.graph, values, how, named=then.graph is not None)
     given = _given(set_=set_, branch=branch, answers=answers, result=result, run_id=run_id, label=label, how=how)
@@ -113,8 +242,8 @@ def fork(
         return await TerminalSession(executor, name, display.sink(), seen=made.seq).go(resume, resume)
 
     result_code = drive(url, prepared.code, name, begin, display)
-    if no_start and result_code in (PAUSED, INTERRUPTED):
-        return COMPLETED  # the fork was made, and waits
+    if no_start and result_code in (exits.PAUSED, exits.INTERRUPTED):
+        return exits.COMPLETED  # the fork was made, and waits
     return result_code
 
 
@@ -196,7 +325,7 @@ async def _looked_at(executor: Executor, run_id: str, at: int | None) -> _Seen:
 async def _forked(executor: Executor, parent: str, changes: dict[str, Any]) -> Run:
     """The fork, made and not begun."""
 
-    made = await executor.fork(parent, **changes, by=user_name())
+    made = await executor.fork(parent, **changes, by=environment.user_name())
     if made.parent is not None:
         warn(f"{made.run_id} is a fork of {made.parent.run_id}, from its record {made.parent.seq} on")
     return made
@@ -210,12 +339,12 @@ def _pair(text: str) -> tuple[str, object]:
     """
     field, equals, value = text.partition("=")
     if not equals or not field:
-        raise UsageError(f"--set {text}: use the form FIELD=JSON")
+        raise exits.UsageError(f"--set {text}: use the form FIELD=JSON")
     try:
         return field, json.loads(value)
     except (ValueError, RecursionError):
         hint = f"--set '{field}={json.dumps(value)}'"
-        raise UsageError(f"--set {text}: the value is not JSON; a text needs quotes: {hint}") from None
+        raise exits.UsageError(f"--set {text}: the value is not JSON; a text needs quotes: {hint}") from None
 
 
 def _answers(seen: _Seen, given: Sequence[str]) -> dict[str, object]:
@@ -234,7 +363,7 @@ def _answers(seen: _Seen, given: Sequence[str]) -> dict[str, object]:
         else:
             alone.append(_answer(seen.answered, text))
     if len(alone) > 1:
-        raise UsageError("--answer: one record has one answer; name open questions, --answer QUESTION=JSON")
+        raise exits.UsageError("--answer: one record has one answer; name open questions, --answer QUESTION=JSON")
     return {"answers": found, "answer": alone[0] if alone else None}
 
 
@@ -253,5 +382,5 @@ def _answer(question: Question | None, text: str) -> Answer:
         try:
             return kind.model_validate(value)
         except ValidationError as error:
-            raise UsageError(f"--answer {text}: {explain(error)}") from None
+            raise exits.UsageError(f"--answer {text}: {explain(error)}") from None
     return Value(value=value)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,14 +13,10 @@ import typer
 
 from orchestrator import render as drawings
 from orchestrator._lazy import lazy_modules
-from orchestrator.cli import options
-from orchestrator.cli.environment import is_installed
-from orchestrator.cli.exits import COMPLETED, FAILED, INTERRUPTED, UsageError
-from orchestrator.cli.graph_refs import graph_from_ref, is_file_ref, shape_from_ref, shipped, unknown
-from orchestrator.cli.interrupts import Interrupted, run_async
+from orchestrator.cli import environment, exits, options, signals, storage
+from orchestrator.cli.graph_refs import absolute, graph_from_ref, is_file_ref, shape_from_ref, shipped, unknown
 from orchestrator.cli.launch import load_tools
 from orchestrator.cli.output import out, out_bytes, out_json, out_made, out_table, warn
-from orchestrator.cli.storage import store_url
 from orchestrator.errors import ArrowSyntaxError, GraphUnknown, InvalidGraph, Problem
 from orchestrator.graph.checks.all import report_of
 from orchestrator.graph.report import CheckReport
@@ -29,15 +26,20 @@ from orchestrator.tools.refs import builtin_groups
 from orchestrator.visible import line
 
 if TYPE_CHECKING:
-    from orchestrator.cli import run_lookup, version_check
-    from orchestrator.executor import Run
+    from orchestrator import executor
+    from orchestrator.cli import report as reports
+    from orchestrator.cli import run_lookup
+    from orchestrator.cli import trust as seals
+    from orchestrator.executor import Run, VersionCheck
     from orchestrator.graph import GraphDefinition
     from orchestrator.graph.report import Proof, WitnessStep
     from orchestrator.tools import Tool, Toolbox
     from orchestrator.views import overlay
 else:  # a graph is checked and drawn without an executor
-    run_lookup, version_check = lazy_modules("orchestrator.cli", "run_lookup version_check")
+    (executor,) = lazy_modules("orchestrator", "executor")
+    reports, run_lookup, seals = lazy_modules("orchestrator.cli", "report run_lookup trust")
     (overlay,) = lazy_modules("orchestrator.views", "overlay")
+
 
 SUFFIXES = {
     ".svg": "svg",
@@ -89,7 +91,7 @@ def check(
     """
 
     if (tools or draw) and not prove:
-        raise UsageError("--tools and --draw belong to --prove: add --prove")
+        raise exits.UsageError("--tools and --draw belong to --prove: add --prove")
     form = None if draw is None else _format(None, draw)
     name, skipped, found = graph, tuple[str, ...](), None
     try:
@@ -99,28 +101,22 @@ def check(
         name, report = error.name, CheckReport(errors=error.problems)
     except ArrowSyntaxError as error:
         report = CheckReport(errors=(Problem("C1", str(error)),))
-    runs = (
-        version_check.runs_against(graph, trust or (), against, store)
-        if against is not None and not report.errors
-        else None
-    )
+    runs = runs_against(graph, trust or (), against, store) if against is not None and not report.errors else None
     if json:
         proofs = {"proofs": [proof_data(proof) for proof in report.proofs]} if prove else {}
         out_json(
             {
                 **_report_data(name, report, skipped),
                 **proofs,
-                **({} if runs is None else version_check.refused_data(runs)),
+                **({} if runs is None else refused_data(runs)),
             }
         )
     else:
-        out(
-            "\n".join((report_text(name, report, skipped), *([] if runs is None else version_check.refused_text(runs))))
-        )
+        out("\n".join((report_text(name, report, skipped), *([] if runs is None else refused_text(runs)))))
     if draw is not None and form is not None and found is not None and not report.errors:
         warn(draw_witness(found, report.proofs, draw, form))
     broken = report.errors or any(not proof.holds for proof in report.proofs)
-    return FAILED if broken or (runs is not None and runs.refused) else COMPLETED
+    return exits.FAILED if broken or (runs is not None and runs.refused) else exits.COMPLETED
 
 
 def _report_data(name: str, report: CheckReport, skipped: Sequence[str]) -> dict[str, object]:
@@ -186,7 +182,7 @@ def render(
 
     form = _format(format, output)
     if other is not None and form != "html":
-        raise UsageError("two runs can only be drawn as a page: use --format html, or -o FILE.html")
+        raise exits.UsageError("two runs can only be drawn as a page: use --format html, or -o FILE.html")
     try:
         if other is None:
             made = drawings.render(_subject(what, at, store, trust or ()), form)
@@ -194,7 +190,7 @@ def render(
             one, two = (_a_run(name, at, store) for name in (what, other))
             made = one.to_html(two)
     except drawings.RenderError as error:
-        raise UsageError(str(error)) from None
+        raise exits.UsageError(str(error)) from None
     if output is not None:
         output.write_bytes(made if isinstance(made, bytes) else made.rstrip("\n").encode() + b"\n")
         warn(f"wrote {output}")
@@ -202,20 +198,20 @@ def render(
         return _bytes(made)
     else:
         out(made.rstrip("\n"), exact=True)
-    return COMPLETED
+    return exits.COMPLETED
 
 
 def _a_run(name: str, at: int | None, store: str | None) -> Run:
 
-    return run_lookup.load(store_url(store), name, at)
+    return run_lookup.load(storage.store_url(store), name, at)
 
 
 def _bytes(made: bytes) -> int:
 
     if sys.stdout.isatty():
-        raise UsageError("a picture cannot be shown in a terminal: name a file with -o")
+        raise exits.UsageError("a picture cannot be shown in a terminal: name a file with -o")
     out_bytes(made)
-    return COMPLETED
+    return exits.COMPLETED
 
 
 def _format(given: str | None, output: Path | None) -> str:
@@ -223,13 +219,13 @@ def _format(given: str | None, output: Path | None) -> str:
     if given is None and output is not None and output.suffix:
         found = SUFFIXES.get(output.suffix.lower())
         if found is None:
-            raise UsageError(
+            raise exits.UsageError(
                 f"no format has the suffix {output.suffix!r}: use --format with one of {', '.join(FORMATS)}"
             )
         return found
     form = given or "text"
     if form not in FORMATS:
-        raise UsageError(f"unknown format {form!r}; choose one of {', '.join(FORMATS)}")
+        raise exits.UsageError(f"unknown format {form!r}; choose one of {', '.join(FORMATS)}")
     return form
 
 
@@ -240,9 +236,9 @@ def _subject(what: str, at: int | None, store: str | None, trust: Sequence[str])
         if run is not None:
             return run
     if at is not None:
-        raise UsageError(f"--at needs a run, and this store has no run {what!r}")
+        raise exits.UsageError(f"--at needs a run, and this store has no run {what!r}")
     try:
-        if not is_file_ref(what) and what not in shipped() and not is_installed(what):
+        if not is_file_ref(what) and what not in shipped() and not environment.is_installed(what):
             # A run's id, mistyped or of another store, must not import what stands here under that name.
             raise unknown(what, "it is neither a shipped graph nor an installed module")
         found, skipped = shape_from_ref(what, trust)
@@ -303,7 +299,7 @@ def draw_witness(graph: GraphDefinition, proofs: Sequence[Proof], file: Path, fo
     if not own:
         return "no path breaks a claim, so nothing was drawn"
     if form in ("html", "yaml"):
-        raise UsageError(f"{form} cannot show a path: use the suffix .svg, .png, .dot, .mmd or .txt")
+        raise exits.UsageError(f"{form} cannot show a path: use the suffix .svg, .png, .dot, .mmd or .txt")
     made = drawings.render(graph, form, overlay.witness_overlay(graph, own[0]))
     file.write_bytes(made if isinstance(made, bytes) else made.rstrip("\n").encode() + b"\n")
     return f"wrote {file}: {own[0].verdict}, {own[0].claim}"
@@ -318,12 +314,12 @@ def graphs(json: options.Json = False, store: options.Store = None) -> int:
     found = {name: graph_from_ref(name) for name in shipped()}
     if json:
         out_json([{"name": name, "description": graph.description} for name, graph in found.items()])
-        return COMPLETED
+        return exits.COMPLETED
     out_table(
         (Column("graph"), Column("what it does", least=24)),
         [(name, graph.description) for name, graph in found.items()],
     )
-    return COMPLETED
+    return exits.COMPLETED
 
 
 def tools(
@@ -345,16 +341,16 @@ def tools(
 
     try:
         groups = _groups_of(ref)
-    except Interrupted:
-        return INTERRUPTED
+    except signals.Interrupted:
+        return exits.INTERRUPTED
     if json:
         names = ("name", "description", "parameters", "risk", "effect")
         out_json([{"group": group, **{n: getattr(t, n) for n in names}} for group, ts in groups.items() for t in ts])
-        return COMPLETED
+        return exits.COMPLETED
     out_made(partial(tool_table, groups))
     if ref is not None and len(those := [one for found in groups.values() for one in found]) == 1:
         out(whole(those[0]))
-    return COMPLETED
+    return exits.COMPLETED
 
 
 def _groups_of(ref: str | None) -> dict[str, Sequence[Tool]]:
@@ -367,7 +363,7 @@ def _groups_of(ref: str | None) -> dict[str, Sequence[Tool]]:
     for name in shipped:
         try:
             groups[name] = known_tools(load_tools([name]))
-        except UsageError as error:  # a group needs a package that is not installed
+        except exits.UsageError as error:  # a group needs a package that is not installed
             if ref is None:
                 warn(str(error))
     if ref is None:
@@ -393,4 +389,112 @@ def known_tools(box: Toolbox) -> Sequence[Tool]:
         async with box:
             return box.tools
 
-    return run_async(ask)
+    return signals.run_async(ask)
+
+
+RUNS = "runs"
+"""The value of `--against` that means the store of `--store`."""
+
+
+@dataclass(frozen=True)
+class CheckedRuns:
+    """The runs of a store that were compared with a version of their graph."""
+
+    all: Sequence[VersionCheck]
+    commands: reports.NextCommands
+    graph: str
+    trust: Sequence[str]
+    url: str
+
+    @property
+    def refused(self) -> list[VersionCheck]:
+        """Runs that would be refused, those that need most first."""
+        found = [one for one in self.all if one.refused]
+        return sorted(found, key=lambda one: one.grade != "migration")
+
+    def command(self, one: VersionCheck) -> str | None:
+        """The command that continues a run in the new version; None if none is known."""
+        if one.options is None:
+            return None
+        known = one.refs.get("graph") == self.graph and seals.trusted(one.root_id, one.refs, self.url)
+        modules = [word for module in self.trust for word in ("--trust", module)]
+        own = () if known else ("--graph", self.graph, *modules)
+        return self.commands.resume(one.run_id, *one.options, *own)
+
+
+def runs_against(graph: str, trust: Sequence[str], against: str, store: str | None) -> CheckedRuns:
+    """Compare the runs of a store with a graph.
+
+    Args:
+        graph: the reference of the graph. Its code is imported.
+        trust: modules that a graph file may name code of.
+        against: `runs`, or the URL of a store.
+        store: the value of `--store`.
+
+    Raises:
+        UsageError: there is no such store.
+        GraphUnknown, UntrustedCode: the graph's code is missing, or not trusted.
+    """
+
+    if against != RUNS and "://" not in against:
+        raise exits.UsageError(f"--against {against}: use runs, or the URL of a store")
+    where = store if against == RUNS else against
+    url = storage.store_url(where)
+    if where is not None and not storage.exists(url):
+        raise exits.UsageError(f"--against {against}: there is no store at {storage.shown_url(url)}")
+    found = graph_from_ref(graph, None, trust)
+
+    async def compare() -> list[VersionCheck]:
+        async with executor.Executor(url, codec=storage.codec_of_environment()) as opened:
+            return await opened.graphs.check_runs(found)
+
+    checked = signals.run_async(compare) if storage.exists(url) else []
+    return CheckedRuns(checked, reports.NextCommands(where), absolute(graph), trust, url)
+
+
+def refused_data(runs: CheckedRuns) -> dict[str, object]:
+    """The runs as plain JSON: those that would be refused, and those that could not be read."""
+    return {
+        "runs": len(runs.all),
+        "refused": [
+            {
+                "run_id": one.run_id,
+                "status": one.status,
+                "at": list(one.at),
+                "grade": one.grade,
+                "changes": list(one.changes),
+                "command": runs.command(one),
+                "guesses": list(one.guesses),
+                "undecided": {name: list(found) for name, found in one.undecided.items()},
+            }
+            for one in runs.refused
+        ],
+        "unread": [{"run_id": one.run_id, "fault": one.fault} for one in runs.all if one.fault],
+    }
+
+
+def _ways(command: str | None, one: VersionCheck) -> Iterator[str]:
+    """Yield lines with the ways to continue a run."""
+    if command is not None:
+        yield f"to continue it: {command}"
+    elif not one.undecided:
+        yield "no command is known that continues it"
+    for name, found in one.undecided.items():
+        listed = line(" or ".join(found))
+        yield f"state field {line(name)} may have become {listed}: name one with --rename state.{line(name)}=NEW"
+        yield f"  of `resume`, or give its value up with --drop state.{line(name)}"
+    if command is not None and one.guesses:
+        yield "this is a guess, check it first:"
+        yield from (f"  {line(guess)}" for guess in one.guesses)
+
+
+def refused_text(runs: CheckedRuns) -> Iterator[str]:
+    """The runs as lines of text."""
+    yield f"  {len(runs.refused)} of {len(runs.all)} runs would be refused"
+    for one in runs.refused:
+        yield f"  {one.grade:<10} {line(one.run_id)}  {one.status} at {line(', '.join(one.at))}"
+        yield from (f"    - {line(change)}" for change in one.changes)
+        yield from (f"    {text}" for text in _ways(runs.command(one), one))
+    for one in runs.all:
+        if one.fault:
+            yield f"  unread     {line(one.run_id)}: {line(one.fault)}"

@@ -22,8 +22,7 @@ import orchestrator
 from orchestrator._lazy import lazy_modules
 from orchestrator.cli.environment import agrees, import_for
 from orchestrator.cli.exits import UsageError
-from orchestrator.cli.output import redacted, warn
-from orchestrator.cli.words import shell_command
+from orchestrator.cli.output import redacted, shell_command, warn
 from orchestrator.errors import GraphUnknown, OrchestratorError
 from orchestrator.graph.reading import refuse_untrusted
 from orchestrator.graph.refs import Trust, attribute, code_refs, is_ours, module_named, module_of_file

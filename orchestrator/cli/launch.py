@@ -12,8 +12,7 @@ from orchestrator.cli import trust
 from orchestrator.cli.environment import import_for
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.graph_refs import absolute, admitted, graph_from_ref, importing
-from orchestrator.cli.output import warn
-from orchestrator.cli.words import quoted
+from orchestrator.cli.output import quoted, warn
 from orchestrator.graph.model import is_shipped
 from orchestrator.models.refs import model_from_ref
 from orchestrator.tools import Toolbox, tools_from_ref

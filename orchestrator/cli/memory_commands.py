@@ -13,12 +13,9 @@ from urllib.parse import unquote
 
 import typer
 
-from orchestrator.cli import options
-from orchestrator.cli.exits import COMPLETED, UNKNOWN, UsageError
+from orchestrator.cli import exits, options, run_lookup, storage
 from orchestrator.cli.options import json_of, seconds
 from orchestrator.cli.output import out, out_json, out_table, redacted, warn
-from orchestrator.cli.run_lookup import looking
-from orchestrator.cli.storage import exists, store_url
 from orchestrator.render.terminal.tables import Column
 
 if TYPE_CHECKING:
@@ -36,7 +33,7 @@ Prefix = Annotated[
 ]
 
 
-def list_(
+def memory_list(
     prefix: Prefix = "",
     namespaces: Annotated[bool, typer.Option("--namespaces", help="List namespaces only.")] = False,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1000, help="The most items.")] = 100,
@@ -55,15 +52,15 @@ def list_(
             out_json([[*one] for one in spaces])
         for one in () if json else spaces:
             out(_path(one))
-        return COMPLETED
+        return exits.COMPLETED
     items = _reading(store, lambda executor: executor.memory.list(names, limit=limit)) or ()
     _show(items, json=json)
     if len(items) == limit and not json:
         warn(f"the first {limit} items; see more with --limit, or name a prefix")
-    return COMPLETED
+    return exits.COMPLETED
 
 
-def get(namespace: Namespace, key: Key, json: options.Json = False, store: options.Store = None) -> int:
+def memory_get(namespace: Namespace, key: Key, json: options.Json = False, store: options.Store = None) -> int:
     """Print a value of the memory as JSON.
 
     Exit code 4 if there is none.
@@ -79,10 +76,10 @@ def get(namespace: Namespace, key: Key, json: options.Json = False, store: optio
         out_json(_row(item))
     else:
         out(dumps(redacted(item.value), ensure_ascii=False))
-    return COMPLETED
+    return exits.COMPLETED
 
 
-def put(
+def memory_put(
     namespace: Namespace,
     key: Key,
     text: Annotated[str | None, typer.Argument(metavar="TEXT", help="The value, a text.", show_default=False)] = None,
@@ -104,7 +101,7 @@ def put(
     """
 
     if (text is None) == (value is None):
-        raise UsageError("memory put: give TEXT or --input, one of both")
+        raise exits.UsageError("memory put: give TEXT or --input, one of both")
     names, kept = _names(namespace), text if value is None else json_of(value)
     lifetime = None if expires is None else seconds(expires, "--expires")
 
@@ -115,10 +112,10 @@ def put(
     item = _writing(store, write)
     if item is not None:
         out_json(_row(item))
-    return COMPLETED
+    return exits.COMPLETED
 
 
-def delete(namespace: Namespace, key: Key, json: options.Json = False, store: options.Store = None) -> int:
+def memory_delete(namespace: Namespace, key: Key, json: options.Json = False, store: options.Store = None) -> int:
     """Delete an item of the memory.
 
     Exit code 4 if there is none.
@@ -131,10 +128,10 @@ def delete(namespace: Namespace, key: Key, json: options.Json = False, store: op
         return _unknown(names, key)
     if json:
         out_json({"deleted": [_path(names), key]})
-    return COMPLETED
+    return exits.COMPLETED
 
 
-def search(
+def memory_search(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="Words to search for.", show_default=False)],
     prefix: Annotated[str, typer.Option("--in", metavar="PREFIX", help="Only namespaces that begin so.")] = "",
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1000, help="The most items.")] = 10,
@@ -147,10 +144,10 @@ def search(
     """
     names = _names(prefix)
     _show(_reading(store, lambda executor: executor.memory.search(names, text, limit=limit)) or (), json=json)
-    return COMPLETED
+    return exits.COMPLETED
 
 
-def prune(
+def memory_prune(
     prefix: Prefix = "",
     older_than: Annotated[
         str | None, typer.Option("--older-than", metavar="AGE", help="Also remove items not written for so long (30d).")
@@ -176,7 +173,7 @@ def prune(
         out_json({"removed": removed})
     else:
         warn(f"{removed} items removed")
-    return COMPLETED
+    return exits.COMPLETED
 
 
 # -- helpers -----------------------------------------------------------------------------------------------------------
@@ -185,14 +182,14 @@ def prune(
 def _reading(store: str | None, look: Callable[[Executor], Awaitable[T]]) -> T | None:
     """Return the result of `look`; None if there is no store, which is not created."""
 
-    url = store_url(store)
-    return looking(url, look) if exists(url) else None
+    url = storage.store_url(store)
+    return run_lookup.looking(url, look) if storage.exists(url) else None
 
 
 def _writing(store: str | None, act: Callable[[Executor], Awaitable[T]], nothing: T | None = None) -> T:
 
-    url = store_url(store)
-    return looking(url, act, writes=True) if nothing is None or exists(url) else nothing
+    url = storage.store_url(store)
+    return run_lookup.looking(url, act, writes=True) if nothing is None or storage.exists(url) else nothing
 
 
 def _names(path: str) -> tuple[str, ...]:
@@ -207,7 +204,7 @@ def _path(names: Sequence[str]) -> str:
 def _unknown(names: Sequence[str], key: str) -> int:
 
     warn(f"error: there is no item {key!r} in {_path(names)}")
-    return UNKNOWN
+    return exits.UNKNOWN
 
 
 def _row(item: MemoryItem) -> dict[str, object]:

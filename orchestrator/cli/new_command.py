@@ -19,8 +19,7 @@ import typer
 from orchestrator.cli import options
 from orchestrator.cli.exits import COMPLETED, UsageError
 from orchestrator.cli.graph_refs import shipped
-from orchestrator.cli.output import out, out_json, warn
-from orchestrator.cli.words import quoted
+from orchestrator.cli.output import out, out_json, quoted, warn
 from orchestrator.visible import shown as visible
 
 

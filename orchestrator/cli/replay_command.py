@@ -10,18 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestrator.cli import options
-from orchestrator.cli.environment import on_terminal, user_name
-from orchestrator.cli.exits import COMPLETED, FAILED, INTERRUPTED, UsageError
+from orchestrator.cli import environment, exits, options, run_lookup, signals, storage
 from orchestrator.cli.graph_refs import absolute
-from orchestrator.cli.interrupts import Interrupted, run_async
 from orchestrator.cli.launch import Given, load_model, of_run
-from orchestrator.cli.output import out, out_json, out_table, redacted, warn
+from orchestrator.cli.output import error_text, out, out_json, out_table, redacted, warn
 from orchestrator.cli.report import NextCommands, waiting_text
-from orchestrator.cli.run_lookup import load, looking
 from orchestrator.cli.run_session import Display, TerminalSession, opened
-from orchestrator.cli.storage import exists, shown_url, store_url
-from orchestrator.cli.words import error_text
 from orchestrator.errors import OrchestratorError
 from orchestrator.executor.replay import DEFAULT
 from orchestrator.render.terminal.tables import Cell, Column
@@ -102,12 +96,12 @@ def replay(
 
     mode = _LIVE.get(live)
     if mode is None:
-        raise UsageError(f"--live {live}: use never, ask or always")
+        raise exits.UsageError(f"--live {live}: use never, ask or always")
     if bool(runs) == every:
-        raise UsageError("name the runs to replay, or use --all, one of both")
+        raise exits.UsageError("name the runs to replay, or use --all, one of both")
     if not every and (graph_name is not None or status is not None or label):
-        raise UsageError("--graph-name, --status and --label choose runs for --all")
-    url, found = store_url(store), _Found()
+        raise exits.UsageError("--graph-name, --status and --label choose runs for --all")
+    url, found = storage.store_url(store), _Found()
     wanted = list(dict.fromkeys(runs or ())) if not every else _all_runs(url, graph_name, status, options.pairs(label))
     work = _Work(
         url, mode, Given.of(graph, tools, _for_runs(live, model or ()), trust), _models(model or ()),
@@ -115,10 +109,10 @@ def replay(
     )  # fmt: skip
     try:
         for launch, ids in work.grouped(wanted, found).items():
-            run_async(partial(work.replay_all, launch, ids, found))
-    except Interrupted:
+            signals.run_async(partial(work.replay_all, launch, ids, found))
+    except signals.Interrupted:
         warn("interrupted; replays that began can be resumed, `orchestrator runs` lists them")
-        return INTERRUPTED
+        return exits.INTERRUPTED
     if json:
         out_json({"replays": [redacted(one.to_json()) for one in found.replays], "errors": found.errors})
     else:
@@ -129,8 +123,8 @@ def replay(
         for error in found.errors:
             warn(f"error: {redacted(error['error'])}")
         if not found.replays and not found.errors:
-            warn(f"no such runs in {shown_url(url)}")
-    return FAILED if found.errors or any(one.answer_changed for one in found.replays) else COMPLETED
+            warn(f"no such runs in {storage.shown_url(url)}")
+    return exits.FAILED if found.errors or any(one.answer_changed for one in found.replays) else exits.COMPLETED
 
 
 @dataclass
@@ -192,10 +186,10 @@ class _Work:
 
         groups: dict[Launch, list[str]] = {}
         for run_id in run_ids:
-            run = load(self.url, run_id)
+            run = run_lookup.load(self.url, run_id)
             try:
                 launch = of_run(run_id, run.root_id, run.refs, self.url, self.given)
-            except UsageError as error:
+            except exits.UsageError as error:
                 if len(run_ids) == 1:
                     raise
                 found.fail(run_id, error)
@@ -220,7 +214,7 @@ class _Work:
                         dict(self.update) or None,
                         approve=self.approve,
                         live=self.live,
-                        by=user_name(),
+                        by=environment.user_name(),
                     )
                     found.replays.append(await self._asked(executor, made))
                 except OrchestratorError as error:
@@ -234,7 +228,7 @@ class _Work:
         run = made.run
         if run.status != "paused" or made.same:
             return made
-        if on_terminal() and not self.json:
+        if environment.on_terminal() and not self.json:
             display = Display(NextCommands(self.store))
 
             async def as_it_is() -> Run:
@@ -276,7 +270,7 @@ def _pair(text: str, option: str) -> tuple[str, object]:
     """
     match = _NAMED.fullmatch(text)
     if match is None:
-        raise UsageError(f"{option} {text}: use the form FIELD=JSON")
+        raise exits.UsageError(f"{option} {text}: use the form FIELD=JSON")
     return match[1], options.parse_json(match[2], option)
 
 
@@ -294,6 +288,6 @@ def _all_runs(url: str, graph: str | None, status: str | None, labels: Mapping[s
                 return found[::-1]
 
     try:
-        return looking(url, listed) if exists(url) else []
+        return run_lookup.looking(url, listed) if storage.exists(url) else []
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise exits.UsageError(str(error)) from None

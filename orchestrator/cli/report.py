@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from orchestrator._lazy import lazy_modules
-from orchestrator.cli.output import out, out_json, out_line, redacted, warn
-from orchestrator.cli.words import quoted, shell_command
+from orchestrator.cli.output import out, out_json, out_line, quoted, redacted, shell_command, warn
 from orchestrator.errors import StoreCorrupt
 from orchestrator.render.terminal import texts
-from orchestrator.render.terminal.colours import can_draw
-from orchestrator.render.terminal.event_lines import EventLines
-from orchestrator.render.terminal.questions import question_text
+from orchestrator.render.terminal.event_lines import EventLines, question_text
+from orchestrator.render.terminal.texts import can_draw
 from orchestrator.stores.places import shown_url
 from orchestrator.views.call_questions import outcome_choices
 from orchestrator.views.worker_info import moment
@@ -23,9 +21,9 @@ from orchestrator.visible import behind, exact, line, narrow
 if TYPE_CHECKING:
     from orchestrator.executor import Event, Executor, Run
     from orchestrator.kernel.question import Question
-    from orchestrator.render.terminal import screen as screens
+    from orchestrator.render.terminal import tree as trees
 else:  # only a terminal shows a tree
-    (screens,) = lazy_modules("orchestrator.render.terminal", "screen")
+    (trees,) = lazy_modules("orchestrator.render.terminal", "tree")
 
 
 class Sink(Protocol):
@@ -75,7 +73,7 @@ class Tree:
     def __init__(self, write: Callable[[str], None], stream: TextIO) -> None:
         self._stream = stream
         self._plain = Plain(write)
-        self._screen: screens.Screen | None = None
+        self._screen: trees.Screen | None = None
         self._until = 0
         """Records that the screen knows of before anything is shown."""
 
@@ -87,7 +85,7 @@ class Tree:
         with suppress(StoreCorrupt):  # lines tell what can be read, and then where the damage is
             run = await executor.load(run_id)
             self._until = max(seen, run.seq - _BEFORE)
-            screen = screens.Screen(run.plan, self._stream)
+            screen = trees.Screen(run.plan, self._stream)
             async for event in executor.events(run_id):
                 if event.seq is None or event.seq > self._until:
                     break

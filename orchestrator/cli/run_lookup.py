@@ -6,10 +6,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from orchestrator.cli.exits import UsageError
-from orchestrator.cli.interrupts import run_look
+from orchestrator.cli import exits, signals, storage
 from orchestrator.cli.output import redacted
-from orchestrator.cli.storage import codec_of_environment, exists, store_url
 from orchestrator.cli.trust import journal_seal
 from orchestrator.errors import RunUnknown
 from orchestrator.executor import Executor
@@ -40,11 +38,11 @@ def looking(
 
     async def work() -> T:
 
-        seal, codec = journal_seal(url, make=writes), codec_of_environment()
+        seal, codec = journal_seal(url, make=writes), storage.codec_of_environment()
         async with Executor(store=url, seal=seal, codec=codec, archive=archive) as executor:
             return await look(executor)
 
-    return run_look(work)
+    return signals.run_look(work)
 
 
 def one_run(url: str, run_id: str, look: Callable[[Executor], Awaitable[T]], *, writes: bool = False) -> T:
@@ -53,7 +51,7 @@ def one_run(url: str, run_id: str, look: Callable[[Executor], Awaitable[T]], *, 
     Raises:
         RunUnknown: there is no such run.
     """
-    if not exists(url):
+    if not storage.exists(url):
         raise RunUnknown(run_id)
     return looking(url, look, writes=writes)
 
@@ -72,14 +70,14 @@ async def loaded(executor: Executor, run_id: str, at: int | None = None) -> Run:
     """Load a run, or its state after its record `at`, with an open executor."""
     run = await executor.load(run_id, at=at)
     if at is not None and run.seq < at:
-        raise UsageError(f"--at {at}: run {run_id!r} has {run.seq} records")
+        raise exits.UsageError(f"--at {at}: run {run_id!r} has {run.seq} records")
     return run
 
 
 def find_run(what: str, store: str | None, at: int | None = None) -> Run | None:
     """The run of this id, if the store has one."""
     try:
-        return load(store_url(store), what, at)
+        return load(storage.store_url(store), what, at)
     except RunUnknown:
         return None
 

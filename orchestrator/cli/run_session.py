@@ -1,7 +1,11 @@
-"""Drive a run from the command line: find its code, show progress, ask its questions, print its result."""
+"""Drive a run from the command line: find its code, show progress, ask its questions, print its result.
+
+Or leave it to workers, and submit it to the engine of the command, if there is one.
+"""
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
@@ -12,27 +16,30 @@ from typing import TYPE_CHECKING, Literal
 
 import anyio
 
-from orchestrator.cli import exits, report, terminal_questions
-from orchestrator.cli.environment import on_change, on_terminal, user_name
-from orchestrator.cli.exits import UsageError, alone
-from orchestrator.cli.interrupts import Interrupted, run_async
+from orchestrator.cli import environment, exits, report, run_lookup, signals, storage, terminal_questions
 from orchestrator.cli.launch import Code, Given, Launch, of_run
 from orchestrator.cli.options import Continuing
-from orchestrator.cli.output import discard_output, out_line, redacted, warn
+from orchestrator.cli.output import discard_output, error_text, out_line, redacted, shell_command, warn
 from orchestrator.cli.report import NextCommands
-from orchestrator.cli.run_lookup import approvals, load, one_run
-from orchestrator.cli.signals import telling
-from orchestrator.cli.storage import codec_of_environment, store_url
 from orchestrator.cli.trust import journal_seal, note
 from orchestrator.cli.trust import seal as sealed
-from orchestrator.cli.words import error_text, shell_command
-from orchestrator.errors import GraphChanged, ModelError, RunConflict, RunEnded, RunUnknown
+from orchestrator.engines import engine_at
+from orchestrator.errors import (
+    EngineUnavailable,
+    GraphChanged,
+    InvalidValue,
+    ModelError,
+    RunConflict,
+    RunEnded,
+    RunUnknown,
+)
 from orchestrator.executor import Executor
 from orchestrator.executor.lease import is_held
 from orchestrator.executor.start import check_new_id
 from orchestrator.kernel.status import FINAL
 
 if TYPE_CHECKING:
+    from orchestrator.engines import ServedEngine
     from orchestrator.executor import Run
 
 
@@ -68,7 +75,7 @@ class TerminalSession:
         """Await `first`, then, as long as the person at the terminal answers, `again`."""
         await self._sink.meet(self._executor, self._run_id, self._seen)
         run = await self._watched(first)
-        while run.status == "paused" and on_terminal() and not self._left and await self._ask(run):
+        while run.status == "paused" and environment.on_terminal() and not self._left and await self._ask(run):
             run = await self._watched(partial(self._continue, again))
         return run
 
@@ -114,7 +121,7 @@ class TerminalSession:
         try:
             for question in terminal_questions.askable(run.waiting):
                 here = await terminal_questions.put(
-                    self._executor, self._run_id, question, self._asker.ask, user_name()
+                    self._executor, self._run_id, question, self._asker.ask, environment.user_name()
                 )
                 answered, elsewhere = answered or here, elsewhere or not here
         except terminal_questions.NoAnswer:
@@ -136,11 +143,11 @@ def drive(
             return await begin(executor, display)
 
     try:
-        run = run_async(work)
-    except Interrupted:
+        run = signals.run_async(work)
+    except signals.Interrupted:
         return _interrupted(url, code, run_id, display)
     except (BrokenPipeError, GraphChanged, ModelError, ExceptionGroup) as group:
-        error = alone(group)
+        error = exits.alone(group)
         if isinstance(error, GraphChanged) and error.options is not None:
             command = display.next_commands.resume(run_id, *error.options)
             if error.verb == "fork":
@@ -160,7 +167,7 @@ def drive(
 def conclude(run: Run, display: Display) -> None:
     """Tell a run's result, as the display wants it."""
     if display.shows or not run.waiting:
-        note(run, store_url(display.next_commands.store))
+        note(run, storage.store_url(display.next_commands.store))
     if display.events:
         out_line(report.document(run))
         report.tell_status(run, display.next_commands)
@@ -179,7 +186,7 @@ def _knowing(run: Run, url: str, code: Code, display: Display) -> Display:
 
 def _interrupted(url: str, code: Code, run_id: str, display: Display, *, exit_code: int = exits.INTERRUPTED) -> int:
     try:
-        run = load(url, run_id)
+        run = run_lookup.load(url, run_id)
     except RunUnknown:
         warn(
             "interrupted; the store was in memory" if display.next_commands.gone else "interrupted before the run began"
@@ -190,7 +197,7 @@ def _interrupted(url: str, code: Code, run_id: str, display: Display, *, exit_co
 
 
 def _concluded(run: Run, display: Display, code: int) -> int:
-    with telling(code):
+    with signals.telling(code):
         try:
             conclude(run, display)
         except BrokenPipeError:
@@ -219,7 +226,7 @@ async def opened(
         UsageError: `ORCHESTRATOR_ON_CHANGE` is neither `continue` nor `strict`.
     """
 
-    strictness = on_change()
+    strictness = environment.on_change()
     launches = {one.graph.name: one.launch for one in (code, *further)}
     graphs = [code.graph, *(one.graph for one in further)]
     async with closing_model(code):
@@ -233,7 +240,7 @@ async def opened(
             on_change=strictness,
             refs=partial(_named, launches, url),
             seal=seal,
-            codec=codec_of_environment(),
+            codec=storage.codec_of_environment(),
             idle="awake" if awake else "sleep",
             streams=streams,
         ) as executor:
@@ -290,16 +297,16 @@ def prepare(run_id: str, then: Continuing, *, seen: Run | None = None, ended: Co
         UsageError: its own references may not be followed, and none were given.
         GraphUnknown: something that it needs is not there any more.
     """
-    url = store_url(then.store)
-    run = seen if seen is not None else load(url, run_id)
+    url = storage.store_url(then.store)
+    run = seen if seen is not None else run_lookup.load(url, run_id)
     if run.status in FINAL and run.status not in ended:
         raise RunEnded(run_id, run.status)
     try:
         launch = of_run(run_id, run.root_id, run.refs, url, Given.of(then.graph, then.tools, then.model, then.trust))
-    except UsageError as error:
-        said = one_run(url, run_id, partial(approvals, run=run))
+    except exits.UsageError as error:
+        said = run_lookup.one_run(url, run_id, partial(run_lookup.approvals, run=run))
         listed = "".join(f"\n  {line}" for line in said)
-        raise UsageError(f"{error}\nIts recorded approvals:{listed}" if said else str(error)) from None
+        raise exits.UsageError(f"{error}\nIts recorded approvals:{listed}" if said else str(error)) from None
     launch = launch.admitted()
     display = display_of(run, url, then.store, json=then.json, launch=launch)
     return Prepared(url, run, launch.load(), replace(display, traceback=then.traceback))
@@ -331,4 +338,51 @@ def new_run_id(given: str | None) -> str:
     try:
         return check_new_id(given)
     except ValueError as error:
-        raise UsageError(f"--run-id: {error}") from None
+        raise exits.UsageError(f"--run-id: {error}") from None
+
+
+def engine_of(given: str | None) -> ServedEngine | None:
+    """The engine that `--engine` names, else `ORCHESTRATOR_ENGINE`; None: neither does.
+
+    Raises:
+        UsageError: it is no URL of an engine, or its extra is not installed.
+    """
+    url = given or os.environ.get("ORCHESTRATOR_ENGINE")
+    if not url:
+        return None
+
+    try:
+        return engine_at(url)
+    except (InvalidValue, ImportError) as error:
+        raise exits.UsageError(f"--engine {url}: {error}") from None
+
+
+def continuation(engine: ServedEngine | None, resume: str) -> str:
+    """Tell how an answered run continues. `resume`: the command that continues it here."""
+    return f"to continue:\n  {resume}" if engine is None else "a worker continues it"
+
+
+async def submit(engine: ServedEngine | None, run_id: str, at: float | None = None) -> None:
+    """Have a run delivered, if there is an engine. `at`: when, in Unix seconds; None: at once."""
+
+    if engine is None:
+        return
+    try:
+        await engine.submit(run_id, at=at)
+    except EngineUnavailable as error:
+        warn(f"{run_id} is in the store, and a worker will find it; it was not submitted: {error}")
+    finally:
+        await engine.aclose()
+
+
+async def cancel_deliveries(engine: ServedEngine | None, run_id: str) -> None:
+    """Have a run not delivered any more, if there is an engine."""
+
+    if engine is None:
+        return
+    try:
+        await engine.cancel(run_id)
+    except EngineUnavailable as error:
+        warn(f"{run_id} is cancelled; its deliveries stay with the engine, and do nothing: {error}")
+    finally:
+        await engine.aclose()

@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from orchestrator.cli import options
-from orchestrator.cli.exits import COMPLETED, UsageError
-from orchestrator.cli.interrupts import run_look
+from orchestrator.cli import exits, options, signals, storage
 from orchestrator.cli.options import moment
 from orchestrator.cli.output import out_json, out_made, row_document, warn
-from orchestrator.cli.storage import codec_of_environment, exists, shown_url, store_url
 from orchestrator.executor.run_status import run_list
 from orchestrator.render.terminal.tables import run_table
 from orchestrator.render.terminal.texts import ago
@@ -73,9 +70,9 @@ def runs(
 
     wanted = _statuses(status, failed=failed, waiting=waiting)
     if search is not None and anywhere is not None:
-        raise UsageError("--search and --anywhere: use one of them")
+        raise exits.UsageError("--search and --anywhere: use one of them")
     after = None if since is None else moment(since, "--since").timestamp()
-    labels, url = options.pairs(label), store_url(store)
+    labels, url = options.pairs(label), storage.store_url(store)
 
     scans: list[Scanned] = []
 
@@ -96,8 +93,8 @@ def runs(
                 break
         return found[:limit]
 
-    found = reading(url, listed) if exists(url) else ()
-    if search is not None and codec_of_environment() is not None:
+    found = reading(url, listed) if storage.exists(url) else ()
+    if search is not None and storage.codec_of_environment() is not None:
         warn("--search finds only the labels of encrypted runs; --anywhere reads their journals")
     if scans and scans[-1].stopped:
         warn(_scanned(scans))
@@ -109,8 +106,8 @@ def runs(
         every = not (labels or waiting) and all(
             option is None for option in (wanted, graph, after, search, anywhere, failed_tool)
         )
-        warn(f"no runs in {shown_url(url)}" if every else f"no such runs in {shown_url(url)}")
-    return COMPLETED
+        warn(f"no runs in {storage.shown_url(url)}" if every else f"no such runs in {storage.shown_url(url)}")
+    return exits.COMPLETED
 
 
 _MOST_SCANS = 20
@@ -137,10 +134,10 @@ def _statuses(status: str | None, *, failed: bool, waiting: bool) -> tuple[str, 
     if status is not None and status not in STATUSES:
         close = get_close_matches(status, STATUSES, n=1)
         hint = f"did you mean {close[0]}? Use" if close else "use"
-        raise UsageError(f"--status {status}: {hint} one of {', '.join(STATUSES)}")
+        raise exits.UsageError(f"--status {status}: {hint} one of {', '.join(STATUSES)}")
     named = [f"--status {status}"] * (status is not None) + ["--failed"] * failed + ["--waiting"] * waiting
     if len(named) > 1:
-        raise UsageError(f"{' and '.join(named)}: use one of them")
+        raise exits.UsageError(f"{' and '.join(named)}: use one of them")
     return ("failed",) if failed else None if status is None else (status,)
 
 
@@ -152,10 +149,10 @@ def reading(url: str, look: Callable[[Store], Awaitable[T]]) -> T:
     """
 
     async def work() -> T:
-        store = open_store(url, codec=codec_of_environment())
+        store = open_store(url, codec=storage.codec_of_environment())
         try:
             return await look(store)
         finally:
             await store.close()
 
-    return run_look(work)
+    return signals.run_look(work)

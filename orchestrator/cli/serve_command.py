@@ -19,16 +19,12 @@ import typer
 from anyio import to_thread
 
 from orchestrator._lazy import lazy_modules
-from orchestrator.cli import options
-from orchestrator.cli.exits import COMPLETED, UsageError
+from orchestrator.cli import exits, options, signals, storage
 from orchestrator.cli.graph_refs import graph_from_ref, shipped
-from orchestrator.cli.interrupts import Interrupted, run_async
 from orchestrator.cli.launch import Given
-from orchestrator.cli.output import warn
+from orchestrator.cli.output import error_text, warn
 from orchestrator.cli.run_session import opened
-from orchestrator.cli.storage import exists, shown_url, store_url
 from orchestrator.cli.trust import seal as sealed
-from orchestrator.cli.words import error_text
 from orchestrator.errors import OrchestratorError, install_command
 from orchestrator.graph.limits import Limits
 from orchestrator.private import keep_private
@@ -119,21 +115,23 @@ def serve(
     """
 
     if importlib.util.find_spec("starlette") is None or importlib.util.find_spec("uvicorn") is None:
-        raise UsageError(f"serve needs other packages: {install_command('web')}")
-    risk, url = options.risk(approve), store_url(store)
-    if read_only and not exists(url):
-        raise UsageError(f"--read-only: there is no store at {shown_url(url)}")
+        raise exits.UsageError(f"serve needs other packages: {install_command('web')}")
+    risk, url = options.risk(approve), storage.store_url(store)
+    if read_only and not storage.exists(url):
+        raise exits.UsageError(f"--read-only: there is no store at {storage.shown_url(url)}")
     if save_graphs is not None and not save_graphs.is_dir():
-        raise UsageError(f"--save-graphs {save_graphs}: there is no such folder; make it first")
+        raise exits.UsageError(f"--save-graphs {save_graphs}: there is no such folder; make it first")
     token = _token(token, token_file)
     limits = _limits(steps=max_steps, seconds=max_seconds, calls=max_calls, tokens=max_tokens, cost=max_cost)
     codes = _codes(graphs, tools, model, trust)
     with _bound(host, port) as listening:
         settings = _settings(host, listening.getsockname()[1], token, risk, _refs_of(codes, url), read_only=read_only)
         settings = replace(settings, save_graphs=save_graphs, limits=limits)
-        with suppress(Interrupted):  # that is how it ends
-            run_async(partial(_serve, url, codes, settings, listening, _address(host, listening, settings), open_))
-    return COMPLETED
+        with suppress(signals.Interrupted):  # that is how it ends
+            signals.run_async(
+                partial(_serve, url, codes, settings, listening, _address(host, listening, settings), open_)
+            )
+    return exits.COMPLETED
 
 
 def _token(given: str | None, file: Path | None) -> str | None:
@@ -146,13 +144,13 @@ def _token(given: str | None, file: Path | None) -> str | None:
     if file is None:
         return given or os.environ.get("ORCHESTRATOR_TOKEN") or None
     if given is not None:
-        raise UsageError("--token and --token-file are two places for one token: use one")
+        raise exits.UsageError("--token and --token-file are two places for one token: use one")
     keep_private(file)
     try:
         with file.open(encoding="utf-8-sig") as opened:
             return opened.readline(1000).strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--token-file {file}: {getattr(error, 'strerror', None) or error}") from None
+        raise exits.UsageError(f"--token-file {file}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _limits(**given: float | None) -> Limits | None:
@@ -162,7 +160,7 @@ def _limits(**given: float | None) -> Limits | None:
     try:
         return Limits.model_validate(found) if found else None
     except ValueError as error:
-        raise UsageError(f"--max-...: {error}") from None
+        raise exits.UsageError(f"--max-...: {error}") from None
 
 
 def _codes(
@@ -187,7 +185,7 @@ def _codes(
         )
     names = [code.graph.name for code in codes]
     if len({*names}) < len(names):
-        raise UsageError(f"several graphs have the same name: {', '.join(names)}")
+        raise exits.UsageError(f"several graphs have the same name: {', '.join(names)}")
     return codes
 
 
@@ -222,14 +220,14 @@ def _bound(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
         bound = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise UsageError(f"--host {host}: {error.strerror or error}") from None
+        raise exits.UsageError(f"--host {host}: {error.strerror or error}") from None
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
         bound.listen(128)
     except OSError as error:
         bound.close()
-        raise UsageError(
+        raise exits.UsageError(
             f"--host {host} --port {port}: {error.strerror}; choose another port, or 0 for any free port"
         ) from None
     return bound
@@ -262,7 +260,7 @@ def _settings(
             refs=refs,
         )
     except ValueError as error:
-        raise UsageError(f"--token: {error}") from None
+        raise exits.UsageError(f"--token: {error}") from None
 
 
 def is_loopback(host: str) -> bool:

@@ -17,14 +17,11 @@ import typer
 
 from orchestrator import __version__
 from orchestrator._lazy import lazy_modules
-from orchestrator.cli import options, report
-from orchestrator.cli.exits import COMPLETED, INTERRUPTED, UsageError, alone, of_error
-from orchestrator.cli.interrupts import Interrupted, run_async
+from orchestrator.cli import exits, options, report, signals, storage
 from orchestrator.cli.launch import Given
 from orchestrator.cli.output import redacted, warn
 from orchestrator.cli.report import NextCommands
 from orchestrator.cli.run_session import opened
-from orchestrator.cli.storage import place, store_file, store_url
 from orchestrator.cli.trust import seal as sealed
 from orchestrator.errors import DISTRIBUTION, ModelError, OrchestratorError, RunUnknown, install_command
 from orchestrator.executor.effects.graphs import GraphTool
@@ -264,24 +261,24 @@ def serve_mcp(
     """
 
     if importlib.util.find_spec("mcp") is None:
-        raise UsageError(f"serve-mcp needs another package: {install_command('mcp')}")
-    risk, url = options.risk(approve), store_url(store)
-    file = store_file(url)
-    if place(url) is None:
-        raise UsageError(f"--store {url}: runs may pause and continue in another process: name a file")
+        raise exits.UsageError(f"serve-mcp needs another package: {install_command('mcp')}")
+    risk, url = options.risk(approve), storage.store_url(store)
+    file = storage.store_file(url)
+    if storage.place(url) is None:
+        raise exits.UsageError(f"--store {url}: runs may pause and continue in another process: name a file")
     launches = [Given.of(graph, tools, model, trust).new() for graph in graphs]
     codes = [launch.load() for launch in launches[:1]] + [launch.quiet().load() for launch in launches[1:]]
     served = {code.graph.name: launch for code, launch in zip(codes, launches, strict=True)}
     if len(served) < len(codes):
-        raise UsageError(f"several graphs have the same name: {', '.join(code.graph.name for code in codes)}")
+        raise exits.UsageError(f"several graphs have the same name: {', '.join(code.graph.name for code in codes)}")
     if file is not None:
         url = f"sqlite:///{file}"  # the commands that go on may be given in another directory
     serve = partial(_http, port) if http else _stdio
     try:
-        run_async(partial(_serve, url, codes, served, NextCommands(url), risk, serve))
-    except Interrupted:
-        return INTERRUPTED
-    return COMPLETED
+        signals.run_async(partial(_serve, url, codes, served, NextCommands(url), risk, serve))
+    except signals.Interrupted:
+        return exits.INTERRUPTED
+    return exits.COMPLETED
 
 
 async def _serve(
@@ -319,11 +316,11 @@ def _end_of(error: BaseException) -> int:
     """Tells why it ends, where that is an error, and gives the exit code."""
 
     if isinstance(error, anyio.get_cancelled_exc_class()):
-        return INTERRUPTED
-    found = alone(error) if isinstance(error, Exception) else error
-    known = isinstance(found, OrchestratorError | UsageError | OSError)
+        return exits.INTERRUPTED
+    found = exits.alone(error) if isinstance(error, Exception) else error
+    known = isinstance(found, OrchestratorError | exits.UsageError | OSError)
     warn(f"error: {found}" if known else "".join(traceback.format_exception(found)).rstrip())
-    return of_error(found)
+    return exits.of_error(found)
 
 
 async def _http(port: int, url: str, codes: list[Code], offered: Any) -> None:
@@ -336,7 +333,9 @@ async def _http(port: int, url: str, codes: list[Code], offered: Any) -> None:
         try:
             listening.bind((_LOCAL, port))
         except OSError as error:
-            raise UsageError(f"--port {port}: {error.strerror}; choose another port, or 0 for any free port") from None
+            raise exits.UsageError(
+                f"--port {port}: {error.strerror}; choose another port, or 0 for any free port"
+            ) from None
         hosts = [f"{name}:{listening.getsockname()[1]}" for name in (_LOCAL, "localhost")]
         async with opened(url, *codes, awake=True) as executor:
             origins = [f"http://{host}" for host in hosts]

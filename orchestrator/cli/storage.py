@@ -17,11 +17,11 @@ from orchestrator.stores.places import file_of, is_database, shown_url
 if TYPE_CHECKING:
     from orchestrator.cli import environment, graph_refs
     from orchestrator.graph import refs
-    from orchestrator.stores import aes_gcm, codec
+    from orchestrator.stores import codec
 else:  # few stores are encrypted
     environment, graph_refs = lazy_modules("orchestrator.cli", "environment graph_refs")
     (refs,) = lazy_modules("orchestrator.graph", "refs")
-    aes_gcm, codec = lazy_modules("orchestrator.stores", "aes_gcm codec")
+    (codec,) = lazy_modules("orchestrator.stores", "codec")
 
 
 __all__ = ["DEFAULT", "exists", "is_ours", "place", "shown_url", "stays_here", "store_file", "store_url"]
@@ -129,7 +129,7 @@ def _aes_gcm(text: str, clear: str) -> codec.Codec:
             raise UsageError(_FORM)  # never with the text: a key may stand in it
         keys[name] = f"env:{variable}"
     try:
-        made = aes_gcm.AESGCMCodec(keys, clear=said)
+        made = codec.AESGCMCodec(keys, clear=said)
         made.check_keys()
         return made
     except (InvalidValue, ImportError, LookupError) as error:

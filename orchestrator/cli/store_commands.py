@@ -1,30 +1,290 @@
-"""Commands about whole stores: store copy, store check."""
+"""Commands about what a store holds.
+
+Runs: export, import, delete, prune, archive, restore. Whole stores: store copy, store check. Results of cached nodes:
+cache list, clear, prune.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from dataclasses import asdict
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
-from orchestrator.cli import options
-from orchestrator.cli.exits import COMPLETED, FAILED, UsageError
-from orchestrator.cli.interrupts import run_look
-from orchestrator.cli.output import out, out_json, warn
-from orchestrator.cli.run_lookup import looking
-from orchestrator.cli.storage import codec_of_environment, exists, place, shown_url, store_url
+from orchestrator.cli import exits, options, run_lookup, signals, storage
+from orchestrator.cli.options import moment, seconds
+from orchestrator.cli.output import out, out_json, out_table, warn, written
 from orchestrator.errors import StoreError, StoreTooNew, StoreUnavailable, StoreUnsupported
 from orchestrator.executor.checking import Checked
+from orchestrator.render.terminal.tables import Column
 from orchestrator.stores import Finding, open_store
 from orchestrator.stores.copying import copy_store
+from orchestrator.values import utc
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from orchestrator.executor import Executor
+    from orchestrator.executor.retention import ArchivedRuns, Pruned
+    from orchestrator.executor.transfer import Imported
     from orchestrator.stores.copying import Copied
 
 
-def copy(
+Runs = Annotated[list[str], typer.Argument(metavar="RUN...", help="The ids of runs.", show_default=False)]
+NoChildren = Annotated[bool, typer.Option("--no-children", help="Leave out the runs that graph tools started.")]
+
+
+def export(
+    runs: Runs,
+    output: Annotated[
+        str | None, typer.Option("-o", "--output", metavar="FILE", help="The file to write. Default: stdout.")
+    ] = None,
+    redact: Annotated[
+        bool, typer.Option("--redact", help="Blank what looks like a secret. Such a file cannot be imported.")
+    ] = False,
+    no_children: NoChildren = False,
+    store: options.Store = None,
+) -> int:
+    """Write runs as JSON Lines.
+
+    Writes their records and graphs, and the runs that their graph tools started.
+
+    Example: orchestrator export 3f2a9c1d -o run.jsonl
+    """
+
+    async def lines(executor: Executor) -> int:
+        count = 0
+        with written(output) as write:
+            async for line in executor.export(runs, children=not no_children, redact=redact):
+                write(line.encode() + b"\n")
+                count += '"type":"run"' in line[:20]
+        return count
+
+    count = run_lookup.one_run(storage.store_url(store), runs[0], lines)
+    if output is not None:
+        warn(f"{count} run{'s' if count != 1 else ''} written to {output}")
+    return exits.COMPLETED
+
+
+def import_(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="An exported file, or - for stdin.", show_default=False)],
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """Add the runs of an exported file.
+
+    The file is checked as a whole first. Approvals in it do not count: the runs ask again.
+
+    Example: orchestrator import run.jsonl
+    """
+
+    if file != "-" and not os.path.exists(file):
+        raise exits.UsageError(f"{file}: there is no such file")
+
+    async def add(executor: Executor) -> Imported:
+        return await executor.import_(sys.stdin if file == "-" else file)
+
+    found = run_lookup.looking(storage.store_url(store), add, writes=True)
+    if json:
+        out_json({"runs": list(found.runs), "skipped": list(found.skipped)})
+        return exits.COMPLETED
+    for run_id in found.runs:
+        out(run_id)
+    for run_id in found.skipped:
+        warn(f"{run_id} is in the store already")
+    return exits.COMPLETED
+
+
+def delete(runs: Runs, no_children: NoChildren = False, json: options.Json = False, store: options.Store = None) -> int:
+    """Delete runs for good.
+
+    The runs that their graph tools started are deleted with them. A run that is being driven is refused: cancel or
+    pause it first.
+
+    Example: orchestrator delete 3f2a9c1d
+    """
+
+    deleted: list[str] = []
+
+    async def remove(executor: Executor) -> None:
+        for run in runs:
+            await executor.store.info(run)  # a misspelt id is reported before anything is deleted
+        for run in dict.fromkeys(runs):
+            if run not in deleted:
+                deleted.extend(await executor.delete(run, children=not no_children))
+
+    try:
+        run_lookup.one_run(storage.store_url(store), runs[0], remove, writes=True)
+    finally:  # an error about one run must not hide the runs already deleted
+        if json and deleted:
+            out_json({"deleted": deleted})
+        for run in () if json else deleted:
+            out(run)
+    return exits.COMPLETED
+
+
+def prune(
+    older_than: Annotated[
+        str | None,
+        typer.Option("--older-than", metavar="AGE", help="An age (30d, 12h, 45m) or a date (2026-01-31)."),
+    ] = None,
+    keep: Annotated[
+        int | None, typer.Option("--keep", metavar="N", min=0, help="Keep the newest N of the matching runs.")
+    ] = None,
+    status: Annotated[
+        list[str] | None,
+        typer.Option("--status", metavar="S", help="completed, failed, cancelled or exhausted. Repeatable."),
+    ] = None,
+    graph: Annotated[str | None, typer.Option("--graph", metavar="G", help="Only runs of this graph, by name.")] = None,
+    label: options.Labels = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs that would be deleted.")] = False,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """Delete runs that have ended, by age and number.
+
+    Items of memory and cache that have expired are removed, too.
+
+    Example: orchestrator prune --older-than 30d --status completed --dry-run
+    """
+
+    if older_than is None and keep is None:
+        raise exits.UsageError(
+            "prune needs --older-than or --keep: without them it would delete every run that has ended"
+        )
+    before = None if older_than is None else moment(older_than, "--older-than")
+    labels, url = options.pairs(label), storage.store_url(store)
+
+    async def remove(executor: Executor) -> Pruned:
+        try:
+            return await executor.prune(
+                older_than=before, status=status, labels=labels, graph=graph, keep=keep, dry_run=dry_run
+            )
+        except ValueError as error:
+            raise exits.UsageError(f"prune: {error}") from None
+
+    if not storage.exists(url):
+        warn(f"no runs in {storage.shown_url(url)}")
+        return exits.COMPLETED
+    found = run_lookup.looking(url, remove, writes=not dry_run)
+    if json:
+        out_json(
+            {
+                "runs": list(found.runs), "children": list(found.children), "skipped": dict(found.skipped),
+                "items": found.items, "dry_run": dry_run,
+            }
+        )  # fmt: skip
+        return exits.FAILED if found.skipped else exits.COMPLETED
+    for run_id in found.runs:
+        out(run_id)
+    for why in found.skipped.values():
+        warn(f"not deleted: {why}")
+    more = f", and {len(found.children)} that they had started" if found.children else ""
+    warn(f"{len(found.runs)} runs {'would be ' if dry_run else ''}deleted{more}")
+    if found.items:
+        warn(f"{found.items} expired items {'would be ' if dry_run else ''}removed")
+    return exits.FAILED if found.skipped else exits.COMPLETED
+
+
+def archive(
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="URL",
+            help="A folder (file:///var/archive), or s3://BUCKET/PREFIX.",
+            envvar="ORCHESTRATOR_ARCHIVE",
+            show_default=False,
+        ),
+    ] = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option("--older-than", metavar="AGE", help="An age (30d, 12h, 45m) or a date (2026-01-31)."),
+    ] = None,
+    status: Annotated[
+        list[str] | None,
+        typer.Option("--status", metavar="S", help="completed, failed, cancelled or exhausted. Repeatable."),
+    ] = None,
+    graph: Annotated[str | None, typer.Option("--graph", metavar="G", help="Only runs of this graph, by name.")] = None,
+    label: options.Labels = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs that would be archived.")] = False,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """Move the records of ended runs to an archive.
+
+    Their rows stay in the store. Set ORCHESTRATOR_ARCHIVE to the same URL, and all commands read archived runs as if
+    they were in the store. Keys of S3 are read from the environment.
+
+    Example: orchestrator archive --to file:///var/archive --older-than 30d
+    """
+
+    if to is None:
+        raise exits.UsageError("archive needs --to URL, or ORCHESTRATOR_ARCHIVE")
+    if older_than is None:
+        raise exits.UsageError("archive needs --older-than AGE; 0s archives every run that has ended")
+    before = moment(older_than, "--older-than")
+    labels, url = options.pairs(label), storage.store_url(store)
+
+    async def move(executor: Executor) -> ArchivedRuns:
+        try:
+            return await executor.archive(older_than=before, status=status, labels=labels, graph=graph, dry_run=dry_run)
+        except ValueError as error:
+            raise exits.UsageError(f"archive: {error}") from None
+
+    if not storage.exists(url):
+        warn(f"no runs in {storage.shown_url(url)}")
+        return exits.COMPLETED
+    found = run_lookup.looking(url, move, writes=not dry_run, archive=to)
+    if json:
+        out_json(
+            {
+                "runs": found.runs, "skipped": found.skipped, "written": found.written, "freed": found.freed,
+                "dry_run": dry_run,
+            }
+        )  # fmt: skip
+        return exits.FAILED if found.skipped else exits.COMPLETED
+    for run_id in found.runs:
+        out(run_id)
+    for why in found.skipped.values():
+        warn(f"not archived: {why}")
+    warn(
+        f"{len(found.runs)} runs would be archived" if dry_run else
+        f"{len(found.runs)} runs archived: {found.written:,} bytes written, {found.freed:,} given back"
+    )  # fmt: skip
+    return exits.FAILED if found.skipped else exits.COMPLETED
+
+
+def restore(runs: Runs, json: options.Json = False, store: options.Store = None) -> int:
+    """Move the records of archived runs back into the store.
+
+    Needed only to read them without the archive: a run that goes on is restored by itself.
+
+    Example: orchestrator restore 3f2a9c1d
+    """
+
+    async def move(executor: Executor) -> list[str]:
+        for run in runs:
+            await executor.store.info(run)  # a misspelt id is reported before anything is moved
+        return [run for run in dict.fromkeys(runs) if await executor.restore(run)]
+
+    moved = run_lookup.one_run(storage.store_url(store), runs[0], move, writes=True)
+    if json:
+        out_json({"restored": moved})
+        return exits.COMPLETED
+    for run in moved:
+        out(run)
+    for run in dict.fromkeys(runs):
+        if run not in moved:
+            warn(f"{run} is in the store already")
+    return exits.COMPLETED
+
+
+def store_copy(
     source: Annotated[str, typer.Argument(metavar="URL", help="The store to copy.", show_default=False)],
     to: Annotated[str, typer.Argument(metavar="URL", help="The store to add its runs to.", show_default=False)],
     start_schedules: Annotated[
@@ -41,20 +301,20 @@ def copy(
     Example: orchestrator store copy sqlite:///runs.db sqlite:////backup/runs.db
     """
 
-    urls = [store_url(source), store_url(to)]
-    places = [place(url) for url in urls]
+    urls = [storage.store_url(source), storage.store_url(to)]
+    places = [storage.place(url) for url in urls]
     if None in places:
-        raise UsageError("store copy: memory:// ends with this command; name two files, or databases")
+        raise exits.UsageError("store copy: memory:// ends with this command; name two files, or databases")
     if places[0] == places[1]:
-        raise UsageError("store copy: both URLs name the same store")
-    if not exists(urls[0]):
-        raise UsageError(f"store copy: there is no store {shown_url(urls[0])}")
+        raise exits.UsageError("store copy: both URLs name the same store")
+    if not storage.exists(urls[0]):
+        raise exits.UsageError(f"store copy: there is no store {storage.shown_url(urls[0])}")
 
     async def work() -> Copied:
 
-        first = open_store(urls[0], codec=codec_of_environment())
+        first = open_store(urls[0], codec=storage.codec_of_environment())
         try:
-            second = open_store(urls[1], codec=codec_of_environment())
+            second = open_store(urls[1], codec=storage.codec_of_environment())
             try:
                 with ProgressLine("runs copied") as line:
                     return await copy_store(first, second, line.show, start_schedules=start_schedules)
@@ -63,7 +323,7 @@ def copy(
         finally:
             await first.close()
 
-    found = run_look(work)
+    found = signals.run_look(work)
     fields = {name: list(getattr(found, name)) for name in ("runs", "extended", "skipped", "differing")}
     fields |= {name: list(getattr(found, name)) for name in ("schedules", "differing_schedules")}
     if json:
@@ -82,15 +342,15 @@ def copy(
         if found.items:
             warn(f"{found.items} items of memory copied")
         for run_id in found.differing:
-            warn(f"{run_id}: {shown_url(urls[1])} has other records under this id; it was left as it is")
+            warn(f"{run_id}: {storage.shown_url(urls[1])} has other records under this id; it was left as it is")
         for name in found.differing_schedules:
-            warn(f"schedule {name}: {shown_url(urls[1])} has another one of this name; it was left as it is")
+            warn(f"schedule {name}: {storage.shown_url(urls[1])} has another one of this name; it was left as it is")
         for name in found.differing_items:
-            warn(f"memory {name}: {shown_url(urls[1])} has another value there; it was left as it is")
-    return FAILED if found.differing or found.differing_schedules or found.differing_items else COMPLETED
+            warn(f"memory {name}: {storage.shown_url(urls[1])} has another value there; it was left as it is")
+    return exits.FAILED if found.differing or found.differing_schedules or found.differing_items else exits.COMPLETED
 
 
-def check(
+def store_check(
     repair: Annotated[
         bool, typer.Option("--repair", help="Repair what can be repaired without losing anything.")
     ] = False,
@@ -105,18 +365,18 @@ def check(
     Example: orchestrator store check --repair
     """
 
-    url = store_url(store)
-    if place(url) is None:
-        raise UsageError("store check: memory:// ends with this command; name a file, or a database")
-    if not exists(url):
-        raise UsageError(f"store check: there is no store {shown_url(url)}")
+    url = storage.store_url(store)
+    if storage.place(url) is None:
+        raise exits.UsageError("store check: memory:// ends with this command; name a file, or a database")
+    if not storage.exists(url):
+        raise exits.UsageError(f"store check: there is no store {storage.shown_url(url)}")
 
     async def look(executor: Executor) -> Checked:
         with ProgressLine("runs checked") as line:
             return await executor.check(repair=repair, progress=line.show)
 
     try:
-        found = looking(url, look, writes=repair)
+        found = run_lookup.looking(url, look, writes=repair)
     except (StoreTooNew, StoreUnavailable, StoreUnsupported):
         raise  # that says nothing about the store's order
     except StoreError as error:
@@ -128,7 +388,7 @@ def check(
         ]
         counts = {"runs": found.runs, "records": found.records, "unread": found.unread}
         out_json({"ok": found.ok, **counts, "findings": findings})
-        return COMPLETED if found.ok else FAILED
+        return exits.COMPLETED if found.ok else exits.FAILED
     for one in found.findings:
         about = f"run {one.run_id}: " if one.run_id else ""
         done = f" - {one.repaired}" if one.repaired else ""
@@ -138,7 +398,7 @@ def check(
     if found.unread:
         said = f"{f'{said}; ' if left else ''}{found.unread} runs and items could not be read"
     warn(f"{found.runs} runs with {found.records} records checked: {said}")
-    return COMPLETED if found.ok else FAILED
+    return exits.COMPLETED if found.ok else exits.FAILED
 
 
 _EVERY = 0.1
@@ -174,3 +434,84 @@ class ProgressLine:
     def __exit__(self, *error: object) -> None:
         if self._shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+Graph = Annotated[str | None, typer.Argument(metavar="GRAPH", help="The name of a graph.", show_default=False)]
+Node = Annotated[str | None, typer.Argument(metavar="NODE", help="The name of its node.", show_default=False)]
+
+
+def cache_list(
+    graph: Graph = None,
+    node: Node = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1000, help="The most results.")] = 100,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """List the results that are kept of nodes with cache=.
+
+    Example: orchestrator cache list research
+    """
+
+    url = storage.store_url(store)
+    found = (
+        run_lookup.looking(url, lambda executor: executor.cache.list(graph, node, limit=limit))
+        if storage.exists(url)
+        else []
+    )
+    if json:
+        out_json([asdict(one) for one in found])
+        return exits.COMPLETED
+    columns = (
+        Column("graph", least=12), Column("node", least=12), Column("key"), Column("bytes", right=True),
+        Column("until", optional=True),
+    )  # fmt: skip
+    rows = [
+        (
+            one.graph, one.node, one.key, f"{one.size:,}",
+            "" if one.expires is None else f"{utc(one.expires):%Y-%m-%d %H:%M:%SZ}",
+        )
+        for one in found
+    ]  # fmt: skip
+    if rows:
+        out_table(columns, rows)
+    return exits.COMPLETED
+
+
+def cache_clear(graph: Graph = None, node: Node = None, json: options.Json = False, store: options.Store = None) -> int:
+    """Remove kept results, so that their steps are made again.
+
+    Example: orchestrator cache clear research search
+    """
+    return _removed_results(lambda executor: executor.cache.clear(graph, node), store, json=json)
+
+
+def cache_prune(
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", metavar="AGE", help="Also remove results that are older (30d).")
+    ] = None,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """Remove kept results that have expired.
+
+    Example: orchestrator cache prune --older-than 30d
+    """
+
+    age = None if older_than is None else timedelta(seconds=seconds(older_than, "--older-than"))
+    return _removed_results(lambda executor: executor.cache.prune(older_than=age), store, json=json)
+
+
+def _removed_results(act: Callable[[Executor], Awaitable[int]], store: str | None, *, json: bool) -> int:
+
+    async def remove(executor: Executor) -> int:
+        removed = await act(executor)
+        await executor.store.compact()
+        return removed
+
+    url = storage.store_url(store)
+    removed = run_lookup.looking(url, remove, writes=True) if storage.exists(url) else 0
+    if json:
+        out_json({"removed": removed})
+    else:
+        warn(f"{removed} results removed")
+    return exits.COMPLETED

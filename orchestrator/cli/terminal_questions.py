@@ -22,7 +22,7 @@ from orchestrator.cli.output import warn
 from orchestrator.errors import InvalidAnswer, StaleAnswer
 from orchestrator.kernel.question import Approve, Deny, Value
 from orchestrator.kernel.records import Answered
-from orchestrator.render.terminal.questions import question_text
+from orchestrator.render.terminal.event_lines import question_text
 from orchestrator.tools.validation import faults, kinds_taken
 from orchestrator.views.call_questions import outcome_choices
 from orchestrator.visible import exact

@@ -1,37 +1,28 @@
-"""Commands that show one run: show, events, why. They need no code of the run, only the store."""
+"""Commands that show what a store holds about runs: show, events, why, stats. They need no code of a run."""
 
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli import options
-from orchestrator.cli.exits import COMPLETED, UsageError
-from orchestrator.cli.output import out, out_json, out_line, out_made, redacted
-from orchestrator.cli.report import (
-    JsonLines,
-    NextCommands,
-    Plain,
-    Tree,
-    document,
-    next_text,
-    tell_traceback,
-    waiting_text,
-)
-from orchestrator.cli.run_lookup import approvals, loaded, one_run
-from orchestrator.cli.storage import store_url
+from orchestrator.cli import exits, options, report, run_lookup, storage
+from orchestrator.cli.options import moment
+from orchestrator.cli.output import out, out_json, out_line, out_made, redacted, warn
 from orchestrator.cli.trust import note
+from orchestrator.errors import InvalidValue
 from orchestrator.render.terminal.run_report import run_text, with_colours
+from orchestrator.render.terminal.tables import stats_table
 from orchestrator.views.run import explainer_of
 from orchestrator.visible import line
 from orchestrator.visible import shown as visible
 
 if TYPE_CHECKING:
-    from orchestrator.cli.report import Sink
     from orchestrator.executor import Executor, Point, Run
     from orchestrator.render.terminal.tables import Looks
+    from orchestrator.stores import StatsRow
     from orchestrator.views.explainer import RunExplanation, RunReasons
 
 
@@ -50,17 +41,17 @@ def show(
     """
 
     async def look(executor: Executor) -> tuple[Run, list[Point], RunReasons, list[str]]:
-        found = await loaded(executor, run, at)
+        found = await run_lookup.loaded(executor, run, at)
         points = await executor.history(run, at=found.seq)
-        return found, points, explainer_of(found).reasons(), await approvals(executor, found)
+        return found, points, explainer_of(found).reasons(), await run_lookup.approvals(executor, found)
 
-    url = store_url(store)
-    found, points, why, approved = one_run(url, run, look)
+    url = storage.store_url(store)
+    found, points, why, approved = run_lookup.one_run(url, run, look)
     if at is None:
         note(found, url)
     if not json:
-        waiting = waiting_text(run, found.waiting, None) if found.waiting else ""
-        ahead = next_text(found, NextCommands(store)) if at is None or found.waiting else ""
+        waiting = report.waiting_text(run, found.waiting, None) if found.waiting else ""
+        ahead = report.next_text(found, report.NextCommands(store)) if at is None or found.waiting else ""
 
         def shown(looks: Looks) -> str:
             text = visible(run_text(found, points, why, approved, waiting, ahead, width=looks.width))
@@ -76,10 +67,10 @@ def show(
         more = redacted({"state": found.values, "branches": branches, "history": history})
         assert isinstance(more, dict)
         about = {"why": why.run, "approvals": approved}
-        out_json({**document(found, output=False), **about, **_standby(found), **more})
+        out_json({**report.document(found, output=False), **about, **_standby(found), **more})
     if traceback:
-        tell_traceback(found)
-    return COMPLETED
+        report.tell_traceback(found)
+    return exits.COMPLETED
 
 
 def _standby(run: Run) -> dict[str, object]:
@@ -109,7 +100,9 @@ def events(
     """
 
     as_text = sys.stdout.isatty() and not json
-    sink: Sink = JsonLines() if not as_text else Tree(out, sys.stdout) if follow else Plain(out)
+    sink: report.Sink = (
+        report.JsonLines() if not as_text else report.Tree(out, sys.stdout) if follow else report.Plain(out)
+    )
 
     async def look(executor: Executor) -> Run:
         await sink.meet(executor, run, after)
@@ -120,13 +113,13 @@ def events(
             sink.hold()
         return await executor.load(run)
 
-    found = one_run(store_url(store), run, look)
+    found = run_lookup.one_run(storage.store_url(store), run, look)
     if as_text:
         out(f"{line(run)}  {line(found.graph)}  {found.status}")
     else:
-        note(found, store_url(store))
-        out_line(document(found, output=False))
-    return COMPLETED
+        note(found, storage.store_url(store))
+        out_line(report.document(found, output=False))
+    return exits.COMPLETED
 
 
 def why(
@@ -152,12 +145,85 @@ def why(
     """
 
     async def look(executor: Executor) -> RunExplanation:
-        found = await loaded(executor, run)
+        found = await run_lookup.loaded(executor, run)
         try:
             return found.why(seq)
         except ValueError as error:
-            raise UsageError(str(error)) from None
+            raise exits.UsageError(str(error)) from None
 
-    stand = one_run(store_url(store), run, look)
+    stand = run_lookup.one_run(storage.store_url(store), run, look)
     out_json(stand.to_json()) if json else out(stand.to_text())
-    return COMPLETED
+    return exits.COMPLETED
+
+
+def stats(
+    by: Annotated[
+        str,
+        typer.Option("--by", metavar="NAMES", help="Groups, by commas: day, graph, model, tool, node, label:KEY."),
+    ] = "day,graph",
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="AGE", help="Only runs begun since: an age (2h, 3d) or a date.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="AGE", help="Only runs begun before: an age or a date.")
+    ] = None,
+    graph: Annotated[str | None, typer.Option("--graph", metavar="G", help="Only runs of this graph, by name.")] = None,
+    label: options.Labels = None,
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
+    """Show what runs spent, in groups.
+
+    Shows runs, failures, calls, tokens, cost and times. Days are in UTC.
+
+    Example: orchestrator stats --by model --since 7d
+    """
+
+    names = tuple(name.strip() for name in by.split(",") if name.strip())
+    times = {
+        name: None if text is None else moment(text, f"--{name}").timestamp()
+        for name, text in (("since", since), ("until", until))
+    }
+    labels, url = options.pairs(label), storage.store_url(store)
+
+    async def found(executor: Executor) -> list[StatsRow]:
+        try:
+            return await executor.stats(names, graph=graph, labels=labels, **times)
+        except InvalidValue as error:
+            raise exits.UsageError(f"--by {by}: {error}") from None
+
+    rows = run_lookup.looking(url, found) if storage.exists(url) else []
+    if json:
+        out_json([_stats_data(row) for row in rows])
+    elif rows:
+        out_made(partial(stats_table, names, rows))
+    else:
+        every = not (labels or graph or since or until)
+        warn(f"no runs in {storage.shown_url(url)}" if every else f"no such runs in {storage.shown_url(url)}")
+    uncounted = sum(row.uncounted for row in rows)
+    if uncounted and not json:
+        warn(
+            f"{uncounted} runs were last written by an earlier version and are in no sum; `store check --repair` counts"
+        )
+    return exits.COMPLETED
+
+
+def _stats_data(row: StatsRow) -> dict[str, object]:
+    return {
+        "group": dict(row.group),
+        "runs": row.runs,
+        "statuses": dict(row.statuses),
+        "failed_rate": row.failed_rate,
+        "uncounted": row.uncounted,
+        "calls": row.calls,
+        "failed_calls": row.failed_calls,
+        "tool_calls": row.tool_calls,
+        "failed_tool_calls": row.failed_tool_calls,
+        "failed_tool_rate": row.failed_tool_rate,
+        "input_tokens": row.input_tokens,
+        "output_tokens": row.output_tokens,
+        "cost": row.cost,
+        "seconds": row.seconds,
+        "p50": row.p50,
+        "p95": row.p95,
+    }

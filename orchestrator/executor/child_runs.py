@@ -26,8 +26,8 @@ from orchestrator.errors import (
     StaleAnswer,
     StoreCorrupt,
 )
-from orchestrator.executor import recovery
-from orchestrator.executor.commands import PassTime, SendEvent, Stop, as_answer, is_answerable
+from orchestrator.executor import resuming
+from orchestrator.executor.commands import PassTime, SendEvent, Stop, is_answerable
 from orchestrator.executor.effects.limits import child_id
 from orchestrator.executor.effects.questions import was_passed_on
 from orchestrator.executor.host import Host
@@ -80,7 +80,7 @@ class ChildRuns:
             asked = next((one for one in run.waiting if one.id == question), None)
             if asked is None or is_answerable(asked):
                 return await delivery.answer(
-                    self.host, run.run_id, question, as_answer(answer), by=by, digest=None, resume=NO_OPTIONS
+                    self.host, run.run_id, question, answer, by=by, digest=None, resume=NO_OPTIONS
                 )
             if isinstance(answer, Value):
                 event = SendEvent(asked.event, answer.value, hash_id(by, question), by)
@@ -95,11 +95,11 @@ class ChildRuns:
         """Let the executor that drives a run take in its answers and what is overdue."""
         while True:
             try:
-                return await recovery.resume(self.host, run_id, NO_OPTIONS)
+                return await resuming.resume(self.host, run_id, NO_OPTIONS)
             except RunEnded:
                 return await self.host.loader.load(run_id)
             except RunConflict:
-                run = await recovery.wait_for(self.host, run_id, None)
+                run = await resuming.wait_for(self.host, run_id, None)
                 if run.status != "interrupted":
                     return run
 
@@ -111,7 +111,7 @@ class ChildRuns:
         if any(isinstance(record, Reopened) and record.by == by for record in records):
             return run
         try:
-            return await recovery.resume(self.host, run.run_id, ResumeOptions(retry=True, limits=limits, by=by))
+            return await resuming.resume(self.host, run.run_id, ResumeOptions(retry=True, limits=limits, by=by))
         except RunEnded:
             return await self.host.loader.load(run.run_id)
         except RunConflict:  # another process goes on with it, or has
@@ -132,7 +132,7 @@ class ChildRuns:
 
     async def borrow(self, run_id: str) -> AbstractAsyncContextManager[RunLog]:
         """Take a run up to journal something, and give it back at the end of the block."""
-        return self._released(await self.host.borrow(run_id))
+        return self._released(await resuming.borrow(self.host, run_id))
 
     @asynccontextmanager
     async def _released(self, held: Drive) -> AsyncIterator[RunLog]:

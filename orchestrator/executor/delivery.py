@@ -15,13 +15,11 @@ import anyio
 
 from orchestrator.errors import Ambiguous, QuestionUnknown, RunConflict, RunEnded, StaleAnswer
 from orchestrator.executor.commands import AnswerQuestion, SendEvent, Stop, as_answer, stale_or_unknown
-from orchestrator.executor.heartbeat import take_messages
 from orchestrator.executor.host import Host
 from orchestrator.executor.lease import is_held
 from orchestrator.executor.options import ResumeOptions
-from orchestrator.executor.recovery import LOOK, drive_on, go_on, wait_for
+from orchestrator.executor.resuming import LOOK, borrow, drive_on, go_on, open_run, wait_for
 from orchestrator.executor.run_log import Command
-from orchestrator.kernel.question import Answer
 from orchestrator.kernel.records import Answered, Record
 from orchestrator.kernel.status import FINAL
 from orchestrator.stores.requests import RunQuery
@@ -45,11 +43,6 @@ class Delivered:
     """This call took the run up; it is driven, or given back, by the caller."""
     records: Sequence[Record | None] = ()
     """Another process drives the run: what it journaled for each command."""
-
-
-async def given_answer(answer: object) -> Answer:
-    """The answer that a caller of `Executor.answer` gives."""
-    return await away(lambda: as_answer(answer), answer)
 
 
 async def deliver(host: Host, run_id: str, *commands: Command, resume: ResumeOptions | None = None) -> Delivered:
@@ -80,7 +73,7 @@ async def deliver(host: Host, run_id: str, *commands: Command, resume: ResumeOpt
             await live.done.wait()
             continue
         try:
-            held = await (host.borrow(run_id) if resume is None else host.open(run_id, resume))
+            held = await (borrow(host, run_id) if resume is None else open_run(host, run_id, resume))
         except RunConflict:
             if run_id in host.live:
                 continue  # another task of this executor has just taken it up
@@ -121,7 +114,7 @@ async def answer(
     host: Host,
     run_id: str,
     question: str,
-    given: Answer,
+    given: object,
     *,
     by: str,
     digest: str | None,
@@ -129,7 +122,7 @@ async def answer(
     background: bool = False,
 ) -> Run:
     """See `Executor.answer`."""
-    command = AnswerQuestion(question, given, check_text(by, "by"), digest)
+    command = AnswerQuestion(question, await away(lambda: as_answer(given), given), check_text(by, "by"), digest)
     sent = await answer_all(host, run_id, [command], resume=resume)
     if sent.held is not None and resume is not None:
         sent.held.journal_resumed(unpause=False)
@@ -218,10 +211,10 @@ async def journal(host: Host, held: Drive) -> None:
         await host.observation.driving(held, driven=False)
         await held.end_if_over()
         if held.machine.ended is None:
-            await take_messages(held)
+            await held.take_messages()
             await held.end_if_over()
         await held.log.durable()
-        host.snapshots.remember(held.machine, held.snapshots.kept)
+        host.loader.remember(held.machine, held.snapshots.kept)
     finally:
         with anyio.CancelScope(shield=True):
             await host.release(held)

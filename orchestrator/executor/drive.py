@@ -13,19 +13,21 @@ How a drive ends:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
+from pydantic import ValidationError
 
 from orchestrator._lazy import lazy_modules
 from orchestrator.calls import as_error, contained
-from orchestrator.errors import InvalidUpdate
-from orchestrator.executor.commands import about, answered_by_rule, by_policy, policy_answers
+from orchestrator.errors import EncryptionKeyMissing, InvalidUpdate, InvalidValue, RunError
+from orchestrator.executor.commands import about, answered_by_rule, by_policy, command_of, policy_answers
 from orchestrator.executor.concurrency import Signal
-from orchestrator.executor.effects.limits import child_id, total_up
+from orchestrator.executor.effects.limits import Spend, child_id, total_up
 from orchestrator.executor.failures import fault_of, find_exception, unwrap_single
 from orchestrator.executor.journal import LAST_FLUSH
 from orchestrator.executor.lease import LeaseHandle, give_back, given_back
@@ -52,12 +54,18 @@ from orchestrator.kernel.records import (
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.seals import Chain
 from orchestrator.kernel.state import Activation
+from orchestrator.stores.base import Message
+from orchestrator.stores.codec import encoded_in, key_of
+from orchestrator.stores.rows import MARK, NOTICE
 from orchestrator.values import Unfit
 
 if TYPE_CHECKING:
     from orchestrator.executor.replay import steps
 else:
     (steps,) = lazy_modules("orchestrator.executor.replay", "steps")
+
+
+logger = logging.getLogger("orchestrator")
 
 
 async def end_if_over(log: RunLog) -> None:
@@ -320,11 +328,8 @@ class Drive:
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
-    async def run(self, take_messages: Callable[[Drive], Awaitable[None]]) -> None:
+    async def run(self) -> None:
         """Go on until the run ends, or pauses.
-
-        Args:
-            take_messages: handles what has come for the run from outside.
 
         Raises:
             RunConflict: another executor moved the run.
@@ -335,7 +340,7 @@ class Drive:
         """
         log, pauses = self.log, False
         try:
-            await self._run(take_messages)
+            await self._run()
             pauses = self.fault is None and log.machine.status == "paused"
         except BaseExceptionGroup as group:
             self.fault = find_exception(group, (KeyboardInterrupt, SystemExit)) or as_error(unwrap_single(group))
@@ -351,14 +356,14 @@ class Drive:
         if self.fault is not None:
             raise self.fault
 
-    async def _run(self, take_messages: Callable[[Drive], Awaitable[None]]) -> None:
+    async def _run(self) -> None:
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             try:
                 with contained() as (self.log.task, self.log.cancels):
                     self._workers.open(tasks, self)
                     self._timers.open(tasks)
-                    await self._until_quiet(take_messages)
+                    await self._until_quiet()
             except Exception as error:
                 self.fail(error)
             finally:
@@ -366,7 +371,7 @@ class Drive:
             if self._timers.waits or self.snapshots.busy:  # of what runs beside, only these do not end by themselves
                 tasks.cancel_scope.cancel()
 
-    async def _until_quiet(self, take_messages: Callable[[Drive], Awaitable[None]]) -> None:
+    async def _until_quiet(self) -> None:
         log = self.log
         while True:
             await self._workers.quiet()
@@ -376,9 +381,43 @@ class Drive:
             head = log.journal.head
             await log.durable()
             if log.machine.ended is None:
-                await take_messages(self)
+                await self.take_messages()
             if not self._workers.active and log.journal.head == head:
                 return  # else something came, and may be over already
+
+    async def take_messages(self) -> None:
+        """Handle what lies in the inbox of the run: commands that other processes left for the one that drives it.
+
+        Raises:
+            EncryptionKeyMissing: a message cannot be read here. The run is left to an executor that has the key.
+        """
+        store = self.log.journal.store
+        messages = await store.inbox([self.run_id])
+        for message in messages:
+            text = encoded_in(message.body)
+            if text is not None:
+                raise EncryptionKeyMissing(f"a message for run {self.run_id!r}", key_of(text))
+        dropped = [message.id for message in messages if not self.take(message)]
+        if dropped:
+            await store.discard(dropped)
+
+    def take(self, message: Message) -> bool:
+        """Apply a message of the inbox. False: it does not fit any more, and is to be dropped."""
+        log, body = self.log, message.body
+        if body.get("type") == NOTICE or MARK in body:
+            return True  # it is for observers, or for an executor that has its key
+        if message.id in self.seen or (log.closing and self.machine.ended is None):
+            return True
+        self.seen.add(message.id)
+        try:
+            command = Spend.of(body) or command_of(body)
+            if command is None or self.machine.ended is not None:
+                return False
+            command = command.checked(self.machine, self.resources.tools_for_answers, self.resources.clock.now())
+            return command.apply(log, message.id)
+        except (RunError, InvalidValue, ValidationError) as error:
+            logger.info("run %s: message %d is dropped: %s", message.run_id, message.id, error)
+            return False
 
     def land(self, record: Record) -> list[Activation]:
         """Journal the end of a step and return the activations that it started."""

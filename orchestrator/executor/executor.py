@@ -20,10 +20,10 @@ import anyio.lowlevel
 
 from orchestrator._lazy import lazy_modules
 from orchestrator.clock import SYSTEM_CLOCK, Clock
-from orchestrator.executor import reader, recovery, run_status, start
+from orchestrator.executor import reader, recovery, resuming, run_status, start
 from orchestrator.executor.child_runs import ChildRuns
 from orchestrator.executor.commands import Stop
-from orchestrator.executor.host import Host
+from orchestrator.executor.host import Host, MakeContext, NameCode
 from orchestrator.executor.namespaces import (
     ExecutorCache,
     ExecutorForks,
@@ -36,7 +36,6 @@ from orchestrator.executor.namespaces import (
 from orchestrator.executor.observers import RunObserver
 from orchestrator.executor.options import ForkOptions, ReplayOptions, ResumeOptions, RunOptions
 from orchestrator.executor.resources import Resources, check_arguments, check_code
-from orchestrator.executor.resuming import MakeContext, NameCode
 from orchestrator.executor.streaming import RunEvents
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition
@@ -178,6 +177,7 @@ class Executor:
             self.store,
             resources,
             children=ChildRuns,
+            continue_run=resuming.continue_alone,
             lease_ttl=lease_ttl,
             strict=on_change == "strict",
             seal=seal,
@@ -251,8 +251,6 @@ class Executor:
                 if host.own is own:
                     host.own = None
                 await self._close_store()
-        if host.fatal is not None:
-            raise host.fatal
 
     @asynccontextmanager
     async def _life(self) -> AsyncIterator[None]:
@@ -264,6 +262,8 @@ class Executor:
             self._host.mark_task()
             async with self._host.opened():
                 yield
+            if self._host.fatal is not None:
+                raise self._host.fatal
         finally:
             with anyio.CancelScope(shield=True):
                 await self._close_store()
@@ -575,7 +575,7 @@ class Executor:
             RunUnknown: the store has no such run.
             TimeoutError: `timeout` seconds have passed; the run continues.
         """
-        return await recovery.wait_for(self._host, run_id, timeout)
+        return await resuming.wait_for(self._host, run_id, timeout)
 
     async def answer(
         self,
@@ -611,9 +611,8 @@ class Executor:
             InvalidAnswer: the answer does not fit. After each of these three errors the run is unchanged.
         """
         options = ResumeOptions(context=context) if resume else None
-        given = await delivery.given_answer(answer)
         return await delivery.answer(
-            self._host, run_id, question, given, by=by, digest=digest, resume=options, background=background
+            self._host, run_id, question, answer, by=by, digest=digest, resume=options, background=background
         )
 
     @overload
@@ -757,7 +756,7 @@ class Executor:
             trust_answers=trust_answers, migrate=migrate, pause_before=pause_before, pause_after=pause_after,
             context=context, by=by,
         )  # fmt: skip
-        return await recovery.resume(self._host, run_id, options, background=background)
+        return await resuming.resume(self._host, run_id, options, background=background)
 
     async def resume_all(
         self,

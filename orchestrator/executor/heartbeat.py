@@ -1,7 +1,7 @@
 """The background work for all runs that an executor drives: their leases are renewed, their inboxes read.
 
 The inbox of a run in the store holds commands that other processes left for the process that drives it. An executor
-that works as a worker says so in the store, now and with each heartbeat.
+that works as a worker says so in the store, now and with each heartbeat; `workers` lists what is there.
 """
 
 from __future__ import annotations
@@ -13,19 +13,18 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import anyio
-from pydantic import ValidationError
 
 from orchestrator.clock import SYSTEM_CLOCK
-from orchestrator.errors import EncryptionKeyMissing, InvalidValue, RunError, StoreError
+from orchestrator.errors import StoreError
 from orchestrator.executor import lease as leases
-from orchestrator.executor.commands import command_of
 from orchestrator.executor.concurrency import Signal
-from orchestrator.executor.effects.limits import Spend
-from orchestrator.executor.lease import Presence, steady
+from orchestrator.executor.lease import Presence, is_held, steady
+from orchestrator.executor.run_status import is_parked, with_status
 from orchestrator.json import JsonObject
-from orchestrator.stores.base import Message, Store
-from orchestrator.stores.codec import encoded_in, key_of
-from orchestrator.stores.rows import MARK, NOTICE
+from orchestrator.stores.base import Holder, RunInfo, Store
+from orchestrator.stores.owner import is_dead
+from orchestrator.values import MAX_NAME, cut, in_calendar
+from orchestrator.views.worker_info import WorkerInfo, WorkerState
 
 if TYPE_CHECKING:
     from orchestrator.executor.drive import Drive
@@ -34,44 +33,6 @@ POLL = 0.25
 """Seconds between two looks into the inbox."""
 
 log = logging.getLogger("orchestrator")
-
-
-async def take_messages(drive: Drive) -> None:
-    """Handle what lies in the inbox of one run."""
-    store = drive.log.journal.store
-    messages = await store.inbox([drive.run_id])
-    for message in messages:
-        text = encoded_in(message.body)
-        if text is not None:  # the run is left to an executor that can read what was said to it
-            raise EncryptionKeyMissing(f"a message for run {drive.run_id!r}", key_of(text))
-    await handle(store, {drive.run_id: drive}, messages)
-
-
-async def handle(store: Store, lives: Mapping[str, Drive], messages: list[Message]) -> None:
-    """Give messages to the runs that they are for. What does not fit any more is dropped."""
-    dropped: list[int] = []
-    for message in messages:
-        live = lives.get(message.run_id)
-        if message.body.get("type") == NOTICE:
-            continue  # it is for observers
-        if MARK in message.body:
-            continue  # it is for an executor that has its key
-        if live is None or message.id in live.seen or (live.log.closing and live.machine.ended is None):
-            continue
-        live.seen.add(message.id)
-        try:
-            command = Spend.of(message.body) or command_of(message.body)
-            taken = False
-            if command is not None and live.machine.ended is None:
-                command = command.checked(live.machine, live.resources.tools_for_answers, live.resources.clock.now())
-                taken = command.apply(live.log, message.id)
-        except (RunError, InvalidValue, ValidationError) as error:
-            log.info("run %s: message %d is dropped: %s", message.run_id, message.id, error)
-            taken = False
-        if not taken:
-            dropped.append(message.id)
-    if dropped:
-        await store.discard(dropped)
 
 
 _LAST_WORD = 2.0
@@ -199,7 +160,14 @@ class Heartbeat:
             await anyio.sleep(POLL)
             with contextlib.suppress(StoreError):
                 if self._live:
-                    await handle(self._store, self._live, await self._store.inbox(list(self._live)))
+                    await self._take_messages()
+
+    async def _take_messages(self) -> None:
+        messages = await self._store.inbox(list(self._live))
+        lives = [(message, self._live.get(message.run_id)) for message in messages]
+        dropped = [message.id for message, live in lives if live is not None and not live.take(message)]
+        if dropped:
+            await self._store.discard(dropped)
 
 
 async def announce(presence: Presence, worker: JsonObject | None) -> None:
@@ -226,3 +194,43 @@ def _together(working: Sequence[WorkerFacts]) -> JsonObject:
         "graphs": graphs, "slots": sum(one.slots for one in working), "started": min(one.started for one in working),
         "draining": all(one.draining for one in working), "version": __version__,
     }  # fmt: skip
+
+
+_RUNS = 20
+"""Runs that are named for each worker at most."""
+
+
+async def workers(store: Store) -> list[WorkerInfo]:
+    """See `ExecutorWorkers.list`."""
+    found = [_info(one) for one in await store.holders(runs=_RUNS)]
+    shown = [one for one in found if one.worker or one.held]
+    return sorted(shown, key=lambda one: (one.state in ("lapsed", "dead"), not one.worker, one.started or 0.0, one.id))
+
+
+async def parked(store: Store, limit: int) -> list[RunInfo]:
+    """See `ExecutorWorkers.parked`."""
+    found = await store.parked(limit=limit)
+    return [with_status(info) for info in found if is_parked(info) and not is_held(info.lease)]
+
+
+def _info(one: Holder) -> WorkerInfo:
+    owner, said = one.owner, one.owner.get("worker")
+    worker = said if isinstance(said, Mapping) else {}
+    pid, slots, started, graphs = owner.get("pid"), worker.get("slots"), worker.get("started"), worker.get("graphs")
+    return WorkerInfo(
+        id=one.holder, state=_state(one, worker), worker=isinstance(said, Mapping),
+        host=cut(str(owner.get("host", "")), MAX_NAME), pid=pid if isinstance(pid, int) else None,
+        graphs=tuple(cut(str(name), MAX_NAME) for name in graphs) if isinstance(graphs, list) else (),
+        slots=slots if isinstance(slots, int) else None,
+        started=in_calendar(started) if isinstance(started, int | float) else None,
+        version=cut(str(worker.get("version", "")), MAX_NAME), heartbeat=max(0.0, one.ttl - one.left), ttl=one.ttl,
+        held=one.held, runs=one.runs,
+    )  # fmt: skip
+
+
+def _state(one: Holder, worker: Mapping[str, object]) -> WorkerState:
+    if is_dead(one.owner):
+        return "dead"
+    if one.left <= 0:
+        return "lapsed"
+    return "draining" if worker.get("draining") else "alive"

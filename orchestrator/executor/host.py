@@ -1,14 +1,18 @@
-"""The runs that one executor holds: taking them up, driving them, letting them go."""
+"""The runs that one executor holds: their leases, their drives, what they share. `executor.resuming` takes them up.
+
+The context of a run, what its nodes get as `ctx.context`, is given or made, and never stored. References to the code of
+a run are text: nothing here, and nothing in a store, imports what they name.
+"""
 
 from __future__ import annotations
 
+import inspect
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
@@ -16,39 +20,25 @@ from anyio.lowlevel import checkpoint_if_cancelled
 
 from orchestrator._lazy import lazy_modules
 from orchestrator.calls import contained
-from orchestrator.errors import GraphUnknown, RunConflict, RunEnded, RunUnknown, StoreUnavailable
+from orchestrator.errors import ContextMissing, RunConflict
 from orchestrator.executor import lease as leases
 from orchestrator.executor.concurrency import Signal, YieldBudget
-from orchestrator.executor.failures import NotOpen, fault_of
-from orchestrator.executor.heartbeat import Heartbeat, take_messages
+from orchestrator.executor.failures import NotOpen
+from orchestrator.executor.heartbeat import Heartbeat
 from orchestrator.executor.journal import LAST_FLUSH, Flusher
-from orchestrator.executor.loader import HistoryPages, Loaded, RunLoader
+from orchestrator.executor.loader import HistoryPages, RunLoader
 from orchestrator.executor.observers import Observation, RunObserver
-from orchestrator.executor.options import NO_OPTIONS, ResumeOptions
 from orchestrator.executor.os_signals import guard
 from orchestrator.executor.resources import Resources
-from orchestrator.executor.resuming import (
-    Contexts,
-    MakeContext,
-    NameCode,
-    References,
-    Reopening,
-    audited,
-    begin,
-    guard_run,
-    reopening_of,
-    stops_of,
-)
 from orchestrator.executor.run_log import Children, DriveClock, IdleFollower, LastSeen, Shared
 from orchestrator.executor.run_status import due_of_given_back
-from orchestrator.executor.run_tools import compare_offered, offered
-from orchestrator.executor.snapshots import NONE_KEPT, Kept, Snapshots
+from orchestrator.executor.snapshots import NONE_KEPT, Kept
 from orchestrator.executor.watched_runs import WatchedRuns
-from orchestrator.graph.model import GraphDefinition
+from orchestrator.graph.codec import as_json
 from orchestrator.json import JsonObject
+from orchestrator.kernel.records import Record, RunStarted
 from orchestrator.kernel.run_state import RunState
-from orchestrator.kernel.seals import Audit, Chain, Seal
-from orchestrator.kernel.status import FINAL
+from orchestrator.kernel.seals import Chain, Seal
 from orchestrator.stores.base import RunInfo, Store
 from orchestrator.stores.owner import Owner
 from orchestrator.tasks import OwnTask
@@ -72,21 +62,92 @@ _LOOK = 0.05
 """Seconds between two looks at a lease that another holds."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Ready:
-    """A run that is loaded, and that the executor can go on with."""
+MakeContext: TypeAlias = Callable[[RunInfo], "Awaitable[object] | object"]
+"""Makes the context of a run, by its row: its id, graph and labels."""
 
-    found: Loaded
-    graph: GraphDefinition
-    """The version of its graph that it goes on in."""
-    reopening: Reopening | None
-    lines: tuple[str, ...]
-    """Changes of its tools."""
-    stops: tuple[tuple[str, ...] | None, tuple[str, ...] | None] | None
-    refs: JsonObject | None
-    context: object
-    checked: Audit | None
-    """The records that are believed; None: all."""
+
+class Contexts:
+    """Finds the contexts of the runs of one executor."""
+
+    def __init__(self, live: Mapping[str, Drive], make: MakeContext | None) -> None:
+        self.make = make
+        """See `Executor(contexts=)`."""
+        self._live = live
+
+    async def for_new(self, run_id: str, graph: str, labels: Mapping[str, str], caller: str | None) -> object:
+        """The context of a run that begins without a given one; None: it has none."""
+        found = self._of_caller(caller)
+        if found is None and self.make is not None:
+            found = await self._made(RunInfo(run_id, graph, "running", labels))
+        return found
+
+    async def for_stored(self, info: RunInfo, run: RunState, given: object) -> object:
+        """The context of a run that is taken up.
+
+        Raises:
+            ContextMissing: it needs one, and none is given or made.
+        """
+        found = given
+        if found is None:
+            found = self._of_caller(None if run.caller is None else run.caller.run_id)
+        if found is None and self.make is not None:
+            found = await self._made(info)
+        if found is None and run.started is not None and run.started.context:
+            raise ContextMissing(info.run_id)
+        return found
+
+    def check(self, run_id: str, first: Record, given: object) -> None:
+        """Refuse a run that goes on in a fork without the context that it needs.
+
+        Raises:
+            ContextMissing: it needs one, and none is given or made.
+        """
+        needs = isinstance(first, RunStarted) and first.context
+        if needs and given is None and self.make is None:
+            raise ContextMissing(run_id)
+
+    def _of_caller(self, run_id: str | None) -> object:
+        caller = None if run_id is None else self._live.get(run_id)
+        return None if caller is None else caller.log.context
+
+    async def _made(self, info: RunInfo) -> object:
+        with contained():
+            made = None if self.make is None else self.make(info)
+            return await made if inspect.isawaitable(made) else made
+
+
+NameCode: TypeAlias = Callable[[str, str, Mapping[str, object]], "Mapping[str, object] | None"]
+"""Names the code of an executor, by (`run.root_id`, name of the graph, references that the run has); None: those."""
+
+
+class References:
+    """Finds the references of the runs of one executor."""
+
+    def __init__(self, name_code: NameCode | None) -> None:
+        self._name_code = name_code
+        """See `Executor(refs=)`."""
+
+    def new(self, run: RunState) -> JsonObject | None:
+        """The references of a run that is taken up, if they change. A run that another one called keeps its own."""
+        graph = run.plan.graph
+        if graph is None or run.caller is not None:
+            return None
+        found = self.of(run.root_id, graph.name, run.refs)
+        return None if found == run.refs else found
+
+    def of(self, root_id: str, graph: str, has: JsonObject) -> JsonObject:
+        """The references of a run.
+
+        Args:
+            root_id: the run's id, of a fork that of the run at the root of its forks.
+            graph: the name of its graph.
+            has: the references that it has.
+
+        Raises:
+            InvalidValue: those of the executor cannot be stored.
+        """
+        found = None if self._name_code is None else self._name_code(root_id, graph, has)
+        return has if found is None else dict(as_json(dict(found), "refs", inside=1))
 
 
 class Host:
@@ -98,6 +159,7 @@ class Host:
         resources: Resources,
         *,
         children: Callable[[Host], Children],
+        continue_run: Callable[[Host, str], Awaitable[None]],
         lease_ttl: float,
         strict: bool,
         seal: Seal | None,
@@ -110,13 +172,13 @@ class Host:
         """
         Args:
             children: makes what calls of graphs as tools reach other runs with.
+            continue_run: takes a run up and drives it in the background.
             store, resources, and the others: see `Executor`.
         """
         self.store, self.resources, self.seal = store, resources, seal
         self.ttl, self.strict = lease_ttl, strict
         self.owner = Owner.here()
-        self.snapshots = Snapshots(store, believed=seal is None)
-        self.loader = RunLoader(store, resources, self.snapshots)
+        self.loader = RunLoader(store, resources, believed=seal is None)
         self.histories = HistoryPages(store, self.loader)
         self.live: dict[str, Drive] = {}
         self._entered: dict[str, Signal] = {}
@@ -143,7 +205,7 @@ class Host:
         self.contexts = Contexts(self.live, make_context)
         self.refs = References(name_code)
         self.watched = WatchedRuns(
-            store, resources.clock, awake=awake, take_up=self.continue_alone, moved=self.observation.moved
+            store, resources.clock, awake=awake, take_up=partial(continue_run, self), moved=self.observation.moved
         )
 
     @asynccontextmanager
@@ -203,7 +265,7 @@ class Host:
         self._driven.clear()
         for run_id, live in list(self.live.items()):
             del self.live[run_id]
-            await self._drop(run_id, live.log.lease.token)
+            await self.drop_lease(run_id, live.log.lease.token)
 
     async def stop(self) -> None:
         """Interrupt every run and wait until all leases are released. Tasks that wait for a run stay suspended."""
@@ -236,107 +298,6 @@ class Host:
         """
         if self.tasks is not tasks:
             raise NotOpen(_CLOSED)
-
-    async def open(
-        self, run_id: str, options: ResumeOptions = NO_OPTIONS, hold: leases.LeaseHandle | None = None
-    ) -> Drive:
-        """Take the lease of a stored run, unless `hold` is its lease, and load it with the current code of its graph.
-
-        Raises:
-            RunUnknown, RunEnded, GraphUnknown, GraphChanged
-            ToolsChanged: tools that it may still call are missing, or take other arguments.
-            ContextMissing: it was begun with a context, and none is given or made.
-            RunConflict: another executor holds it.
-        """
-        given = hold is not None
-        with ExitStack() as entered:
-            try:
-                info = await self.store.info(run_id)
-                reopening = reopening_of(self.resources.clock, info, options)
-                newest = await self._newest_graph(info)
-                tasks = self.background()
-                if hold is None:
-                    hold = await self.take(run_id, options.wait)
-                else:
-                    await self.enter(run_id)
-                entered.callback(self.leave, run_id)
-                ready = await self._load(info, newest, options, reopening)
-                self.check_open(tasks)
-                return await self._ready_drive(hold, ready, options)
-            except BaseException as error:  # nothing of this drive has been stored
-                if hold is not None:
-                    await self._drop(run_id, hold.token, fault_of(error) if given else None)
-                raise
-
-    async def _newest_graph(self, info: RunInfo) -> GraphDefinition:
-        try:
-            return self.resources.graph(info.graph, info.run_id)
-        except GraphUnknown:
-            await self.store.read(info.run_id, limit=1)  # says so if it is the run's row that is damaged
-            raise
-
-    async def _load(
-        self, info: RunInfo, newest: GraphDefinition, options: ResumeOptions, reopening: Reopening | None
-    ) -> _Ready:
-        """Load a run whose lease is held, and compare what it needs with what the executor has."""
-        with contained():  # the application's code may migrate the run
-            found = await self.loader.load_to_resume(info, newest, options, strict=self.strict, reopening=reopening)
-            machine = found.checkpoint.machine
-            if machine.ended is not None:
-                raise RunEnded(info.run_id, machine.status)
-            graph = found.moved.plan.graph or newest
-            # a run that was enqueued elsewhere has one record: no step relies on tools yet
-            accept = options.accept_changes or machine.head == 1
-            tools = self.resources.tools
-            lines = compare_offered(found.moved, graph, tools, strict=self.strict, accept=accept)
-            stops, refs = stops_of(options, graph), self.refs.new(found.moved)
-            context = await self.contexts.for_stored(info, machine, options.context)
-        checked = await audited(self.store, self.seal, machine, trust_answers=options.trust_answers)
-        return _Ready(found, graph, reopening, lines, stops, refs, context, checked)
-
-    async def _ready_drive(self, hold: leases.LeaseHandle, ready: _Ready, options: ResumeOptions) -> Drive:
-        """A drive of a loaded run, with what is journaled before its steps go on."""
-        machine, fit, checked = ready.found.checkpoint.machine, ready.found.fit, ready.checked
-        run_id = machine.run_id
-        known = max(self.last_seen.seconds(run_id, machine.head), self.watched.seconds(run_id, machine.head))
-        chain, kept = None if checked is None else checked.chain, ready.found.checkpoint.kept
-        changes = (*(fit.changes or ()), *ready.lines) if ready.lines else fit.changes
-        tools = offered(ready.graph, self.resources.tools) if ready.lines else None
-        live = self.add(self.new_drive(
-            machine, hold, kept, options.resources, chain=chain, known=known, context=ready.context,
-            resumption=drive.Resumption(changes, tools, ready.stops, ready.refs, options.by),
-        ))  # fmt: skip
-        try:
-            begin(live.log, ready.reopening, options)
-            if fit.migrated is not None:
-                live.log.push(fit.migrated.record.model_copy(update={**live.log.now()}))
-            await guard_run(self.store, live.log, checked, self.resources.asked.get(ready.graph.content))
-        except BaseException:
-            del self.live[run_id]
-            live.log.closing = True
-            raise
-        return live
-
-    async def borrow(self, run_id: str) -> Drive:
-        """Take the lease of a run without loading its code, to journal something and release it.
-
-        Raises:
-            RunUnknown, RunEnded
-            RunConflict: another executor holds it.
-        """
-        hold = await self.take(run_id)
-        try:
-            info = await self.store.info(run_id)
-            if info.status in FINAL:
-                raise RunEnded(run_id, info.status)
-            found = await self.loader.checkpoint_of(info, await self.loader.stored_graph(info))
-            checked = await audited(self.store, self.seal, found.machine)
-        except BaseException:
-            await self.give_back(hold)
-            raise
-        return self.new_drive(
-            found.machine, hold, found.kept, chain=None if checked is None else checked.chain, undriven=info
-        )
 
     async def take(self, run_id: str, wait: float = 0.0) -> leases.LeaseHandle:
         """Take the lease of a run. Other tasks of this executor wait to take it until `leave` is called.
@@ -383,7 +344,7 @@ class Host:
     async def give_back(self, hold: leases.LeaseHandle) -> None:
         """Give a lease back that was taken and not used."""
         try:
-            await self._drop(hold.lease.run_id, hold.token)
+            await self.drop_lease(hold.lease.run_id, hold.token)
         finally:
             self.leave(hold.lease.run_id)
 
@@ -434,7 +395,7 @@ class Host:
             follower.notify()
         return live
 
-    async def _drop(self, run_id: str, token: str, fault: str | None = None) -> None:
+    async def drop_lease(self, run_id: str, token: str, fault: str | None = None) -> None:
         with anyio.CancelScope(shield=True):
             await leases.give_back(self.store, run_id, token, fault)
 
@@ -457,7 +418,7 @@ class Host:
             if tasks is None or self.tasks is not tasks or live.done.is_set():
                 await checkpoint_if_cancelled()  # as it is in the background
                 raise NotOpen(_CLOSED)
-            await live.run(take_messages)
+            await live.run()
         except NotOpen:
             raise
         except Exception as error:
@@ -473,7 +434,7 @@ class Host:
                 del self.live[live.run_id]
             self.watched.after_drive(live)
             if live.fault is None and live.log.journal.stored == live.log.journal.head:
-                self.snapshots.remember(live.machine, live.snapshots.kept)
+                self.loader.remember(live.machine, live.snapshots.kept)
             await self.observation.left(live)
         if self.stopping:
             await anyio.sleep_forever()
@@ -517,27 +478,8 @@ class Host:
         except Exception as error:
             self.given_up(live.run_id, error, again=self.watched.retry(live))
         except SystemExit as error:
-            self.fatal = error  # not let out here: it would stop asyncio's loop where it stands
+            self.fatal = error  # raised when all is released: it stops the loop of asyncio where it stands
             self.background().cancel_scope.cancel()
-
-    async def continue_alone(self, run_id: str) -> None:
-        """Go on with a run in the background, without lifting a pause. Losing it to another executor is silent."""
-        try:
-            live = await self.open(run_id, ResumeOptions(context=self.watched.context_of(run_id)))
-        except RunConflict:
-            if run_id not in self.live:
-                self.watched.watch(run_id)
-        except (RunEnded, RunUnknown):
-            self.watched.forget(run_id)
-        except StoreUnavailable as error:
-            self.watched.postpone(run_id)
-            self.given_up(run_id, error, again=True)
-        except Exception as error:  # whatever it is, the other runs go on
-            self.watched.forget(run_id)
-            self.given_up(run_id, error)
-        else:
-            live.journal_resumed(unpause=False)
-            await self.drive_alone(live)
 
     def given_up(self, run_id: str, error: Exception, *, again: bool = False) -> None:
         """Note why the background drive of a run failed: `wait` raises it. `again`: whether it is tried again later."""

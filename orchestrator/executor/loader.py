@@ -6,18 +6,21 @@ A page of steps that follows the one before goes on reading where that ended.
 from __future__ import annotations
 
 import json
+import logging
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
+
+from pydantic_core import from_json
 
 from orchestrator._lazy import lazy_modules
 from orchestrator.errors import GraphChanged, GraphUnknown, StoreError
 from orchestrator.executor.options import ResumeOptions
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_status import is_interrupted, standby_of, waits_to_be_taken_up
-from orchestrator.executor.snapshots import Checkpoint, Snapshots
+from orchestrator.executor.snapshots import NONE_KEPT, Kept, unpacked
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.reading import stored_graph
 from orchestrator.graph.versions import Migration, content_digest
@@ -26,11 +29,11 @@ from orchestrator.kernel.fold import apply_stored
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Migrated, Record
 from orchestrator.kernel.run_state import RunState
+from orchestrator.kernel.snapshot import lineage_of, load
 from orchestrator.stores.base import RunInfo, Store
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:
-    from orchestrator.executor.resuming import Reopening
     from orchestrator.executor.versions import migrations
     from orchestrator.executor.versions.migrations import PlannedMigration
     from orchestrator.graph import diff
@@ -39,15 +42,40 @@ else:
     (migrations,) = lazy_modules("orchestrator.executor.versions", "migrations")
     (diff,) = lazy_modules("orchestrator.graph", "diff")
 
+log = logging.getLogger("orchestrator")
+
+_RECENT = 32
+"""Number of machines of waiting runs that are kept in memory."""
 _MOST_READ = 32
 """Number of stored graphs that are kept in memory, by the process and by each loader."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A machine at a position of a run."""
+
+    machine: RunState
+    kept: Kept = NONE_KEPT
+    """The last snapshot."""
+
+    def fits(self, info: RunInfo) -> bool:
+        """True if it is of this run, and not of one before it that had the same id."""
+        return self.machine.started is not None and self.machine.created == info.created
 
 
 class RunLoader:
     """Folds runs of a store. It takes no lease and changes no run."""
 
-    def __init__(self, store: Store, resources: Resources, snapshots: Snapshots) -> None:
-        self._store, self._resources, self._snapshots = store, resources, snapshots
+    def __init__(self, store: Store, resources: Resources, *, believed: bool = True) -> None:
+        """
+        Args:
+            store: the runs.
+            resources: has the code of graphs.
+            believed: whether snapshots in the store count.
+        """
+        self._store, self._resources, self._believed = store, resources, believed
+        self._recent: OrderedDict[str, Checkpoint] = OrderedDict()
+        """Machines of runs that were just left."""
         self._read: dict[tuple[str, str], GraphDefinition] = {}
         """Content digest of a stored graph, and of the executor's own -> the graph. The same object each time, so that
         machines that were just left can be gone on with."""
@@ -82,10 +110,54 @@ class RunLoader:
 
     async def checkpoint_of(self, info: RunInfo, graph: GraphDefinition, upto: int | None = None) -> Checkpoint:
         """The same, with what is known of the snapshot before it."""
-        found = await self._snapshots.nearest(info, graph, self, upto)
+        found = await self._nearest(info, graph, upto)
         records = await self._store.read(info.run_id, after=found.machine.head, upto=upto)
         await self._fold(info, found.machine, records)
         return found
+
+    def remember(self, machine: RunState, kept: Kept) -> None:
+        """Keep the machine of a run that is left and not over; nobody changes it any more."""
+        self._recent.pop(machine.run_id, None)
+        if machine.ended is None:
+            self._recent[machine.run_id] = Checkpoint(machine, kept)
+            if len(self._recent) > _RECENT:
+                self._recent.popitem(last=False)
+
+    async def _nearest(self, info: RunInfo, graph: GraphDefinition, upto: int | None = None) -> Checkpoint:
+        """The machine of the run nearest to a position: just left, from a snapshot, or at the start.
+
+        Both are caches of a fold and never more: they count only where they stand at a position that the journal has,
+        in a graph of the same content, and the records behind them are folded as always.
+
+        Args:
+            info: the run.
+            graph: the graph that it began in.
+            upto: the position; None: its end.
+        """
+        first = Plan.of(graph)
+        recent = self._recent.get(info.run_id)
+        if recent is not None and recent.machine.head <= (upto or info.head) and recent.fits(info):
+            now = await self.of(info, *recent.machine.lineage[-1]) if len(recent.machine.lineage) > 1 else graph
+            if recent.machine.plan.graph is now and recent.machine.content == now.content:
+                return Checkpoint(recent.machine.copy(), recent.kept)
+        # A snapshot has no seal: where records need one, only they say where a run stands.
+        kept = await self._store.snapshot(info.run_id, upto=upto) if self._believed else None
+        if kept is not None:
+            seq, data = kept
+            try:
+                text = unpacked(data, seq)
+                written = from_json(text)
+                past = lineage_of(written)[1:]
+                later = {content: Plan.of(await self.of(info, structure, content)) for structure, content in past}
+                machine = load(later[past[-1][1]] if past else first, written)
+                machine.first = first
+                machine.later.update(later)
+                there = machine.plan.graph
+                if machine.head == seq and there is not None and machine.content == there.content:
+                    return Checkpoint(machine, Kept(seq, len(text)))
+            except Exception as error:  # whatever it is, the journal is there
+                log.debug("run %s: its snapshot at %d cannot be used: %r", info.run_id, seq, error)
+        return Checkpoint(RunState(first))
 
     async def plan_of(self, info: RunInfo, records: Sequence[Record]) -> Plan:
         """Return the plan to fold all records of a run with, from the first one on."""
@@ -98,16 +170,16 @@ class RunLoader:
         options: ResumeOptions,
         *,
         strict: bool,
-        reopening: Reopening | None = None,
+        reopen: Callable[[RunState], RunState] | None = None,
     ) -> Loaded:
         """Return the state to resume from, in the version of the graph that the run goes on in.
 
         Args:
             info: the run.
             newest: the newest version of its graph, for a run whose own version the executor does not have.
-            how: whether changes are accepted, and how the run moves to a version that it does not fit.
+            options: whether changes are accepted, and how the run moves to a version that it does not fit.
             strict: whether all changes are refused unless they are accepted.
-            reopening: reopens the run, if it has ended: it is folded from its beginning then, by the code of today.
+            reopen: reopens the run, if it has ended: it is folded from its beginning then, by the code of today.
 
         Raises:
             GraphUnknown: a model or tool that the graph names is missing.
@@ -115,12 +187,12 @@ class RunLoader:
         """
         began = await self.stored_graph(info)
         checkpoint = Checkpoint(RunState(Plan.of(began)))
-        if reopening is None:
-            checkpoint = await self._snapshots.nearest(info, began, self)
+        if reopen is None:
+            checkpoint = await self._nearest(info, began)
         machine = checkpoint.machine
         await self._fold(info, machine, await self._store.read(info.run_id, after=machine.head))
-        if reopening is not None:
-            reopening.apply(machine)
+        if reopen is not None:
+            reopen(machine)
         if machine.ended is not None:
             return Loaded(checkpoint)
         known = self._resources.version(info.graph, machine.structure, machine.content)
@@ -133,7 +205,7 @@ class RunLoader:
         if fit.migrated is not None or same:
             return Loaded(checkpoint, fit)
         machine = await self._folded_in(info, graph)
-        return Loaded(Checkpoint(machine if reopening is None else reopening.apply(machine)), fit)
+        return Loaded(Checkpoint(machine if reopen is None else reopen(machine)), fit)
 
     async def stored_graph(self, info: RunInfo) -> GraphDefinition:
         """The graph that a run began in, as it was stored; with code if the executor has one of its structure."""

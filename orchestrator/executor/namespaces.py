@@ -11,7 +11,7 @@ from anyio.abc import TaskStatus
 
 from orchestrator._lazy import lazy_modules
 from orchestrator.errors import InvalidValue, OrchestratorError
-from orchestrator.executor import reader, recovery
+from orchestrator.executor import heartbeat, reader, recovery
 from orchestrator.executor.host import Host
 from orchestrator.executor.options import ForkOptions, ReplayOptions
 from orchestrator.graph.codec import shown
@@ -122,7 +122,7 @@ class ExecutorWorkers:
 
         One that stopped as it should is gone from the list. One that died is in it for an hour at least.
         """
-        return await recovery.workers(self._host.store)
+        return await heartbeat.workers(self._host.store)
 
     async def parked(self, *, limit: int = 100) -> Sequence[RunInfo]:
         """Return runs that only `resume` continues, because 5 drives in a row died or were given up.
@@ -130,7 +130,7 @@ class ExecutorWorkers:
         Args:
             limit: the most runs to return, the longest parked first.
         """
-        return await recovery.parked(self._host.store, limit)
+        return await heartbeat.parked(self._host.store, limit)
 
     async def recoverable(self) -> Sequence[str]:
         """Return the ids of the runs, of any graph, that `Executor.recover` would resume if it had their code."""

@@ -1,6 +1,6 @@
 """Signals while executors are open: their runs are checkpointed and given back before the process ends by them.
 
-The command line handles them around a whole command, in `cli.interrupts`.
+The command line handles them around a whole command, in `cli.signals`.
 
 SIGTERM would end the process at once: whoever goes on with its runs would find leases of a dead holder, and lack what
 was not written yet. Ctrl-C (SIGINT) is handled so on trio only: trio raises `KeyboardInterrupt` wherever the main

@@ -1,24 +1,40 @@
-"""Resuming a run: its options and context, what refuses it, and what is journaled of it.
+"""Resuming a run: taking it up, driving it on, waiting for it.
 
-A run that has ended is reopened; one that goes on may get other limits, nodes to pause at, and code. The context of a
-run, what its nodes get as `ctx.context`, is given or made, and never stored. References to the code of a run are text:
-nothing here, and nothing in a store, imports what they name. The reader of a run decides whether to follow them.
+`resume` takes a run up, journals that it was resumed, and drives it. `open_run` is the way to every stored run that is
+to be driven: its lease is taken, its state loaded, what it needs compared with what the executor has, and a drive made
+for it. A run that has ended is reopened; one that has not may get other limits, nodes to pause at, and code. Approvals
+that are not believed are withdrawn.
+
+`orchestrator.executor.recovery` does this for many runs.
 """
 
 from __future__ import annotations
 
-import inspect
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import anyio
+
+from orchestrator._lazy import lazy_modules
 from orchestrator.calls import contained
 from orchestrator.clock import Clock
-from orchestrator.errors import ContextMissing, InvalidValue, RunConflict, RunEnded
+from orchestrator.errors import GraphUnknown, InvalidValue, RunConflict, RunEnded, RunUnknown, StoreUnavailable
 from orchestrator.executor.call_guard import CallGuard
-from orchestrator.executor.options import ResumeOptions
+from orchestrator.executor.commands import RISKS
+from orchestrator.executor.failures import fault_of
+from orchestrator.executor.heartbeat import workers
+from orchestrator.executor.host import Host
+from orchestrator.executor.lease import LeaseHandle, is_held
+from orchestrator.executor.loader import Loaded
+from orchestrator.executor.options import NO_OPTIONS, ResumeOptions
 from orchestrator.executor.run_log import RunLog
-from orchestrator.graph.codec import as_json
+from orchestrator.executor.run_status import waits_to_be_taken_up
+from orchestrator.executor.run_tools import compare_offered, offered
+from orchestrator.executor.watched_runs import moved_by_others
 from orchestrator.graph.faults import listed_names, mend_name
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition
@@ -26,104 +42,404 @@ from orchestrator.graph.names import plain_name
 from orchestrator.json import JsonObject
 from orchestrator.kernel.fold import apply_stored
 from orchestrator.kernel.queries import spent_limit
-from orchestrator.kernel.records import LimitsChanged, Record, Reopened, RunStarted
+from orchestrator.kernel.records import LimitsChanged, Reopened
 from orchestrator.kernel.reopening import can_reopen
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.seals import Audit, Seal, audit
 from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import RunInfo, Store
 from orchestrator.tools.result import Risk
+from orchestrator.views.run import Run
 
 if TYPE_CHECKING:
+    from orchestrator.executor import drive
     from orchestrator.executor.drive import Drive
+else:
+    (drive,) = lazy_modules("orchestrator.executor", "drive")  # who only looks at runs drives none
+
+logger = logging.getLogger("orchestrator")
+
+LOOK = 0.05
+"""Seconds between two looks at what the holder of a run did."""
+
+_GAP, _GAPS = 0.5, 3
+"""Seconds for which nobody took up a run whose time has come; looks in a row at a running run without a holder."""
 
 
-MakeContext: TypeAlias = Callable[[RunInfo], "Awaitable[object] | object"]
-"""Makes the context of a run, by its row: its id, graph and labels."""
+async def resume(host: Host, run_id: str, options: ResumeOptions, *, background: bool = False) -> Run:
+    """See `Executor.resume`."""
+    live = await take_up(host, run_id, options)
+    if background:
+        return await go_on(host, run_id, live)
+    return await (wait_for(host, run_id, None) if live is None else drive_on(host, live))
 
 
-class Contexts:
-    """Finds the contexts of the runs of one executor."""
+async def take_up(host: Host, run_id: str, options: ResumeOptions, *, unpause: bool = True) -> Drive | None:
+    """Have a run go on: return it, taken up and to be driven by the caller; None if it is driven here already.
 
-    def __init__(self, live: Mapping[str, Drive], make: MakeContext | None) -> None:
-        self.make = make
-        """See `Executor(contexts=)`."""
-        self._live = live
-
-    async def for_new(self, run_id: str, graph: str, labels: Mapping[str, str], caller: str | None) -> object:
-        """The context of a run that begins without a given one; None: it has none."""
-        found = self._of_caller(caller)
-        if found is None and self.make is not None:
-            found = await self._made(RunInfo(run_id, graph, "running", labels))
-        return found
-
-    async def for_stored(self, info: RunInfo, run: RunState, given: object) -> object:
-        """The context of a run that is taken up.
-
-        Raises:
-            ContextMissing: it needs one, and none is given or made.
-        """
-        found = given
-        if found is None:
-            found = self._of_caller(None if run.caller is None else run.caller.run_id)
-        if found is None and self.make is not None:
-            found = await self._made(info)
-        if found is None and run.started is not None and run.started.context:
-            raise ContextMissing(info.run_id)
-        return found
-
-    def check(self, run_id: str, first: Record, given: object) -> None:
-        """Refuse a run that goes on in a fork without the context that it needs.
-
-        Raises:
-            ContextMissing: it needs one, and none is given or made.
-        """
-        needs = isinstance(first, RunStarted) and first.context
-        if needs and given is None and self.make is None:
-            raise ContextMissing(run_id)
-
-    def _of_caller(self, run_id: str | None) -> object:
-        caller = None if run_id is None else self._live.get(run_id)
-        return None if caller is None else caller.log.context
-
-    async def _made(self, info: RunInfo) -> object:
-        with contained():
-            made = None if self.make is None else self.make(info)
-            return await made if inspect.isawaitable(made) else made
-
-
-NameCode: TypeAlias = Callable[[str, str, Mapping[str, object]], "Mapping[str, object] | None"]
-"""Names the code of an executor, by (`run.root_id`, name of the graph, references that the run has); None: those."""
-
-
-class References:
-    """Finds the references of the runs of one executor."""
-
-    def __init__(self, name_code: NameCode | None) -> None:
-        self._name_code = name_code
-        """See `Executor(refs=)`."""
-
-    def new(self, run: RunState) -> JsonObject | None:
-        """The references of a run that is taken up, if they change. A run that another one called keeps its own."""
-        graph = run.plan.graph
-        if graph is None or run.caller is not None:
+    Raises:
+        see `Executor.resume`
+    """
+    check_risk(options.approve)
+    while True:
+        live = host.live.get(run_id)
+        if live is not None and not live.log.closing:
+            _change(host, live, options, unpause=unpause)
             return None
-        found = self.of(run.root_id, graph.name, run.refs)
-        return None if found == run.refs else found
+        if live is not None:
+            await live.done.wait()
+        try:
+            await _forgive(host, run_id)
+            live = await open_run(host, run_id, options)
+        except RunConflict:
+            if run_id not in host.live:
+                raise
+            continue  # another task of this executor was quicker
+        live.journal_resumed(options.approve, unpause=unpause)
+        return live
 
-    def of(self, root_id: str, graph: str, has: JsonObject) -> JsonObject:
-        """The references of a run.
 
-        Args:
-            root_id: the run's id, of a fork that of the run at the root of its forks.
-            graph: the name of its graph.
-            has: the references that it has.
+def _change(host: Host, live: Drive, options: ResumeOptions, *, unpause: bool) -> None:
+    """Change how a run that is driven here goes on."""
+    if options.migrate is not None:
+        raise RunConflict(live.run_id, "this executor drives it in the graph that it has: pause it, then migrate it")
+    graph = live.machine.plan.graph
+    stops = None if graph is None else stops_of(options, graph)
+    live.change(stops, options.by)
+    # Else it is not taken up by this, it just goes on.
+    if live.machine.paused or options.approve is not None or stops is not None:
+        live.journal_resumed(options.approve, unpause=unpause)
+        live.answer_by_policy()
+    change_limits(live.log, options.limits)
 
-        Raises:
-            InvalidValue: those of the executor cannot be stored.
-        """
-        found = None if self._name_code is None else self._name_code(root_id, graph, has)
-        return has if found is None else dict(as_json(dict(found), "refs", inside=1))
+
+async def _forgive(host: Host, run_id: str) -> None:
+    """Forget that drives of a run were given up, where someone asks for it to go on: back-off begins from the start."""
+    info = await host.store.info(run_id)
+    if info.deaths and not is_held(info.lease):
+        await host.give_back(await host.take(run_id))
+
+
+def check_risk(approve: str | None) -> None:
+    """Refuse a policy that is no risk.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if approve is not None and approve not in RISKS:
+        raise ValueError(f"approve={approve!r} is not a risk: use one of {', '.join(RISKS)}")
+
+
+async def drive_on(host: Host, live: Drive, began: Callable[[Drive], None] | None = None) -> Run:
+    """Drive a run in the calling task until it ends or pauses. While it waits only for timers, wait with it.
+
+    Cancelled, the run is interrupted, and sleeps until it is resumed.
+
+    Args:
+        began: called with each further drive, before anything happens in it.
+    """
+    while True:
+        run = await host.drive(live)
+        if not host.watched.waits_on(run.machine):
+            return run
+        await host.watched.turn(run.run_id)
+        if host.tasks is None:
+            return run  # the executor was closed meanwhile
+        try:
+            live = await open_run(host, run.run_id, ResumeOptions(context=live.log.context))
+        except (RunConflict, RunEnded):  # another executor was quicker
+            return await wait_for(host, run.run_id, None)
+        if began is not None:
+            began(live)
+        live.journal_resumed(unpause=False)
+
+
+async def go_on(host: Host, run_id: str, live: Drive | None) -> Run:
+    """Drive a run in the background and return it as it is once what was said to it is durable.
+
+    Args:
+        live: the run if it was taken up here, and is driven from now on; None: it is driven already.
+    """
+    if live is not None:
+        host.background().start_soon(host.drive_alone, live)
+    live = live or host.live.get(run_id)
+    if live is not None:
+        with contextlib.suppress(Exception):  # the drive has the same error, and `wait` raises it
+            await live.log.durable()
+    return await host.loader.load(run_id)
+
+
+async def take_up_free(host: Host, run_id: str, options: ResumeOptions) -> Drive | None:
+    """Take a run up as `resume` does, if it can continue and no executor drives it. A person's pause is not lifted.
+
+    Returns:
+        None if it is driven, has ended, or waits for a person or an event: then an executor that is awake goes on with
+        it from now on when its deadline passes.
+    """
+    info = await host.store.info(run_id)
+    if run_id in host.live or info.status in FINAL or is_held(info.lease) or host.watched.goes_on(run_id):
+        return None
+    if info.status == "paused":
+        machine = (await host.loader.load(run_id)).machine
+        if moved_by_others(machine):
+            return None
+        if not host.last_seen.overdue(info) and not host.watched.waits_on(machine):
+            if info.due is not None:
+                host.watched.watch(run_id)
+            return None
+    with contextlib.suppress(RunConflict, RunEnded):  # another was quicker
+        return await take_up(host, run_id, options, unpause=False)
+    return None
+
+
+async def wait_for(host: Host, run_id: str, limit: float | None) -> Run:
+    """Wait until a run ends or pauses, or was interrupted and is driven by no executor; see `Waiting`.
+
+    Raises:
+        TimeoutError: it took longer.
+        and the error that this executor gave it up for.
+    """
+    with anyio.move_on_after(limit) as scope:
+        waiting = Waiting(host, run_id)
+        while True:
+            live = host.live.get(run_id)
+            if live is not None:
+                await live.done.wait()
+                fault = live.fault
+                if fault is not None:
+                    raise fault
+                run = host.run_of(live)
+                if not host.watched.waits_on(run.machine):
+                    return run
+            if run_id in host.faults:
+                raise host.faults.pop(run_id)
+            found = await waiting.look()
+            if found is not None:
+                return found
+            await waiting.rest()
+    assert scope.cancelled_caught
+    raise TimeoutError(f"run {run_id!r} has neither ended nor paused after {limit} s; it continues")
+
+
+class Waiting:
+    """A run that is joined and not driven here, look by look: for `wait`, and for readers of its events.
+
+    It is followed while an executor drives it, while it waits to be taken up, and, by an executor that is awake, while
+    it waits for nothing but time. If nobody takes it up when its time has come, or for as long as a lease lasts, it is
+    taken up here. Living workers that have its graph come first.
+
+    Args:
+        host: what joins it.
+        run_id: its id.
+        joins: whether it may be taken up here, and others are expected to take it up; False: it is only read.
+        pause: seconds between two looks.
+    """
+
+    def __init__(self, host: Host, run_id: str, *, joins: bool = True, pause: float = LOOK) -> None:
+        self._host, self._run_id, self._joins, self._pause = host, run_id, joins, pause
+        self._free = self._tried = 0
+        """Looks in a row that found nobody driving it; the record at which it was taken up here."""
+        self._paused: Run | None = None
+        self._sleeps = False
+
+    async def look(self) -> Run | None:
+        """Return the run if it ended, was interrupted, or waits for a person or an event; None: look again."""
+        host, info = self._host, await self._host.store.info(self._run_id)
+        self._sleeps, overdue = False, info.due is not None and host.last_seen.overdue(info)
+        if info.status != "running":
+            if self._paused is None or self._paused.seq != info.head:
+                self._paused = await host.loader.load(self._run_id)
+            run, by_itself = self._paused, host.watched.waits_on(self._paused.machine)
+            if run.status == "running":
+                return None  # it went on between the two reads
+            if overdue and self._may_act(info) and not moved_by_others(run.machine):
+                await self._take_up_after(info, _GAP)
+                return None
+            self._sleeps = by_itself and self._tried != info.head
+            return None if self._sleeps else run
+        if is_held(info.lease) or (self._joins and info.due is not None and not overdue):
+            self._free = 0
+        elif self._joins and waits_to_be_taken_up(info):
+            await self._take_up_after(info, host.ttl)
+        elif host.watched.retries(self._run_id):
+            self._sleeps = True
+        else:  # between two holders there may be a moment without one
+            self._free += 1
+            if self._free > _GAPS:
+                run = await host.loader.load(self._run_id)
+                return run if run.status != "running" or run.queued else None
+        return None
+
+    async def rest(self) -> None:
+        """Wait until the next look is worth it."""
+        await (self._host.watched.change(self._run_id) if self._sleeps else anyio.sleep(self._pause))
+
+    def _may_act(self, info: RunInfo) -> bool:
+        known = self._joins and info.graph in self._host.resources.graphs and info.head != self._tried
+        return known and not is_held(info.lease) and not self._host.watched.goes_on(self._run_id)
+
+    async def _take_up_after(self, info: RunInfo, seconds: float) -> None:
+        """Take the run up in the background, if nobody did so for some seconds, and no living worker has its graph."""
+        host, self._free = self._host, self._free + 1
+        if self._free * self._pause < seconds or not self._may_act(info):
+            return
+        self._free = 0
+        if any(one.state == "alive" and info.graph in one.graphs for one in await workers(host.store)):
+            return
+        self._tried = info.head
+        with contextlib.suppress(RunConflict, RunEnded):  # another was quicker
+            options = ResumeOptions(context=host.watched.context_of(self._run_id))
+            await go_on(host, self._run_id, await take_up(host, self._run_id, options, unpause=False))
+
+
+# -- taking up ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A run that is loaded, and that the executor can go on with."""
+
+    found: Loaded
+    graph: GraphDefinition
+    """The version of its graph that it goes on in."""
+    reopening: Reopening | None
+    lines: tuple[str, ...]
+    """Changes of its tools."""
+    stops: tuple[tuple[str, ...] | None, tuple[str, ...] | None] | None
+    refs: JsonObject | None
+    context: object
+    checked: Audit | None
+    """The records that are believed; None: all."""
+
+
+async def open_run(
+    host: Host, run_id: str, options: ResumeOptions = NO_OPTIONS, hold: LeaseHandle | None = None
+) -> Drive:
+    """Take the lease of a stored run, unless `hold` is its lease, and load it with the current code of its graph.
+
+    Raises:
+        RunUnknown, RunEnded, GraphUnknown, GraphChanged
+        ToolsChanged: tools that it may still call are missing, or take other arguments.
+        ContextMissing: it was begun with a context, and none is given or made.
+        RunConflict: another executor holds it.
+    """
+    given = hold is not None
+    with ExitStack() as entered:
+        try:
+            info = await host.store.info(run_id)
+            reopening = reopening_of(host.resources.clock, info, options)
+            newest = await _newest_graph(host, info)
+            tasks = host.background()
+            if hold is None:
+                hold = await host.take(run_id, options.wait)
+            else:
+                await host.enter(run_id)
+            entered.callback(host.leave, run_id)
+            ready = await _load(host, info, newest, options, reopening)
+            host.check_open(tasks)
+            return await _ready_drive(host, hold, ready, options)
+        except BaseException as error:  # nothing of this drive has been stored
+            if hold is not None:
+                await host.drop_lease(run_id, hold.token, fault_of(error) if given else None)
+            raise
+
+
+async def _newest_graph(host: Host, info: RunInfo) -> GraphDefinition:
+    try:
+        return host.resources.graph(info.graph, info.run_id)
+    except GraphUnknown:
+        await host.store.read(info.run_id, limit=1)  # says so if it is the run's row that is damaged
+        raise
+
+
+async def _load(
+    host: Host, info: RunInfo, newest: GraphDefinition, options: ResumeOptions, reopening: Reopening | None
+) -> _Ready:
+    """Load a run whose lease is held, and compare what it needs with what the executor has."""
+    with contained():  # the application's code may migrate the run
+        reopen = None if reopening is None else reopening.apply
+        found = await host.loader.load_to_resume(info, newest, options, strict=host.strict, reopen=reopen)
+        machine = found.checkpoint.machine
+        if machine.ended is not None:
+            raise RunEnded(info.run_id, machine.status)
+        graph = found.moved.plan.graph or newest
+        # a run that was enqueued elsewhere has one record: no step relies on tools yet
+        accept = options.accept_changes or machine.head == 1
+        tools = host.resources.tools
+        lines = compare_offered(found.moved, graph, tools, strict=host.strict, accept=accept)
+        stops, refs = stops_of(options, graph), host.refs.new(found.moved)
+        context = await host.contexts.for_stored(info, machine, options.context)
+    checked = await audited(host.store, host.seal, machine, trust_answers=options.trust_answers)
+    return _Ready(found, graph, reopening, lines, stops, refs, context, checked)
+
+
+async def _ready_drive(host: Host, hold: LeaseHandle, ready: _Ready, options: ResumeOptions) -> Drive:
+    """A drive of a loaded run, with what is journaled before its steps go on."""
+    machine, fit, checked = ready.found.checkpoint.machine, ready.found.fit, ready.checked
+    run_id = machine.run_id
+    known = max(host.last_seen.seconds(run_id, machine.head), host.watched.seconds(run_id, machine.head))
+    chain, kept = None if checked is None else checked.chain, ready.found.checkpoint.kept
+    changes = (*(fit.changes or ()), *ready.lines) if ready.lines else fit.changes
+    tools = offered(ready.graph, host.resources.tools) if ready.lines else None
+    live = host.add(host.new_drive(
+        machine, hold, kept, options.resources, chain=chain, known=known, context=ready.context,
+        resumption=drive.Resumption(changes, tools, ready.stops, ready.refs, options.by),
+    ))  # fmt: skip
+    try:
+        begin(live.log, ready.reopening, options)
+        if fit.migrated is not None:
+            live.log.push(fit.migrated.record.model_copy(update={**live.log.now()}))
+        await guard_run(host.store, live.log, checked, host.resources.asked.get(ready.graph.content))
+    except BaseException:
+        del host.live[run_id]
+        live.log.closing = True
+        raise
+    return live
+
+
+async def borrow(host: Host, run_id: str) -> Drive:
+    """Take the lease of a run without loading its code, to journal something and release it.
+
+    Raises:
+        RunUnknown, RunEnded
+        RunConflict: another executor holds it.
+    """
+    hold = await host.take(run_id)
+    try:
+        info = await host.store.info(run_id)
+        if info.status in FINAL:
+            raise RunEnded(run_id, info.status)
+        found = await host.loader.checkpoint_of(info, await host.loader.stored_graph(info))
+        checked = await audited(host.store, host.seal, found.machine)
+    except BaseException:
+        await host.give_back(hold)
+        raise
+    return host.new_drive(
+        found.machine, hold, found.kept, chain=None if checked is None else checked.chain, undriven=info
+    )
+
+
+async def continue_alone(host: Host, run_id: str) -> None:
+    """Go on with a run in the background, without lifting a pause. Losing it to another executor is silent."""
+    try:
+        live = await open_run(host, run_id, ResumeOptions(context=host.watched.context_of(run_id)))
+    except RunConflict:
+        if run_id not in host.live:
+            host.watched.watch(run_id)
+    except (RunEnded, RunUnknown):
+        host.watched.forget(run_id)
+    except StoreUnavailable as error:
+        host.watched.postpone(run_id)
+        host.given_up(run_id, error, again=True)
+    except Exception as error:  # whatever it is, the other runs go on
+        host.watched.forget(run_id)
+        host.given_up(run_id, error)
+    else:
+        live.journal_resumed(unpause=False)
+        await host.drive_alone(live)
+
+
+# -- what is journaled ------------------------------------------------------------------------------------------------
 
 
 def stops_of(
@@ -261,9 +577,6 @@ def change_limits(log: RunLog, changes: Limits | None) -> None:
         log.push(LimitsChanged(**log.now(), limits=limits))
 
 
-log = logging.getLogger("orchestrator")
-
-
 async def audited(store: Store, seal: Seal | None, machine: RunState, *, trust_answers: bool = True) -> Audit | None:
     """Find the records of a run that are believed; None: all of them."""
     if seal is None and trust_answers:
@@ -330,5 +643,5 @@ async def drop_unsealed(store: Store, seal: Seal, run_id: str, machine: RunState
         if machine is None or not (harmless or seal.sealed_message(run_id, message.body)):
             dropped.append(message.id)
     if dropped:
-        log.warning("run %s: %d answers without a valid seal are dropped", run_id, len(dropped))
+        logger.warning("run %s: %d answers without a valid seal are dropped", run_id, len(dropped))
         await store.discard(dropped)

@@ -1,25 +1,20 @@
-"""Shorter ways to a machine than folding its whole journal: snapshots in the store, machines that were just left.
+"""Snapshots of runs in the store: when one pays, and how it is written. `executor.loader` reads them.
 
-Both are caches of a fold and never more: they count only where they stand at a position that the journal has, in a
-graph of the same content, and the records behind them are folded as always.
+They are caches of a fold and never more: the journal alone says where a run stands.
 """
 
 from __future__ import annotations
 
 import logging
 import zlib
-from collections import OrderedDict
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from orchestrator.errors import StoreError
-from orchestrator.graph.model import GraphDefinition
-from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.run_state import RunState
-from orchestrator.kernel.snapshot import dump, lineage_of, load
-from orchestrator.stores.base import RunInfo, Store
+from orchestrator.kernel.snapshot import dump
+from orchestrator.stores.base import Store
 
 log = logging.getLogger("orchestrator")
 
@@ -42,68 +37,6 @@ _PART = 1 << 18
 """Bytes of text that are compressed before it is looked whether there is still room."""
 MOST = 1 << 28
 """Bytes of text that no snapshot has more of. What has more than its place allows is damaged or forged."""
-RECENT = 32
-"""Most machines of waiting runs that are kept in memory."""
-
-
-class Versions(Protocol):
-    """The graphs of a run."""
-
-    async def of(self, info: RunInfo, structure: str, content: str) -> GraphDefinition:
-        """The graph that the run had, with these digests: with code, if the executor has it."""
-        ...
-
-
-class Snapshots:
-    """The shorter ways of one executor."""
-
-    def __init__(self, store: Store, *, believed: bool = True) -> None:
-        self._store, self._believed = store, believed
-        self._recent: OrderedDict[str, Checkpoint] = OrderedDict()
-
-    def remember(self, machine: RunState, kept: Kept) -> None:
-        """Keep the machine of a run that is left and not over; nobody changes it any more."""
-        self._recent.pop(machine.run_id, None)
-        if machine.ended is None:
-            self._recent[machine.run_id] = Checkpoint(machine, kept)
-            if len(self._recent) > RECENT:
-                self._recent.popitem(last=False)
-
-    async def nearest(
-        self, info: RunInfo, graph: GraphDefinition, versions: Versions, upto: int | None = None
-    ) -> Checkpoint:
-        """The machine of the run nearest to a position; where nothing shorter leads there, one at its beginning.
-
-        Args:
-            info: the run.
-            graph: the graph that it began in.
-            versions: gives its later graphs, to fold it in.
-            upto: the position; None: its end.
-        """
-        first = Plan.of(graph)
-        recent = self._recent.get(info.run_id)
-        if recent is not None and recent.machine.head <= (upto or info.head) and recent.fits(info):
-            now = await versions.of(info, *recent.machine.lineage[-1]) if len(recent.machine.lineage) > 1 else graph
-            if recent.machine.plan.graph is now and recent.machine.content == now.content:
-                return Checkpoint(recent.machine.copy(), recent.kept)
-        # A snapshot has no seal: where records need one, only they say where a run stands.
-        kept = await self._store.snapshot(info.run_id, upto=upto) if self._believed else None
-        if kept is not None:
-            seq, data = kept
-            try:
-                text = unpacked(data, seq)
-                written = from_json(text)
-                past = lineage_of(written)[1:]
-                later = {content: Plan.of(await versions.of(info, structure, content)) for structure, content in past}
-                machine = load(later[past[-1][1]] if past else first, written)
-                machine.first = first
-                machine.later.update(later)
-                there = machine.plan.graph
-                if machine.head == seq and there is not None and machine.content == there.content:
-                    return Checkpoint(machine, Kept(seq, len(text)))
-            except Exception as error:  # whatever it is, the journal is there
-                log.debug("run %s: its snapshot at %d cannot be used: %r", info.run_id, seq, error)
-        return Checkpoint(RunState(first))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,19 +52,6 @@ class Kept:
 
 
 NONE_KEPT = Kept()
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """A machine at a position of a run."""
-
-    machine: RunState
-    kept: Kept = NONE_KEPT
-    """The last snapshot."""
-
-    def fits(self, info: RunInfo) -> bool:
-        """True if it is of this run, and not of one before it that had the same id."""
-        return self.machine.started is not None and self.machine.created == info.created
 
 
 class SnapshotPolicy:

@@ -20,9 +20,16 @@ from orchestrator.executor import lease as leases
 from orchestrator.executor.host import Host
 from orchestrator.executor.journal import row_of
 from orchestrator.executor.options import NO_OPTIONS, ResumeOptions, RunOptions
-from orchestrator.executor.recovery import check_risk, drive_on, take_up_free, wait_for
 from orchestrator.executor.resources import Resources, limits_cost
-from orchestrator.executor.resuming import drop_unsealed, guard_run, nodes_of
+from orchestrator.executor.resuming import (
+    check_risk,
+    drive_on,
+    drop_unsealed,
+    guard_run,
+    nodes_of,
+    take_up_free,
+    wait_for,
+)
 from orchestrator.executor.run_tools import check_tools, offered
 from orchestrator.graph.codec import as_json, shown
 from orchestrator.graph.limits import Limits

@@ -21,7 +21,7 @@ from orchestrator.errors import RunConflict, RunEnded, RunExists, StoreCorrupt
 from orchestrator.executor.commands import AnswerQuestion, as_answer
 from orchestrator.executor.host import Host
 from orchestrator.executor.options import ResumeOptions, RunOptions
-from orchestrator.executor.recovery import Waiting, check_risk, drive_on, take_up
+from orchestrator.executor.resuming import Waiting, check_risk, drive_on, take_up
 from orchestrator.executor.start import begin
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.typevars import StateT

@@ -32,7 +32,6 @@ from orchestrator.executor.host import Host
 from orchestrator.executor.journal import row_of
 from orchestrator.executor.loader import RunLoader
 from orchestrator.executor.retention import children_of
-from orchestrator.executor.snapshots import Snapshots
 from orchestrator.executor.start import check_run_id
 from orchestrator.graph.codec import shown
 from orchestrator.graph.versions import content_digest
@@ -355,7 +354,7 @@ async def _row(host: Host, run: ExportedRun, graphs: Mapping[str, JsonObject]) -
             if name in graphs:
                 await scratch.put_graph(name, graphs[name])
         await scratch.create(NewRun(info, run.records))
-        loader = RunLoader(scratch, host.resources, Snapshots(scratch))
+        loader = RunLoader(scratch, host.resources)
         machine = await loader.machine_of(info, await loader.stored_graph(info))
         if machine.run_id != run.run_id:
             raise ValueError(f"its records are those of run {machine.run_id!r}")

@@ -26,6 +26,7 @@ from orchestrator.executor.heartbeat import WorkerFacts
 from orchestrator.executor.host import Host
 from orchestrator.executor.lease import LeaseHandle
 from orchestrator.executor.options import NO_OPTIONS, ResumeOptions
+from orchestrator.executor.resuming import open_run
 from orchestrator.executor.run_status import waits_to_be_taken_up, with_status
 from orchestrator.executor.worker_health import WorkerHealth
 from orchestrator.kernel.status import FINAL
@@ -280,7 +281,7 @@ class _Worker:
         host, run_id = self._host, info.run_id
         status, given_up = None, False
         try:
-            live = await host.open(run_id, NO_OPTIONS, hold)
+            live = await open_run(host, run_id, NO_OPTIONS, hold)
             self._lives[run_id] = live
             host.watched.leave_to_workers(run_id)
             if self._stops:
@@ -408,7 +409,7 @@ async def drive(host: Host, run_id: str, wait: float, health: WorkerHealth | Non
         if info.status in FINAL or later:
             return Driven(info.status, info.due)
         try:
-            live = await host.open(run_id, ResumeOptions(wait=max(0.0, until - anyio.current_time())))
+            live = await open_run(host, run_id, ResumeOptions(wait=max(0.0, until - anyio.current_time())))
         except RunEnded:
             continue
         except RunConflict:

@@ -96,10 +96,10 @@ __all__ = [
     "union",
 ]
 
-if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
+if not TYPE_CHECKING:  # type checkers know these names from the imports above and report all others
     _get, __dir__ = lazy_names(__name__, _HOMES)
 
     def __getattr__(name: str) -> object:
-        if name == "Graph":  # its name in 0.1.0; type checkers see it in `orchestrator` only
+        if name == "Graph":  # its name in 0.1.0; type checkers find it only in `orchestrator`
             return above("Graph")
         return _get(name)

@@ -1,4 +1,4 @@
-"""Values of fields as JSON and back, by the annotations of the fields."""
+"""Conversion of field values to JSON and back, by the annotations of the fields."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ from orchestrator.graph.isolation import isolation_of, json_copy
 from orchestrator.json import canonical, deeper_than
 from orchestrator.values import MAX_BYTES, MAX_DEPTH, Unfit, check, too_deep
 
-# -- What the type of a state field is made of -----------------------------------------------------------------
+# -- The types inside a field's type ---------------------------------------------------------------------------
 
 
 SCALARS = (str, int, float, bool)
 SECRETS = (SecretStr, SecretBytes, Secret)
 _NONE = type(None)
-_AS_ANY: Any = SerializeAsAny  # a class, which type checkers are told otherwise
+_AS_ANY: Any = SerializeAsAny  # it is a class at run time, which the stubs hide from type checkers
 
 
 def parts_of(annotation: Any, seen: frozenset[Any] = frozenset()) -> Iterator[Any]:
-    """Every type that a type is made of, through models and dataclasses; `Any` where a value may hold any other."""
+    """Yield every type inside a type, through models and dataclasses; `Any` where a value may be of any type."""
     origin = get_origin(annotation)
-    if hasattr(annotation, "__value__") and annotation is not JsonValue:  # `type X = ...`, which may name itself
+    if hasattr(annotation, "__value__") and annotation is not JsonValue:  # `type X = ...`, which may refer to itself
         if annotation not in seen:
             yield from parts_of(annotation.__value__, seen | {annotation})
         return
@@ -68,10 +68,10 @@ def parts_of(annotation: Any, seen: frozenset[Any] = frozenset()) -> Iterator[An
             yield from parts_of(argument, seen)
     elif origin is not None:
         yield origin
-        if not get_args(annotation) or origin is Sequence:  # pydantic writes what a Sequence holds as it is
+        if not get_args(annotation) or origin is Sequence:  # pydantic does not check items of a Sequence
             yield Any
         for argument in get_args(annotation):
-            for part in argument if isinstance(argument, list) else [argument]:  # a list: the arguments of a Callable
+            for part in argument if isinstance(argument, list) else [argument]:  # a list: the parameters of a Callable
                 if part is not Ellipsis:
                     yield from parts_of(part, seen)
         if origin in (list, dict, set, frozenset, tuple):
@@ -85,16 +85,16 @@ def parts_of(annotation: Any, seen: frozenset[Any] = frozenset()) -> Iterator[An
 
 
 def is_container(kind: object) -> bool:
-    """Return True if values of a class without arguments hold others of unknown types."""
+    """Return True if a class without type arguments is a container, whose items may be of any type."""
     if not isinstance(kind, type) or issubclass(kind, (str, bytes, bytearray, BaseModel)):
         return False
     if hasattr(kind, "__required_keys__") or (issubclass(kind, tuple) and getattr(kind, "__annotations__", None)):
-        return False  # a TypedDict or a NamedTuple, whose fields say it
+        return False  # a TypedDict or a NamedTuple, whose fields have types
     return kind is Hashable or issubclass(kind, Iterable)
 
 
 def _open(extras: Iterable[object]) -> bool:
-    """Return True if a field is written by the type of its value, not by its own type."""
+    """Return True if a field is serialized by the type of its value, not by its own type."""
     return any(isinstance(extra, _AS_ANY) for extra in extras)
 
 
@@ -121,17 +121,17 @@ def _inner(kind: object, seen: frozenset[object]) -> Iterator[object]:
 
 
 def holds_anything(part: object) -> bool:
-    """Return True if values of a type may be of any other type."""
+    """Return True if a type admits values of any type."""
     return part in (Any, object, JsonValue) or isinstance(part, TypeVar)
 
 
 def secret_in(annotation: object) -> bool:
-    """Return True if a type is, or holds, a secret."""
+    """Return True if a type is a secret or contains one."""
     return any(isinstance(part, type) and issubclass(part, SECRETS) for part in parts_of(annotation))
 
 
 def members_of(annotation: object) -> tuple[Any, ...]:
-    """The members of a union, or the one type; empty where constraints stand in the annotation."""
+    """Return the members of a union, or the single type; empty if the annotation contains constraints."""
     origin = get_origin(annotation)
     if origin in (Union, types.UnionType):
         return get_args(annotation)
@@ -139,7 +139,7 @@ def members_of(annotation: object) -> tuple[Any, ...]:
 
 
 def is_native(annotation: object) -> bool:
-    """True if a value's JSON is the value itself."""
+    """Return True if a value is its own JSON form."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         known = all(type(extra).__module__ == "annotated_types" for extra in arguments[1:])
@@ -155,25 +155,25 @@ def is_native(annotation: object) -> bool:
     return annotation in (*SCALARS, _NONE, None, Any, JsonValue, list)
 
 
-# -- Compares values with what was read back from their JSON, including types ----------------------------------
+# -- Comparison of values with those read back from their JSON, including types --------------------------------
 # Values of different types can compare equal (a member of an `IntEnum` and an integer, a `Path` and a `PurePath`), and
-# a serializer may leave parts out. So values are compared part by part. Only where a type is open, such as `Any`, may
-# the value from JSON replace the original.
+# a serializer may omit parts. Values are therefore compared part by part. The value from JSON may replace the original
+# only where a type is open, such as `Any`.
 
 
 _ATOMS = frozenset({str, int, float, bool, type(None)})
 _CONTAINERS = (list, dict, set, tuple, frozenset)
 _KEYS, _EXTRA = object(), object()
-"""Places that stand for the keys of a dictionary, and for the extra fields of a model."""
+"""Markers for two places in a value: the keys of a dictionary, and the extra fields of a model."""
 MISSING = object()
-"""Stands for a part that is not read back."""
+"""Marks a part that is missing from the value read back."""
 
 Kinds: TypeAlias = tuple[Any, ...]
-"""Types that a value may have; empty if none of its parts is open."""
+"""Types that a value may have; empty if no part of the value has an open type."""
 
 
 def kinds_of(annotation: Any) -> Kinds:
-    """The members of a union, or the one type."""
+    """Return the members of a union, or the single type."""
     if hasattr(annotation, "__value__") and annotation is not JsonValue:  # `type X = ...`
         return kinds_of(annotation.__value__)
     origin, arguments = get_origin(annotation), get_args(annotation)
@@ -183,7 +183,7 @@ def kinds_of(annotation: Any) -> Kinds:
 
 
 def _inside(kinds: Kinds, place: Any) -> Kinds:
-    """Types of the part at a place in a container of one of these types."""
+    """Return the types of the part at `place` in a container of one of these types."""
     found: list[Any] = []
     for kind in kinds:
         origin, arguments = get_origin(kind), get_args(kind)
@@ -192,7 +192,7 @@ def _inside(kinds: Kinds, place: Any) -> Kinds:
         elif arguments and isinstance(origin, type):
             if origin is tuple and arguments[-1] is not Ellipsis:
                 found += kinds_of(arguments[place])
-            else:  # values of mappings come last
+            else:  # the type of a mapping's values is its last argument
                 found += kinds_of(arguments[-1 if issubclass(origin, Mapping) and place is not _KEYS else 0])
         elif is_container(kind):
             found.append(Any)
@@ -201,27 +201,27 @@ def _inside(kinds: Kinds, place: Any) -> Kinds:
 
 @lru_cache(maxsize=1024)
 def _fields_in(kind: Any) -> Mapping[object, Kinds]:
-    """The types of the fields of a class."""
+    """Return the types of the fields of a class."""
     if not issubclass(kind, BaseModel):
         try:
             hints = get_type_hints(kind)
-        except (NameError, TypeError):  # an annotation may be any expression
+        except (NameError, TypeError):  # evaluating an annotation may raise any exception
             return {}
         return {name: kinds_of(hint) for name, hint in hints.items()}
     return {_EXTRA: (Any,), **{name: kinds_of(info.annotation) for name, info in kind.__pydantic_fields__.items()}}
 
 
 class Difference(NamedTuple):
-    """First part of a value that changed when it was read back."""
+    """The first part of a value that changed when it was read back."""
 
     place: str
-    """Its place in the value, such as `[0].name`; empty: the whole value."""
+    """Its place in the value, such as `[0].name`; empty for the whole value."""
     given: object
     read: object
 
 
 _Part: TypeAlias = tuple[str, object, Any, Any]
-"""Format of the place, with `*` for the place itself; the place; the value given there; the value read."""
+"""Format of the place, with `*` for the place itself; the place; the original value; the value read back."""
 
 
 def difference(given: Any, read: Any, kinds: Kinds = ()) -> Difference | None:
@@ -230,12 +230,12 @@ def difference(given: Any, read: Any, kinds: Kinds = ()) -> Difference | None:
     Args:
         given: the value that was written.
         read: what was read from its JSON.
-        kinds: its types, from `kinds_of`, if any of them is open.
+        the types of the value, from `kinds_of`; empty if none is open.
     """
     if kinds and any(map(holds_anything, kinds)):
         return None
     if type(given) is not type(read):
-        # An iterator can be read only once; a field for floats may have an integer as its default.
+        # An iterator can be read only once; a float field may have an integer as its default.
         same = isinstance(read, Iterator) or (type(given) is int and type(read) is float and given == read)
         same = same or (_is_time_of(type(read), given) and _equal(given, read))
         return None if same else Difference("", given, read)
@@ -260,8 +260,8 @@ def difference(given: Any, read: Any, kinds: Kinds = ()) -> Difference | None:
 
 @lru_cache(maxsize=1024)
 def _parts_of(kind: type) -> Callable[[Any, Any], Iterable[_Part]] | None:
-    """Function that splits values of a class into parts; None if they are compared as a whole."""
-    if issubclass(kind, BaseModel):  # one with an equality of its own says itself what its value is
+    """Return a function that splits values of a class into parts; None if they are compared as a whole."""
+    if issubclass(kind, BaseModel):  # a class with its own `__eq__` decides which values are equal
         return _model if kind.__eq__ in (BaseModel.__eq__, RootModel.__eq__) else None
     if dataclasses.is_dataclass(kind):
         return _dataclass
@@ -279,7 +279,7 @@ def _model(given: BaseModel, read: BaseModel) -> Iterable[_Part]:
         one, other = plain(given.__dict__), plain(read.__dict__)
         if one != other or not all(map(is_, map(type, one), map(type, other))):
             names = tuple(type(given).__pydantic_fields__)
-    except KeyError:  # it was made without validation
+    except KeyError:  # the model was made without validation
         names = tuple(type(given).__pydantic_fields__)
     extra, private = given.__pydantic_extra__ or read.__pydantic_extra__, given.__pydantic_private__
     return _model_parts(given, read, names) if names or extra or private else ()
@@ -306,7 +306,7 @@ def _model_parts(given: BaseModel, read: BaseModel, names: Iterable[str]) -> Ite
 
 
 def _is_default(value: object, default: object, factory: object) -> bool:
-    """Return True if a value is its class's default. Defaults are not validated: `tags: set[str] = []` is a list."""
+    """Return True if a value is its field's default. Defaults are not validated: `tags: set[str] = []` is a list."""
     if factory in _CONTAINERS:
         return type(value) is factory and not value
     return type(value) is type(default) and (value is default or bool(value == default))
@@ -314,11 +314,11 @@ def _is_default(value: object, default: object, factory: object) -> bool:
 
 @lru_cache(maxsize=1024)
 def _fields_of(kind: type[BaseModel]) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
-    """Fields of a model to compare one by one, and a getter of the plain JSON fields, compared together."""
+    """Return the names of fields to compare one by one, and a getter of plain JSON fields to compare together."""
     every, own = kind.__pydantic_fields__, kind.__pydantic_decorators__
     coded = bool(own.field_validators or own.field_serializers)
     plain = [name for name, info in every.items() if not (coded or info.metadata) and is_native(info.annotation)]
-    if len(plain) < 2:  # `itemgetter` of one name gives no tuple
+    if len(plain) < 2:  # `itemgetter` with one name returns no tuple
         return tuple(every), lambda _: ()
     return tuple(name for name in every if name not in plain), itemgetter(*plain)
 
@@ -362,7 +362,7 @@ _OF_CLASSES = (_model, _dataclass, _named_tuple)
 def _equal(given: Any, read: Any) -> bool:
     if given is read or isinstance(given, Iterator):
         return True
-    if isinstance(given, datetime | time):  # equal in their offset, whatever the zone is called
+    if isinstance(given, datetime | time):  # equal offsets are enough, whatever the name of the time zone
         return bool(given.replace(tzinfo=None) == read.replace(tzinfo=None) and given.utcoffset() == read.utcoffset())
     if _is_identity(given):
         return bool(given.__reduce_ex__(4) == read.__reduce_ex__(4))
@@ -370,7 +370,7 @@ def _equal(given: Any, read: Any) -> bool:
 
 
 def _is_time_of(kind: type, given: object) -> bool:
-    """Return True if a value is of a subclass of `datetime`, `date` or the like, which pydantic does not convert."""
+    """Return True if a value's class is a subclass of `datetime`, `date` or the like, which pydantic keeps."""
     return (
         kind in (datetime, date, time) and isinstance(given, kind) and isinstance(given, datetime) == (kind is datetime)
     )
@@ -381,36 +381,45 @@ def _is_identity(value: object) -> bool:
     return type(value).__eq__ is object.__eq__
 
 
-# -- How one state field's values are checked, written as JSON, read back and kept apart -----------------------
-# Everything that depends on the type alone is decided once, when the codec is made: the types of most fields are
-# plain JSON and need no pydantic at all on the way.
+# -- Validation, serialization and isolation of one field's values ---------------------------------------------
+# Everything that depends on the type alone is decided once, when the codec is made. Most fields have types that are
+# plain JSON, and their values never pass through pydantic.
 
 _READABLE = 254
-"""Levels that pydantic writes: what was stored before there was a lower bound is shown, and goes on."""
+"""Levels of nesting that pydantic can write. Values stored before the limit was lowered can still be read."""
 _ANY_SIZE = 1 << 62
 _LONG = 1 << 20
-"""Characters from which on a text's bytes are counted."""
+"""Characters from which the bytes of a text are counted."""
 _SMALL = 1 << 63
 
 
 class Codec:
-    """Check, write and read values of one type.
+    """Validate, write and read values of one type.
 
     Args:
         annotation: the type.
-        config: what a state class's configuration says of single values.
-        validators: extras of the annotation that check what comes in. What is read back has passed them already.
-        depth: how many levels of lists and objects a value may have.
-        size: how many UTF-8 bytes its JSON may have.
+        the part of the state class's configuration that applies to single values.
+        validators of the field, which check new values. Values that are read back have already passed them.
+        the most levels of lists and objects in a value.
+        the most UTF-8 bytes in a value's JSON.
     """
 
     __slots__ = (
-        "_checks", "_depth", "_exact", "_lazy", "_native", "_opaque", "_open", "_size", "_stored", "_unordered",
+        "_checks",
+        "_depth",
+        "_exact",
+        "_lazy",
+        "_native",
+        "_opaque",
+        "_open",
+        "_size",
+        "_stored",
+        "_unordered",
         "isolate",
-    )  # fmt: skip
+    )
 
     isolate: Callable[[Any], Any] | None
-    """Makes a copy that shares nothing mutable; None where values can be shared."""
+    """Makes a copy that shares nothing mutable; None if values can be shared."""
 
     def __init__(
         self,
@@ -430,7 +439,7 @@ class Codec:
         )
         self._native = not config and is_native(annotation)
         self._opaque = any(holds_anything(part) for part in parts)
-        self._lazy = not parts.isdisjoint((Iterable, Generator))  # pydantic makes iterators of their values
+        self._lazy = not parts.isdisjoint((Iterable, Generator))  # pydantic turns such values into iterators
         self._unordered = self._opaque or not parts.isdisjoint((set, frozenset)) or (dict in parts and not self._native)
         self._stored: TypeAdapter[Any] = _adapter(annotation, config)
         self._open = kinds_of(annotation) if self._opaque else ()
@@ -438,14 +447,14 @@ class Codec:
         self.isolate = isolation_of(annotation, native=self._native)
 
     def encode(self, value: object, *, validators: bool = True) -> object:
-        """A value as JSON that shares nothing mutable with it, after all checks.
+        """Validate a value and return its JSON, which shares nothing mutable with the value.
 
         Args:
-            validators: whether those of the state class check it too; they check no defaults.
+            whether the validators of the state class run too; they do not run for defaults.
 
         Raises:
-            Unfit: it does not fit the type, or JSON cannot say it.
-            SecretInState: it holds a secret.
+            the value does not fit the type, or has no JSON form.
+            the value contains a secret.
         """
         if type(value) in self._exact:
             return _sayable(value)
@@ -458,31 +467,31 @@ class Codec:
         return self.write(checked)
 
     def write(self, value: object) -> object:
-        """A value that was checked as JSON.
+        """Return a validated value as JSON.
 
         Raises:
-            Unfit: JSON cannot say it, or not so that it can be read back.
-            SecretInState: it holds a secret.
+            the value has no JSON form, or none that can be read back.
+            the value contains a secret.
         """
         if type(value) in self._exact:
             return _sayable(value)
         if self._opaque:
             if self._lazy and isinstance(value, Iterator):
                 value = _all_of(value)
-            refuse_secrets(value, finite=True)  # where the type is open, pydantic would write NaN as null
+            refuse_secrets(value, finite=True)  # for an open type, pydantic would write NaN as null
         found = self._dumped(value, self._depth, self._size)
         if not self._native or self._checks is not self._stored:
             self._come_back(value, found)
         return found
 
     def dump(self, value: object) -> object:
-        """A value of this type as JSON, the same for equal values."""
+        """Return a value of this type as JSON, the same for equal values."""
         if type(value) in self._exact:
             return value
         return self._dumped(value, _READABLE, _ANY_SIZE)
 
     def show(self, value: object) -> object:
-        """The same for a value that is only looked at: it is not checked whether it could be stored."""
+        """Return JSON to display. Does not check that the value could be stored."""
         return value if type(value) in self._exact else self._plain(value, _READABLE)
 
     def _dumped(self, value: object, depth: int, size: int) -> object:
@@ -506,10 +515,10 @@ class Codec:
         return found
 
     def load(self, value: object) -> Any:
-        """Read back what `write` wrote. Values of the state's validators are taken at their word.
+        """Read back the JSON from `write`. The validators of the state class do not run again.
 
         Raises:
-            Unfit: it is not of this type (any more).
+            the value is not, or no longer, of this type.
         """
         return value if self._native or type(value) in self._exact else self._read(value)
 
@@ -520,14 +529,14 @@ class Codec:
             raise Unfit(explain(error)) from None
 
     def _come_back(self, value: object, written: object) -> None:
-        """Refuse JSON that would be read back as a different value, or not at all.
+        """Refuse JSON that would be read back as a different value, or could not be read at all.
 
-        A part of any type may become what JSON makes of it.
+        A part of an open type may become the plain value that its JSON gives.
         """
         try:
             found = difference(value, self._read(written), self._open)
         except Exception as error:
-            refuse_secrets(value)  # before anything of it is quoted
+            refuse_secrets(value)  # check for secrets before an error message quotes the value
             why = str(error) if isinstance(error, Unfit) else f"{type(error).__name__}: {error}"
             raise Unfit(f"its JSON, {shown(written)}, cannot be read back ({why})") from None
         if found is not None:
@@ -536,18 +545,18 @@ class Codec:
 
 
 class JsonCodec:
-    """The codec of a field whose class is not at hand: values stay JSON."""
+    """The codec of a field whose class is not loaded: values stay JSON."""
 
     __slots__ = ()
 
     isolate: Callable[[Any], Any] | None = staticmethod(json_copy)
 
     def encode(self, value: object, *, validators: bool = True) -> object:
-        """The value, if it is plain JSON. Raises `Unfit` if not."""
+        """Return the value. Raises `Unfit` if it is not plain JSON."""
         return self.write(value)
 
     def write(self, value: object) -> object:
-        """The same."""
+        """Return the value. Raises `Unfit` if it is not plain JSON."""
         try:
             check(value)
             return json.loads(canonical(value))
@@ -558,46 +567,47 @@ class JsonCodec:
             raise Unfit(f"it cannot be written as JSON ({error})") from None
 
     def dump(self, value: object) -> object:
-        """A copy."""
+        """Return a copy."""
         return json_copy(value)
 
     def show(self, value: object) -> object:
-        """A copy."""
+        """Return a copy."""
         return json_copy(value)
 
     def load(self, value: object) -> Any:
-        """The value itself."""
+        """Return the value itself."""
         return value
 
 
 def explain(error: ValidationError) -> str:
-    """All of a validation error's faults in one line."""
+    """Return all faults of a validation error in one line."""
     return "; ".join(explain_fault(fault) for fault in error.errors(include_url=False, include_context=False))
 
 
 def explain_fault(fault: ErrorDetails) -> str:
-    """Return a fault of a validation error as one line."""
+    """Return one fault of a validation error as one line."""
     place = ".".join(str(part) for part in fault["loc"])
     got = fault["input"]
     message = fault["msg"]
-    if not message[:2].isupper():  # JSON stays JSON
+    if not message[:2].isupper():  # JSON is not converted
         message = message[:1].lower() + message[1:]
-    if fault["type"] not in ("missing", "value_error", "assertion_error"):  # those say it, or have nothing to say
+    # Messages of validators are complete, and a missing value has no details.
+    if fault["type"] not in ("missing", "value_error", "assertion_error"):
         message += ", got a secret" if isinstance(got, SECRETS) else f", got {shown(got)} ({type(got).__name__})"
     return f"{place}: {message}" if place else message
 
 
 def shown(value: object) -> str:
-    """A value as messages show it: short, and whatever its `__repr__` does."""
+    """Return a value as messages show it: shortened, even if its `__repr__` raises."""
     try:
         text = repr(value)
-    except Exception:  # a repr of the user's
+    except Exception:  # calls the user's `__repr__`
         return "something"
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _sayable(value: Any) -> Any:
-    """A plain value, if JSON can say it."""
+    """Return a plain value, with numbers that JSON lacks, such as NaN, replaced."""
     kind = type(value)
     if kind is int:
         if not -_SMALL < value < _SMALL:
@@ -624,7 +634,7 @@ def _mend(value: object) -> str:
 
 
 def _told(found: Difference) -> str:
-    """Describe how the value read back differs, and the fix. Shows no value, because it may be a secret."""
+    """Describe how the value read back differs, and the fix, without showing the value, which may be secret."""
     given, read = type(found.given).__name__, type(found.read).__name__
     place = f" (at {found.place})" if found.place else ""
     if found.read is MISSING:
@@ -644,21 +654,21 @@ def _adapter(annotation: Any, config: ConfigDict | None) -> TypeAdapter[Any]:
         try:
             return TypeAdapter(annotation, config=config)
         except PydanticUserError:
-            pass  # the type brings its own configuration
+            pass  # the type has its own configuration
     return TypeAdapter(annotation)
 
 
 def as_json(value: object, where: str, *, inside: int = 0, size: int = MAX_BYTES) -> Any:
-    """Any value as plain JSON that shares nothing mutable with it, by the rules of a state field of type `Any`.
+    """Return any value as plain JSON that shares nothing mutable with it, by the rules of a state field of type `Any`.
 
     Args:
-        where: what the value is, for messages.
-        inside: levels of lists and objects around what counts as a value, such as 1 for a list of arguments.
-        size: how many UTF-8 bytes its JSON may have.
+        the name of the value in messages.
+        levels of lists and objects around the value, such as 1 for a value inside a list of arguments.
+        the most UTF-8 bytes in its JSON.
 
     Raises:
-        InvalidValue: it has no JSON form, or could not be read back.
-        SecretInState: it holds a secret.
+        the value has no JSON form, or could not be read back.
+        the value contains a secret.
     """
     try:
         return _any(depth=MAX_DEPTH + inside, size=size).encode(value)
@@ -670,10 +680,10 @@ _any = cache(partial(Codec, Any))
 
 
 def refuse_secrets(value: object, *, finite: bool = False) -> None:
-    """Raise `SecretInState` if a value holds a secret anywhere, `Unfit` if it has no end.
+    """Raise `SecretInState` if a value contains a secret, or `Unfit` if it contains itself.
 
     Args:
-        finite: refuse numbers that JSON cannot say, and what cannot be looked at without using it up, too.
+        also refuse numbers that JSON lacks, and values that can be read only once, such as iterators.
     """
     try:
         _look_for_secrets(value, finite)
@@ -682,11 +692,11 @@ def refuse_secrets(value: object, *, finite: bool = False) -> None:
 
 
 _PLAIN = frozenset({str, int, bool, _NONE})
-"""Types whose values hold no secret, and that JSON can say."""
+"""Types whose values contain no secret and are plain JSON."""
 
 
 def _look_for_secrets(value: object, finite: bool) -> None:
-    if type(value) in _PLAIN:  # as most of what is looked at; it is none of what follows
+    if type(value) in _PLAIN:  # the common case, which none of the checks below concerns
         return
     if isinstance(value, SECRETS):
         raise SecretInState("a secret must not enter the state: pass it in deps, or as an 'env:NAME' reference")
@@ -721,7 +731,7 @@ def _look_for_secrets(value: object, finite: bool) -> None:
 
 
 _TEXTS = (str, bytes, bytearray, memoryview, range, UserString)
-"""Sequences that hold nothing but characters and numbers."""
+"""Sequences that contain only characters or numbers."""
 
 
 def _look_into(values: Iterable[object], finite: bool) -> None:
@@ -731,7 +741,7 @@ def _look_into(values: Iterable[object], finite: bool) -> None:
 
 
 def ordered(value: object, dumped: object) -> Any:
-    """The dumped form with the items of sets sorted: their own order differs from process to process."""
+    """Return dumped JSON with the items of sets sorted: the order of a set differs between processes."""
     if isinstance(value, set | frozenset) and isinstance(dumped, list):
         items = [ordered(item, form) for item, form in zip(value, dumped, strict=True)]
         return sorted(items, key=canonical)

@@ -1,4 +1,4 @@
-"""Differences of two versions of a graph: in structure, and in content (prompts, parameters, code)."""
+"""Differences between two versions of a graph: in structure, and in content (prompts, parameters, code)."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ class Change:
     place: str
     """Path of the graph in the old version: names of the subgraph nodes around it, joined by `/`; empty at the top."""
     name: str
-    """The node, the state field or the pool, under its old name if it has one; of edges the node that they begin at."""
+    """The node, state field or pool, under its old name if it has one; for edges the node that they start from."""
     text: str
     """The difference in words."""
     others: tuple[str, ...] = ()
-    """For the order of a join: the joins that are now declared after it."""
+    """For a change in the order of joins: the joins that are now declared after this one."""
 
     @property
     def path(self) -> str:
-        """Path of the node or the field."""
+        """The path of the node or the field."""
         return inside(self.place, self.name)
 
 
 def content_changes(old: JsonObject, new: JsonObject) -> tuple[str, ...]:
-    """Node by node, what of two versions of a graph's data differs."""
+    """Return the differences in content between two versions of a graph, node by node."""
     old, new = without_looks(old), without_looks(new)
     found = [f"{name} changed" for name in sorted({*old, *new} - {"nodes"}) if old.get(name) != new.get(name)]
     before, after = _mapping(old.get("nodes")), _mapping(new.get("nodes"))
@@ -56,12 +56,12 @@ def content_changes(old: JsonObject, new: JsonObject) -> tuple[str, ...]:
 def structure_changes(
     old: GraphDefinition, new: GraphDefinition, names: Renames | None = None, place: str = ""
 ) -> Iterator[Change]:
-    """Yield the differences in structure of two versions of a graph, at every depth.
+    """Yield the structural differences between two versions of a graph, including the graphs inside them.
 
     Args:
-        old: the version before.
-        new: the version after.
-        names: what is renamed; a renamed node or field is neither gone nor new.
+        the old version.
+        the new version.
+        the renames; a renamed node or field counts as neither removed nor added.
         place: path of the graph in the old version.
     """
     names = names or Renames()
@@ -133,7 +133,7 @@ def _edge_changes(old: GraphDefinition, new: GraphDefinition, names: Renames, pl
 
 
 def _order_changes(old: GraphDefinition, new: GraphDefinition, names: Renames, place: str) -> Iterator[Change]:
-    """Joins that are declared before others now that came before them: if one record enables both, they fire first."""
+    """Yield joins that moved before others in the order of declaration, which decides which of them fires first."""
     where = f" in {place!r}" if place else ""
     now = {name: number for number, name in enumerate(new.topology.joins)}
     was = [(name, now[names.node(place, name)]) for name in old.topology.joins if names.node(place, name) in now]
@@ -176,7 +176,7 @@ def _reducer(spec: list[object]) -> str:
 
 
 def _changed_types(before: object, after: object) -> frozenset[str]:
-    """Names of the types that a state uses and that changed, or that use one that changed."""
+    """Return the names of the types that a state uses and that changed, directly or through a type that they use."""
     was, now = _mapping(before), _mapping(after)
     changed = {name for name in {**was, **now} if was.get(name) != now.get(name)}
     while more := {name for name, spec in now.items() if name not in changed and changed & _types_in(spec)}:
@@ -185,7 +185,7 @@ def _changed_types(before: object, after: object) -> frozenset[str]:
 
 
 def _types_in(schema: object) -> frozenset[str]:
-    """Names of the types that a JSON schema refers to."""
+    """Return the names of the types that a JSON schema refers to."""
     if isinstance(schema, list):
         return frozenset().union(*map(_types_in, schema))
     if not isinstance(schema, Mapping):

@@ -19,9 +19,9 @@ from orchestrator.graph.topology import ANY, END, IF_NAMED, RESERVED, START, STO
 class Edge:
     """A connection from one node to another. `str(edge)` is its arrow text.
 
-    `outcome` None means every unreserved outcome that no labelled edge of the source names. `each` names a list in the
-    state: the edge is taken once per item. `source` may be `START`, or `*` for a reserved outcome of any node. `target`
-    may be `END` or `STOP`.
+    `outcome` None stands for every unreserved outcome that no labelled edge of the source names. `each` names a list in
+    the state: the edge is taken once per item. `source` may be `START`, or `*` for a reserved outcome of any node.
+    `target` may be `END` or `STOP`.
     """
 
     source: str
@@ -35,7 +35,7 @@ class Edge:
         return " ".join(word for word in (self.outcome, f"each {self.each}" if self.each else None) if word)
 
     def plain(self) -> Edge:
-        """The same edge with names in the form NFKC."""
+        """Return the edge with its names in Unicode form NFKC."""
         if str(self).isascii():
             return self
         outcome, each = (None if one is None else plain_name(one) for one in (self.outcome, self.each))
@@ -46,23 +46,23 @@ class Edge:
         return f"{self.source} -> {self.target}" + (f" : {label}" if label else "")
 
 
-# -- The arrow text: edges as a person writes them -------------------------------------------------------------
+# -- The arrow text of edges -----------------------------------------------------------------------------------
 # One statement a line, `#` starts a comment:
 #
 #     names "->" names ("->" names)* [":" [outcomes] ["each" FIELD]]
 #
 # Names are separated by commas; `a -> b, c` is two edges, `b, c -> j` too. A label belongs to the last arrow of
-# its statement. Outcomes for failures can be a list: `* -> clean : error, exhausted` stands for a statement for each.
+# its statement. Outcomes for failures can be a list: `* -> clean : error, exhausted` is one statement for each.
 
 
 EdgeTuple: TypeAlias = tuple[str, str] | tuple[str, str, str | None] | tuple[str, str, str | None, str | None]
-"""source, target, outcome, each."""
+"""An edge as a tuple: source, target, outcome, each."""
 EdgesLike: TypeAlias = str | Edge | Iterable["str | Edge | EdgeTuple | Sequence[str | None] | Mapping[str, object]"]
 
 _NAME = r"[^\W\d](?:\w|-(?!>))*"
 _TOKEN = re.compile(rf"\s*(?:(?P<arrow>->)|(?P<name>{_NAME}|\*)|(?P<mark>[,:])|(?P<end>\#|$)|(?P<bad>\S+))")
 MOST_EDGES = 100_000
-"""Edges of one text: a statement of n names to m names, which is short, stands for n times m of them."""
+"""The most edges in one text: a short statement of n names to m names stands for n times m edges."""
 _WRONG_ARROWS = ("=>", "-->", "→", "⟶", ">", "-", "--", "—>")
 
 
@@ -71,7 +71,7 @@ class _ArrowToken(NamedTuple):
     """`arrow`, `name`, `,`, `:` or `end`."""
     text: str
     column: int
-    """From 1."""
+    """Column of the token, from 1."""
 
 
 def parse_edges(edges: EdgesLike) -> tuple[Edge, ...]:
@@ -116,7 +116,7 @@ def parse_edges(edges: EdgesLike) -> tuple[Edge, ...]:
 
 
 def _of_mapping(item: Mapping[str, object], line: int) -> Edge:
-    """An edge of `source`, `target`, `outcome` and `each`."""
+    """Return the edge of a mapping with `source`, `target`, `outcome` and `each`."""
     arrow = next((str(key) for key in item if "->" in str(key)), None)
     if arrow is not None:  # YAML reads `- a -> b: done` as a mapping
         mend = f"quote the arrow, '{arrow} : {item[arrow]}'"
@@ -142,10 +142,10 @@ def _of_parts(parts: list[object], line: int) -> Edge:
 
 
 def iter_edges(text: str) -> Iterator[Edge]:
-    """The edges of a text one by one, as `parse_edges` reads them.
+    """Yield the edges of a text one by one, as `parse_edges` reads them.
 
     Raises:
-        ArrowSyntaxError: a statement cannot be read; the edges before it have been given.
+        a statement cannot be read; the edges before it have already been yielded.
     """
     return _parse_text(text, 1)
 
@@ -172,10 +172,10 @@ def _tokens(line: str, number: int) -> Iterator[_ArrowToken]:
     position, letters = 0, with_marks_as_letters(line)
     while True:
         match = _TOKEN.match(letters, position)
-        assert match is not None  # `bad` takes whatever is left
+        assert match is not None  # this alternative matches any character that is left
         kind = match.lastgroup or ""
-        text = line[slice(*match.span(kind))]
-        column = match.start(kind) + 1
+        start = match.start(kind)
+        text, column = line[start : match.end(kind)], start + 1
         position = match.end()
         if kind == "bad":
             _refuse_token(line, number, column, text)
@@ -241,7 +241,7 @@ class _Statement:
         return token
 
     def _label(self) -> tuple[list[str | None], str | None]:
-        """The outcomes of the statement, one of them None if it names none, and the field of its map."""
+        """Read the label: the outcomes of the statement, or None if it names none, and the field of its map."""
         if self._next().kind != ":":
             return [None], None
         self.at += 1
@@ -305,14 +305,14 @@ def format_edges(edges: Iterable[Edge], *, lists: bool = False) -> str:
 
     Args:
         edges: the edges.
-        lists: whether statements that differ in their outcomes for failures alone become one with a list of them.
+        True to join statements that differ only in their outcomes for failures into one with a list of outcomes.
 
     Returns:
-        Text that `parse_edges` reads back as the same edges in the same order.
+        Text from which `parse_edges` reads the same edges in the same order.
     """
     lines: list[_ArrowLine] = []
     for line in _listed(_fans(edges)) if lists else _fans(edges):
-        # A label would be read as the whole chain's, so only arrows without one are chained.
+        # A label would apply to the last arrow of a chain only, so only arrows without a label are chained.
         if lines and not lines[-1].label and not line.label and lines[-1].groups[-1] == line.groups[0]:
             previous = lines.pop()
             lines.append(_ArrowLine([*previous.groups, *line.groups[1:]], ""))
@@ -322,7 +322,7 @@ def format_edges(edges: Iterable[Edge], *, lists: bool = False) -> str:
 
 
 def _fans(edges: Iterable[Edge]) -> Iterator[_ArrowLine]:
-    """Edges in a row with one source and label, then rows of these with the same targets and label."""
+    """Yield consecutive edges with one source and label as one line, and such lines with the same targets and label."""
     out: list[_ArrowLine] = []
     for (source, label), row in groupby(edges, key=lambda edge: (edge.source, edge.label)):
         targets = tuple(edge.target for edge in row)

@@ -1,4 +1,4 @@
-"""Faults of data that people write: in words, with the place, and with the name that was meant."""
+"""Messages for faults in data that people write: the fault, its place, and the name that was probably meant."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 from orchestrator.errors import GraphError, GraphUnknown, Problem, UntrustedCode
 from orchestrator.graph.codec import explain_fault
 
-# -- The name that was probably meant where an unknown one is written ------------------------------------------
+# -- Suggestions for unknown names -----------------------------------------------------------------------------
 
 
 def close_to(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """The known name that is most like a name, or the same in another case of letters; None if there is none.
+    """Return the known name most similar to an unknown one, or the same in another case; None if none is similar.
 
     Args:
-        name: the name that is not known.
-        known: the names that are.
-        cutoff: how alike they have to be, from 0 to 1.
+        the unknown name.
+        the known names.
+        the least similarity, from 0 to 1.
     """
     names = list(known)
     close = get_close_matches(name, names, n=1, cutoff=cutoff)
@@ -35,24 +35,24 @@ def close_to(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | N
     return next((one for one in names if one.casefold() == name.casefold()), None)
 
 
-# -- What is wrong with values that a graph file gives, each with a suggested fix ------------------------------
+# -- Faults in the values of a graph file, each with a suggested fix -------------------------------------------
 
 
 BOOLEANS = "YAML reads yes, no, on and off as true and false: quote it"
 
 
 def explain_data(error: ValidationError, model: type[BaseModel] | None = None) -> str:
-    """All faults of values from a file in one line, each with a fix.
+    """Return all faults in values from a file as one line, each with a fix.
 
     Args:
-        error: the error.
+        the validation error.
         model: the model that the values are for.
     """
     return "; ".join(explain_detail(fault, model) for fault in error.errors(include_url=False, include_context=False))
 
 
 def explain_detail(fault: ErrorDetails, model: type[BaseModel] | None = None) -> str:
-    """Return one of these faults as a line, see `explain_data`."""
+    """Return one fault as a line; see `explain_data`."""
     if fault["type"] == "extra_forbidden" and model is not None:
         *around, name = (str(part) for part in fault["loc"])
         for part in around:
@@ -63,16 +63,16 @@ def explain_detail(fault: ErrorDetails, model: type[BaseModel] | None = None) ->
 
 
 def names_of(model: type[BaseModel]) -> list[str]:
-    """The names of a model's fields in data."""
+    """Return the names of a model's fields as they appear in data."""
     return [info.alias or name for name, info in model.model_fields.items()]
 
 
 def unknown_field(name: object, fields: Iterable[str]) -> str:
-    """The message for a field that there is not.
+    """Return the message for an unknown field.
 
     Args:
-        name: the field.
-        fields: the fields that there are.
+        the unknown name.
+        the names of the existing fields.
     """
     fields = list(fields)
     close = close_to(str(name), fields, cutoff=0.65)
@@ -80,11 +80,11 @@ def unknown_field(name: object, fields: Iterable[str]) -> str:
 
 
 def booleans_for_numbers(model: type[BaseModel], data: Mapping[str, object]) -> Iterator[str]:
-    """A message for each value `true` or `false` where a number belongs; pydantic would take it as 1 or 0.
+    """Yield a message for each value `true` or `false` where a number is needed; pydantic would accept it as 1 or 0.
 
     Args:
         model: the model that the data is for.
-        data: the values, by field or alias.
+        the values, by name or alias of the field.
     """
     for field in _fields(model) if model.__pydantic_complete__ else _fields.__wrapped__(model):
         key = field.alias if field.alias is not None and field.alias in data else field.name
@@ -97,7 +97,7 @@ def booleans_for_numbers(model: type[BaseModel], data: Mapping[str, object]) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """A field that takes numbers and no booleans, or values of a model."""
+    """A field that accepts numbers but no booleans, or instances of a model."""
 
     name: str
     alias: str | None
@@ -118,7 +118,7 @@ def _fields(model: type[BaseModel]) -> tuple[_Field, ...]:
 
 
 def _inner(model: type[BaseModel], name: str) -> type[BaseModel] | None:
-    """The model that the value of a field is of, if it is of one."""
+    """Return the model that a field's type names; None if it names none."""
     info = model.model_fields.get(name)
     members = () if info is None else _members(info.annotation)
     return next((one for one in members if isinstance(one, type) and issubclass(one, BaseModel)), None)
@@ -140,7 +140,7 @@ def _fix(fault: ErrorDetails) -> str:
 
 
 def _members(annotation: Any) -> Iterator[Any]:
-    """The types that a value may be of, without what `Annotated` adds."""
+    """Yield the types that a value may have, without the metadata of `Annotated`."""
     if hasattr(annotation, "__metadata__"):
         yield from _members(annotation.__origin__)
     elif get_origin(annotation) in (Union, types.UnionType):
@@ -150,7 +150,7 @@ def _members(annotation: Any) -> Iterator[Any]:
         yield annotation
 
 
-# -- Faults of data that are collected, so that one error names all of them with their places ------------------
+# -- Collection of faults, so that one error reports all of them with their places -----------------------------
 
 
 Place = tuple[str, ...]
@@ -166,7 +166,7 @@ class Fault:
 
 
 class GraphFaults(GraphError):
-    """Several parts of a graph's data are wrong; `faults` has them."""
+    """Raised when several parts of a graph's data are wrong; `faults` lists them."""
 
     def __init__(self, faults: tuple[Fault, ...]) -> None:
         self.faults = faults
@@ -175,7 +175,7 @@ class GraphFaults(GraphError):
 
 
 class UnknownParts(GraphFaults, GraphUnknown):
-    """The same, all because code or kinds are missing."""
+    """Raised when several parts of a graph's data are wrong, all because code or kinds are missing."""
 
 
 class PlacedFault(GraphError):
@@ -187,11 +187,11 @@ class PlacedFault(GraphError):
 
 
 class PlacedUnknown(PlacedFault, GraphUnknown):
-    """The same, because code or a kind is missing."""
+    """Raised when one part of a graph's data is wrong because code or a kind is missing."""
 
 
 def place_of(problem: Problem) -> Place:
-    """Return the place of a problem in a graph's data; empty if it is no single part."""
+    """Return the place of a problem in a graph's data; empty if it concerns no single part."""
     if problem.edges:
         return ("edges", problem.edges[0])
     if problem.nodes:
@@ -207,7 +207,7 @@ _BEGINNINGS: Mapping[str, Place] = {
     "limits.visits": ("limits", "visits"),
     "nothing follows START": ("edges",),
 }
-"""Beginnings of messages about other parts of a graph."""
+"""Beginnings of messages about parts other than nodes and edges, each with the place of the part."""
 
 
 class Faults:
@@ -218,10 +218,10 @@ class Faults:
 
     @contextmanager
     def at(self, *place: str) -> Iterator[None]:
-        """Collect the fault of what is read inside. Code that is not trusted is raised at once.
+        """Collect the faults raised in the `with` block. Errors about untrusted code are not collected.
 
         Args:
-            place: the keys that lead to it.
+            the keys that lead to the part that the block reads.
         """
         try:
             yield
@@ -237,7 +237,7 @@ class Faults:
     def raise_any(self) -> None:
         """
         Raises:
-            GraphError: a fault was found.
+            Raise the collected faults as one `GraphError`, if there are any.
         """
         missing = all(isinstance(fault.error, GraphUnknown) for fault in self.found)
         if len(self.found) == 1:
@@ -246,7 +246,7 @@ class Faults:
             raise (UnknownParts if missing else GraphFaults)(tuple(self.found))
 
 
-# -- Suggests the intended field when code passes an unknown one to a model of this library --------------------
+# -- Suggestions for unknown fields in calls of this library's models ------------------------------------------
 
 
 if TYPE_CHECKING:
@@ -256,9 +256,9 @@ else:
 
 
 class Spelled(ModelMetaclass):
-    """Metaclass of the models that users construct. Validation of stored data does not go through it."""
+    """Metaclass of the models that users construct. Validation of stored data bypasses it."""
 
-    if not TYPE_CHECKING:  # type checkers go by the fields
+    if not TYPE_CHECKING:  # type checkers use the fields
 
         def __call__(self, *args: object, **fields: object) -> BaseModel:
             names = _names(self)
@@ -269,10 +269,10 @@ class Spelled(ModelMetaclass):
 
 @lru_cache(maxsize=1000)
 def _names(cls: type[BaseModel]) -> dict[str, None]:
-    """Names that a call may pass, the class's own fields first; empty: any name."""
+    """Return the names that a call may pass, the class's own fields first; empty if it may pass any name."""
     init: Any = cls.__init__
     if init.__module__.partition(".")[0] not in ("pydantic", __name__.partition(".")[0]):
-        return {}  # the user wrote an `__init__`
+        return {}  # the user defined `__init__`
     inherited = {name for base in cls.__mro__[1:] for name in getattr(base, "model_fields", ())}
     return dict.fromkeys(sorted((*cls.__signature__.parameters, *cls.model_fields), key=inherited.__contains__))
 
@@ -292,16 +292,16 @@ def _fault(model: str, name: str, names: Iterable[str]) -> InitErrorDetails:
     return {"type": words, "loc": (name,), "input": None}
 
 
-# -- Words that messages share ---------------------------------------------------------------------------------
+# -- Words shared by messages ----------------------------------------------------------------------------------
 
 
 def listed_names(names: Iterable[str]) -> str:
-    """Names in a row, at most ten of them."""
+    """Return names separated by commas, at most ten of them."""
     names = list(names)
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
 def mend_name(name: str, known: Iterable[str], otherwise: str) -> str:
-    """The most likely correction of an unknown name."""
+    """Return the most likely correction of an unknown name."""
     close = close_to(name, known)
     return f"did you mean {close!r}?" if close else otherwise

@@ -1,4 +1,4 @@
-"""The fields of a state class: for each one how it is checked, written and reduced."""
+"""The fields of a state class: how each is validated, written and reduced."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ class Field:
     codec: Codec | JsonCodec
     """The codec of the field's whole value."""
     taken: Codec | JsonCodec
-    """The codec of an update: for `append`, one item."""
+    """The codec of an update: for `append`, of one item."""
     reduce: ReducerFunction | None
     default: Callable[[], Any]
-    """Raises `Unfit` when there is none."""
+    """Returns the default. Raises `Unfit` if there is none."""
     reducer: str = ""
     local: bool = False
     portable: bool = True
     required: bool = False
     is_list: bool = False
     constrained: bool = False
-    """True if reducing can break what the annotation requires of the whole value."""
+    """True if reducing can violate constraints that the annotation puts on the whole value."""
     annotation: Any = None
-    """None when the class is not at hand."""
+    """The annotation; None if the class is not loaded."""
 
     def extend(self, old: Any, items: Any) -> Any:
         """Reduce many items."""
@@ -55,10 +55,10 @@ class Field:
 
 
 def fields_of(cls: type[BaseModel]) -> dict[str, Field]:
-    """The fields of a state class.
+    """Return the fields of a state class, by name.
 
     Raises:
-        SecretInState: a field's type is, or holds, a secret.
+        SecretInState: a field's type is a secret or contains one.
         GraphError: a reducer does not fit its field, or values of a field can be read once only.
     """
     return {name: _field(cls, name, info) for name, info in cls.model_fields.items()}
@@ -90,8 +90,8 @@ def _field(cls: type[BaseModel], name: str, info: FieldInfo) -> Field:
     codec = Codec(Annotated[(bare, *extras)] if extras else bare, config, validators)
     reducer = reducers[0] if reducers else None
     if codec.isolate is json_copy and not isinstance(reducer, Reducer | None):
-        codec.isolate = isolated  # what a reducer of the user's returns need not be JSON
-    inside = 1 if isinstance(reducer, Reducer) and reducer.name == "append" else 0  # an item is a level of the list
+        codec.isolate = isolated  # the result of a user's reducer need not be JSON
+    inside = 1 if isinstance(reducer, Reducer) and reducer.name == "append" else 0  # an item is one level deeper
     taken = codec if reducer is None else Codec(_taken(place, reducer, bare), config, depth=MAX_DEPTH - inside)
     return Field(
         name=name,
@@ -110,8 +110,7 @@ def _field(cls: type[BaseModel], name: str, info: FieldInfo) -> Field:
 
 
 def _folding(reducer: ReducerFunction) -> ReducerFunction:
-    """Return the function that folds with a reducer: lists grow by sharing; a user's function cannot change its
-    arguments."""
+    """Return the function that reduces during the fold: lists share items; user code cannot change its arguments."""
     if isinstance(reducer, Reducer):
         return _GROWING.get(reducer.name, reducer)
 
@@ -126,7 +125,7 @@ def _append(old: object, new: object) -> object:
 
 
 _GROWING: Mapping[str, ReducerFunction] = {"append": _append, "extend": grown}
-"""The built-in reducers of lists, of which the fold keeps every version: the same results as shared lists."""
+"""Built-in list reducers for the fold, which keeps every version: equal results in shared lists."""
 
 
 def _default(info: FieldInfo) -> Callable[[], object]:
@@ -139,14 +138,14 @@ def _default(info: FieldInfo) -> Callable[[], object]:
 
 
 def _config(cls: type[BaseModel]) -> ConfigDict | None:
-    """Return the part of the class's configuration that concerns single values."""
+    """Return the part of the class's configuration that applies to single values."""
     about_the_class = {"frozen", "extra", "title", "json_schema_extra", "validate_assignment", "from_attributes"}
     kept = {key: value for key, value in cls.model_config.items() if key not in about_the_class}
     return cast(ConfigDict, kept) if kept else None
 
 
 def _validators(cls: type[BaseModel], name: str) -> list[object]:
-    """The class's `@field_validator`s of one field, as extras of an annotation."""
+    """Return the class's `@field_validator`s of one field, as metadata for an annotation."""
     found = []
     for decorator in cls.__pydantic_decorators__.field_validators.values():
         if name in decorator.info.fields or "*" in decorator.info.fields:
@@ -155,7 +154,7 @@ def _validators(cls: type[BaseModel], name: str) -> list[object]:
 
 
 def _member(annotation: object, kinds: tuple[type, ...]) -> object:
-    """The type itself, or the member of its union, that is one of these containers; else None."""
+    """Return the type itself, or the member of its union, that is one of these containers; None if there is none."""
     origin = get_origin(annotation)
     if origin is Annotated:
         return _member(get_args(annotation)[0], kinds)
@@ -166,7 +165,7 @@ def _member(annotation: object, kinds: tuple[type, ...]) -> object:
 
 
 def _taken(place: str, reducer: object, annotation: object) -> object:
-    """The type of what an update of a reduced field brings."""
+    """Return the type of an update of a reduced field."""
     if not isinstance(reducer, Reducer):
         return _second_parameter(reducer, annotation)
     wanted: dict[str, tuple[type, ...]] = {
@@ -199,7 +198,7 @@ def _second_parameter(reducer: object, otherwise: object) -> object:
 
 
 def _portable(reducer: object, annotation: object) -> bool:
-    """Return True if a built-in reducer gives the same on JSON as on values of this type."""
+    """Return True if a built-in reducer has the same result on JSON as on values of this type."""
     if not isinstance(reducer, Reducer):
         return False
     if reducer.name in ("append", "extend"):
@@ -213,7 +212,7 @@ def _portable(reducer: object, annotation: object) -> bool:
 
 
 def reduce_json(name: str, *, unordered: bool = False) -> ReducerFunction | None:
-    """A built-in reducer for JSON; None for one that is code."""
+    """Return a built-in reducer for JSON; None if the reducer is user code."""
     from orchestrator.json import canonical
 
     builtin = BUILTIN.get(name)
@@ -227,5 +226,5 @@ def reduce_json(name: str, *, unordered: bool = False) -> ReducerFunction | None
 
 
 def holds(annotation: Any, kind: Any) -> bool:
-    """Return True if a field's type is, or may be, a kind such as `list` or `str`; also for an unknown type."""
+    """Return True if values of a field may be of a kind such as `list` or `str`; also if its type is unknown."""
     return annotation is None or annotation is Any or _member(annotation, (kind,)) is not None

@@ -37,7 +37,7 @@ from orchestrator.json import digest
 P = ParamSpec("P")
 R = TypeVar("R", bound=NodeResult | Awaitable[NodeResult])
 Names: TypeAlias = tuple[str, ...] | list[str] | AbstractSet[str]
-"""More than one name: a text is a collection of texts, too, and is none of these."""
+"""Several names. A text does not count, although it is a collection of texts."""
 
 
 class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
@@ -69,12 +69,12 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
 
     @property
     def takes_tools(self) -> bool:
-        """True if `tools=` declares that it calls tools: a function may take the context for other reasons."""
+        """True if `tools=` declares that it calls tools. A `ctx` parameter alone does not mean that."""
         return self.tools is not None
 
     @property
     def asks_model(self) -> bool:
-        """True if it can reach a model by its context, and await the reply."""
+        """True if it can call a model through its context, and await the reply."""
         return self.sees_tools and self.awaits
 
     @property
@@ -90,7 +90,7 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
 
     @property
     def awaits(self) -> bool:
-        """True if it may await anything, such as a call of a tool; False only if that is certain."""
+        """False only if it certainly awaits nothing, such as a tool call."""
         return self.is_async or is_async(inspect.unwrap(self.fn)) or not returns_plainly(self.fn)
 
     @cached_property
@@ -99,7 +99,7 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
 
     @property
     def updates(self) -> frozenset[str] | None:
-        """The fields of `writes`, else those that the return annotation names."""
+        """The fields in `writes`, else those that the return annotation names."""
         return self._typed_updates if self.writes is None else self.writes
 
     @cached_property
@@ -117,7 +117,7 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
         return ref if found is self.fn or (isinstance(found, FunctionNode) and found.fn is self.fn) else None
 
     def _code_names(self) -> dict[str, object]:
-        """See `Node._code_names`: the reference of the function, and its name if it has none."""
+        """See `Node._code_names`: the reference to the function, and its name if it has no reference."""
         return {"ref": self.ref} if self.ref is not None else {"ref": None, "name": self.name}
 
     @property
@@ -134,17 +134,17 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
 
     @cached_property
     def _is_overridden(self) -> bool:
-        """Return True if a subclass calls the function in its own way."""
+        """Return True if a subclass overrides how the function is called."""
         return type(self).call is not FunctionNode.call or type(self).run is not FunctionNode.run
 
     @cached_property
     def _arguments(self) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-        """Return its arguments: in order, and by name."""
+        """Return the arguments to pass: positional ones, and those by name."""
         positional = tuple(want.gives for want in self.wanted if want.positional)
         return positional, tuple((want.parameter, want.gives) for want in self.wanted if not want.positional)
 
     def call(self, state: object, ctx: object) -> object:
-        """Call the function with the arguments that it takes.
+        """Call the function with the arguments that it declares.
 
         Args:
             state: the view of the state.
@@ -226,18 +226,18 @@ def node(
     Args:
         fn: the function; None when the decorator has options.
         outcomes: the outcomes, if the return annotation does not list them as `Outcome[Literal[...]]`.
-        retry: as of `Node`.
-        timeout: seconds that one attempt may take; None: no limit.
-        join: as of `Node`.
-        rest: as of `Node`.
-        pool: as of `Node`.
-        reads: as of `Node`.
-        writes: as of `Node`.
-        version: as of `Node`.
-        effect: as of `Node`.
-        cache: as of `Node`.
-        model: as of `Node`.
-        tools: as of `Node`.
+        as for `Node`.
+        seconds that one attempt may take; None for no limit.
+        as for `Node`.
+        as for `Node`.
+        as for `Node`.
+        as for `Node`.
+        as for `Node`.
+        as for `Node`.
+        as for `Node`.
+        as for `Node`.
+        as for `Node`.
+        as for `Node`.
         name: the name for messages. Default: the function's name.
 
     Returns:
@@ -249,9 +249,18 @@ def node(
     """
     around = sys._getframe(1).f_locals
     options: dict[str, object] = {
-        "retry": retry, "timeout": timeout, "join": join, "reads": reads, "writes": writes, "version": version,
-        "effect": effect, "model": model, "tools": tools, "pool": pool, "cache": cache,
-    }  # fmt: skip
+        "retry": retry,
+        "timeout": timeout,
+        "join": join,
+        "reads": reads,
+        "writes": writes,
+        "version": version,
+        "effect": effect,
+        "model": model,
+        "tools": tools,
+        "pool": pool,
+        "cache": cache,
+    }
     given = {key: value for key, value in options.items() if value is not None}
     if effect == "idempotent":
         del given["effect"]
@@ -272,7 +281,7 @@ def function_node(
     around: Mapping[str, object] | None = None,
     **options: Any,
 ) -> FunctionNode[P, R]:
-    """A node of a function. `around`: what its annotations may name besides its module's globals."""
+    """Make a node of a function. `around`: names that its annotations may use, in addition to its module's globals."""
     if isinstance(fn, FunctionNode):
         return fn.with_(**options, **({} if outcomes is None else {"declared": tuple(outcomes)}))
     title = name or getattr(fn, "__name__", None) or getattr(getattr(fn, "func", fn), "__name__", type(fn).__name__)
@@ -286,23 +295,23 @@ def function_node(
     return FunctionNode(fn=fn, declared=declared, name=title, wanted=wanted, **options)
 
 
-# -- Digests of code: what tells whether a function is the one that made a stored result -----------------------
-# They cover the function's bytecode, its defaults and what it closes over. They do not cover functions that it calls,
-# so a change there needs another `version=`. Another version of Python has other bytecode, and so other digests.
+# -- Digests of code, to decide whether a stored result comes from the same function ---------------------------
+# A digest covers the function's bytecode, its defaults and its closure. It does not cover the functions that it calls;
+# a change in them needs another `version=`. Bytecode, and with it the digests, differs between versions of Python.
 
 
 _DEEPEST = 20
-"""Functions inside of each other that are looked at."""
+"""The most levels of nested functions that a digest covers."""
 
 
 class Undigestible(ValueError):
-    """Raised when code depends on an object that has no JSON form; the message says on which."""
+    """Raised when code depends on an object without a JSON form; the message names the object."""
 
 
 def node_code_digest(node: Node) -> str:
-    """The digest of a node's own code; empty if the node is of a kind of the library and calls no code of others.
+    """Return the digest of a node's own code; empty if the node's kind is part of the library and calls no user code.
 
-    With `version=`, objects without a JSON form are left out: the version stands for them.
+    With `version=`, objects without a JSON form are left out: the version represents them.
 
     Args:
         node: the node.
@@ -315,14 +324,14 @@ def node_code_digest(node: Node) -> str:
 
 
 def _functions_of(node: Node) -> Iterator[Callable[..., object]]:
-    """The functions of a node that are not of the library."""
+    """Yield the functions of a node that are not part of the library."""
     if isinstance(node, FunctionNode):
         yield node.fn
         return
     for cls in type(node).__mro__:
         if issubclass(cls, Node) and not is_shipped(cls):
             own = (value for _, value in sorted(vars(cls).items()) if isinstance(value, FunctionType))
-            yield from (value for value in own if value.__module__ == cls.__module__)  # others are pydantic's
+            yield from (value for value in own if value.__module__ == cls.__module__)  # pydantic's own
     ref = getattr(node, node.calls_code) if node.calls_code is not None else None
     found: object = find(ref) if isinstance(ref, str) else ref
     if callable(found):
@@ -342,7 +351,7 @@ def _digested(function: Callable[..., object], lenient: bool, deep: int = 0) -> 
         call = inspect.getattr_static(type(found), "__call__", None)
         if isinstance(call, FunctionType):
             return [_value(found, lenient, "its object", deep), _digested(call, lenient, deep + 1)]
-        return [getattr(found, "__module__", ""), getattr(found, "__qualname__", "")]  # built in
+        return [getattr(found, "__module__", ""), getattr(found, "__qualname__", "")]  # a built-in function
     cells = zip(found.__code__.co_freevars, found.__closure__ or (), strict=True)
     closed = {name: _cell(cell, lenient, f"{name!r}", deep) for name, cell in cells}
     defaults = [_value(one, lenient, "a default", deep) for one in (found.__defaults__, found.__kwdefaults__)]
@@ -352,7 +361,7 @@ def _digested(function: Callable[..., object], lenient: bool, deep: int = 0) -> 
 def _cell(cell: Any, lenient: bool, what: str, deep: int) -> object:
     try:
         value = cell.cell_contents
-    except ValueError:  # not set yet
+    except ValueError:  # not assigned yet
         return None
     return _value(value, lenient, what, deep)
 
@@ -360,7 +369,7 @@ def _cell(cell: Any, lenient: bool, what: str, deep: int) -> object:
 def _value(value: object, lenient: bool, what: str, deep: int) -> object:
     if deep < _DEEPEST and isinstance(value, FunctionType | functools.partial | FunctionNode):
         return _digested(value, lenient, deep + 1)
-    if isinstance(value, type):  # as the cell of `super()` has it
+    if isinstance(value, type):  # as in the cell of `super()`
         return f"{value.__module__}.{value.__qualname__}"
     try:
         return digest(value)
@@ -380,6 +389,6 @@ def _constant(value: object) -> object:
         return _code(value)
     if isinstance(value, tuple):
         return [_constant(one) for one in value]
-    if isinstance(value, frozenset):  # its order differs from process to process
+    if isinstance(value, frozenset):  # their order differs between processes
         return sorted(repr(one) for one in value)
     return repr(value)

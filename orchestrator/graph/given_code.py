@@ -1,8 +1,8 @@
-"""The code that a program was given: what a text from elsewhere may name, and nothing else.
+"""The code that an untrusted graph text may refer to.
 
-A text that comes over the network may refer to the functions, state classes, kinds of nodes and tools of the graphs
-that the program has, and to the strategies and kinds of this library. What it names is looked up in a table that was
-made of these graphs, so no module is imported, and nothing is looked for, because a text says so.
+A graph text that arrives over the network may refer to the functions, state classes, node kinds and tools of the
+program's own graphs, and to the strategies and kinds of this library. References are looked up in a table made from
+these graphs, so a text cannot cause an import or a search for modules.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _LIBRARY = Path(__file__).parents[1]
 
 @dataclass(frozen=True, slots=True)
 class GivenCode(Trust):
-    """Follows the references to what is given, and those into the strategies and kinds of this library."""
+    """Resolves references to the program's own code, and to the strategies and kinds of this library."""
 
     things: Mapping[tuple[Role, str], object] = field(default_factory=dict)
-    """Role and reference -> what it names."""
+    """Role and reference -> the object."""
     own_kinds: Mapping[str, type[Node]] = field(default_factory=dict)
-    """Kinds of nodes of other packages, by name."""
+    """Node kinds from other packages, by name."""
     graphs: tuple[GraphDefinition, ...] = ()
-    """The graphs that a reference may lead to."""
+    """The graphs that a reference may name."""
 
     def kinds(self, every: Mapping[str, type[T]]) -> Mapping[str, type[T]]:
         """See `Trust.kinds`."""
@@ -63,7 +63,7 @@ class GivenCode(Trust):
 
 
 def refusal(ref: str) -> UntrustedCode:
-    """The error for a reference to code that is not given."""
+    """Return the error for a reference to code that the program does not offer."""
     return UntrustedCode(
         [],
         f"{ref!r} is no code of this program: name a tool, function or class of one of its graphs, or a built-in one",
@@ -75,7 +75,7 @@ def given_code(graphs: Iterable[GraphDefinition], tools: Iterable[NodeTool] = ()
 
     Args:
         graphs: the graphs of the program.
-        tools: its tools beside those of the graphs' nodes.
+        its tools in addition to those of the graphs' nodes.
     """
     known = [*with_inner([*graphs, *filter(None, (getattr(tool, "graph", None) for tool in tools))])]
     things: dict[tuple[Role, str], object] = {}
@@ -96,7 +96,7 @@ def given_code(graphs: Iterable[GraphDefinition], tools: Iterable[NodeTool] = ()
 
 
 def with_inner(graphs: Iterable[GraphDefinition]) -> Iterator[GraphDefinition]:
-    """Graphs, and those inside their nodes and tools, each once."""
+    """Yield graphs and those inside their nodes and tools, each once."""
     seen: set[int] = set()
     ahead = [*graphs]
     while ahead:
@@ -147,13 +147,13 @@ def _of_node(node: Node) -> Iterator[tuple[Role, str, object]]:
 
 
 def is_of_strategies(ref: str) -> bool:
-    """Return True if a reference leads into a strategy or a kind of node of this library. Imports nothing."""
+    """Return True if a reference names a strategy or a node kind of this library. Imports nothing."""
     return module_named(ref.partition(":")[0]) in _shipped_modules()
 
 
 @cache
 def _shipped_modules() -> frozenset[str]:
-    """The modules with the strategies and with the kinds of nodes, by name."""
+    """Return the names of the modules that contain the strategies and the node kinds."""
     folders = {f"orchestrator.{name}": _LIBRARY / name for name in ("strategies", "nodes")}
     return frozenset(
         f"{package}.{module.name}"

@@ -1,4 +1,4 @@
-"""State that each branch sees for itself: lists with a shared start, values copied or shared, and views of it."""
+"""Isolation of state between branches: lists with a shared start, values copied or shared, and views of the state."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic_core import PydanticUndefined
 
 # -- Lists that share their items with the lists that they were made from --------------------------------------
-# A field with the reducer `append` or `extend` grows by a few items a step, and every version of the state holds it. To
-# copy the whole list each time would make a step cost what the list holds, and a fork of many branches would hold it
-# many times. The first list that is made from another one puts its items behind that one's in the same store; a further
-# one, as branches make them, begins a store of its own on top of it.
+# A field with the reducer `append` or `extend` grows by a few items a step, and every version of the state contains the
+# list. With a full copy each time, the cost of a step would grow with the list, and a fork of many branches would keep
+# many copies. The first list made from another one therefore appends its items to the same store; any further one, such
+# as those of branches, starts its own store on top.
 
 
 _lock = threading.Lock()
 _DEEP = 16
-"""Lists on top of each other from which on they are put together."""
+"""The depth of stacked lists from which they are merged into one."""
 
 
 class SharedList:
-    """An immutable list that is cheap to make from another one.
+    """An immutable list from which a longer one can be made cheaply.
 
     Args:
-        items: the store of its last items. It may grow behind `count` and is not changed otherwise.
-        count: how many items of the store belong to the list.
-        below: the list of the items before those.
+        the store of its last items. It may grow beyond `count` and is not changed otherwise.
+        the number of items in the store that belong to the list.
+        the list of the items before those.
     """
 
     __slots__ = ("_below", "_count", "_depth", "_flat", "_items", "_length")
@@ -78,7 +78,7 @@ class SharedList:
         return f"SharedList({self.items()!r})"
 
     def items(self) -> list[Any]:
-        """A new list of its items."""
+        """Return a new list of its items."""
         if self._below is None:
             return self._items[: self._count]
         parts: list[SharedList] = []
@@ -92,16 +92,16 @@ class SharedList:
         return found
 
     def plus(self, fresh: Sequence[Any]) -> SharedList:
-        """A list of its items and others behind them."""
+        """Return a list of its items followed by others."""
         store, count, below = self._items, self._count, self._below
-        with _lock:  # versions of one run may be made by several threads: a view folds its records, too
+        with _lock:  # several threads may make versions of one run: a view folds its records, too
             if len(store) == count:
                 store += fresh
                 return SharedList(store, count + len(fresh), below)
         return SharedList(own := list(fresh), len(own), self._as_base())
 
     def _as_base(self) -> SharedList:
-        """The same list, for others to lie on: one that lies on many others is put together once."""
+        """Return the same list as a base for others, merged into one store if it is stacked too deep."""
         if self._depth < _DEEP:
             return self
         if self._flat is None:
@@ -110,34 +110,33 @@ class SharedList:
         return self._flat
 
     def since(self, other: object) -> list[Any] | None:
-        """Its items behind those of a list that it was made from; None if it was not, or not by this store alone."""
+        """Return the items added since `base`; None if this list was not made from it, or not within one store."""
         if isinstance(other, SharedList) and other._items is self._items and other._below is self._below:
             return self._items[other._count : self._count] if other._count <= self._count else None
         return None
 
 
 def grown(old: object, fresh: Sequence[Any]) -> SharedList:
-    """A list of the items of an old one, which may be None, and others behind them. The old one is not changed."""
+    """Return the items of an old list, which may be None, followed by others. The old list is not changed."""
     if type(old) is SharedList:
         return old.plus(fresh)
     items = list(fresh)
     if not old:
         return SharedList(items, len(items))
-    # What came in at once is left as it is: only stores that are made here grow.
+    # A list that came in as a whole is not changed: only stores made here grow.
     known = old if type(old) is list else list(old)  # type: ignore[call-overload]
     return SharedList(items, len(items), SharedList(known, len(known)))
 
 
 def listed(value: Any) -> Any:
-    """The value itself; of a shared list a list of its items."""
+    """Return the value itself; for a shared list, a plain list of its items."""
     return value.items() if type(value) is SharedList else value
 
 
 # -- Copies that share nothing mutable, as cheap as a type allows ----------------------------------------------
-# Models and dataclasses that are frozen are shared if all that their fields may hold can be shared, too: a frozen one
-# that holds a list is copied. The items of a long list are copied together, all of one type at a time: a list of
-# messages then costs a few calls for each level of it, and for each message not much more than the objects that it is
-# made of.
+# A frozen model or dataclass is shared if all values of its fields can be shared, too; one that contains a list is
+# copied. The items of a long list are copied together, type by type: a list of messages then costs a few calls for each
+# level, plus little more for each message than its own objects.
 
 
 _NONE = type(None)
@@ -153,7 +152,7 @@ def isolation_of(annotation: object, *, native: bool = False) -> Callable[[Any],
 
     Args:
         annotation: the type.
-        native: whether its values are what JSON gives, and nothing else.
+        True if its values are always plain JSON.
     """
     origin = get_origin(annotation)
     if origin is Annotated:
@@ -167,14 +166,14 @@ def isolation_of(annotation: object, *, native: bool = False) -> Callable[[Any],
 
 
 def _copy(value: Any) -> Any:
-    # A value that has been through a union or a subclass may be another container than its type says.
+    # A value of a union or a subclass may be another container than its type indicates.
     if type(value) is SharedList:
         return value.items()
     return value.copy() if type(value) in (list, dict, set) else isolated(value)
 
 
 def json_copy(value: Any) -> Any:
-    """A copy of what was read from JSON."""
+    """Return a copy of a value that was read from JSON."""
     value = listed(value)
     try:
         with collector_waits(len(value) if type(value) in (list, dict) else 0):
@@ -187,12 +186,12 @@ _from_json: Callable[[Any], Any] = TypeAdapter(Any).serializer.to_python
 
 
 def _shareable(annotation: object, seen: set[type] | None = None) -> bool:
-    """Return True if all values of a type are immutable, with all that they hold.
+    """Return True if all values of a type are immutable, including their contents.
 
     Args:
         annotation: the type.
-        seen: the classes that were or are being looked at for the same answer. They need no second look: one of which
-            it is not true makes the whole answer false, and that a class holds itself says nothing against it.
+        the classes already visited for this answer. They are not visited again: a mutable one makes the whole answer
+        False, and a recursive one does not change it.
     """
     seen = set() if seen is None else seen
     origin = get_origin(annotation)
@@ -208,16 +207,16 @@ def _shareable(annotation: object, seen: set[type] | None = None) -> bool:
 
 
 def _frozen(kind: type, seen: set[type]) -> bool:
-    """Return True if the objects of a class, and all that their fields hold, cannot be changed."""
+    """Return True if neither the objects of a class nor the contents of their fields can change."""
     seen.add(kind)
     if any(isinstance(value, cached_property) for base in kind.__mro__ for value in vars(base).values()):
-        return False  # what it returned once is kept in the object, and may be a list
+        return False  # its result is cached in the object, and may be a list
     held = _frozen_model(kind) if issubclass(kind, BaseModel) else _frozen_dataclass(kind)
     return held is not None and all(_shareable(annotation, seen) for annotation in held)
 
 
 def _frozen_model(kind: type[BaseModel]) -> list[object] | None:
-    """The types of a model's fields; None where it can be changed, or holds more than these."""
+    """Return the types of a model's fields; None if the model is mutable or has other contents."""
     if not kind.model_config.get("frozen") or kind.model_config.get("extra") == "allow":
         return None
     if kind.__private_attributes__ or _has_slots(kind):
@@ -226,19 +225,19 @@ def _frozen_model(kind: type[BaseModel]) -> list[object] | None:
 
 
 def _frozen_dataclass(kind: type) -> list[object] | None:
-    """The types of a dataclass's fields; None where it can be changed, is none, or names what cannot be found."""
+    """Return the types of a dataclass's fields; None if it is mutable or no dataclass, or a type cannot be resolved."""
     parameters = getattr(kind, "__dataclass_params__", None)
     if parameters is None or not parameters.frozen:
         return None
     try:
         hints = get_type_hints(kind)
-    except Exception:  # an annotation may be any expression
+    except Exception:  # evaluating an annotation may raise any exception
         return None
     return [hints[field.name] for field in dataclasses.fields(kind)]
 
 
 def isolated(value: Any) -> Any:
-    """A copy of a value of any type that shares nothing mutable with it."""
+    """Return a copy of a value of any type that shares nothing mutable with it."""
     kind: type = type(value)
     if kind in _ATOMS:
         return value
@@ -281,7 +280,7 @@ _set_values, _set_fields, _set_extra, _set_private = (
 
 
 def _model_copy(value: Any) -> Any:
-    """A deep copy of a model, field by field, as pydantic's `__deepcopy__` makes it."""
+    """Return a deep copy of a model, field by field, as pydantic's `__deepcopy__` makes it."""
     made = object.__new__(type(value))
     values = value.__dict__
     plain = _ATOMS.issuperset(map(type, values.values()))
@@ -301,16 +300,16 @@ def _private_copy(value: Any) -> dict[str, Any] | None:
 
 
 def _has_slots(kind: type) -> bool:
-    """Return True if a class has values outside its dictionary, besides those of pydantic's base class."""
+    """Return True if a class stores values outside its dictionary, in addition to those of pydantic's base class."""
     return any(vars(base).get("__slots__") for base in kind.__mro__ if base not in BaseModel.__mro__)
 
 
 # -- many values at once ---------------------------------------------------------------------------------------------
 
 _MANY = 8
-"""Items of a list from which on they are copied together, which gives the same."""
+"""Number of items from which a list's items are copied together, with the same result."""
 _VERY_MANY = 500
-"""Items from which on the collector waits until they are copied."""
+"""Number of items from which garbage collection is paused during the copy."""
 
 _values_of, _fields_of, _extra_of, _private_of = map(
     attrgetter, ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
@@ -325,12 +324,12 @@ def _long_list(values: list[Any]) -> list[Any]:
 
 @contextmanager
 def collector_waits(count: int) -> Iterator[None]:
-    """Keep the garbage collector from looking at many new objects again and again while they are made.
+    """Pause the garbage collector while many objects are made, which it would traverse again and again.
 
-    Copies hold no cycles that could be garbage, and a collection looks at all objects of the process in the end.
+    Copies contain no garbage cycles, and any collection afterwards traverses all objects of the process.
 
     Args:
-        count: how many values are copied. For a few it is left alone.
+        the number of values to copy. For a small number the collector is not paused.
     """
     global _waits
     waits = count >= _VERY_MANY and gc.isenabled()
@@ -346,11 +345,11 @@ def collector_waits(count: int) -> Iterator[None]:
 
 
 _waits = False
-"""True while the collector waits for a thread here."""
+"""True while a thread of this process has paused the collector."""
 
 
 def _after_fork() -> None:
-    """Have the collector go on in a child of the process: the thread that it waited for is not there."""
+    """Resume garbage collection in a forked child: the thread that paused it exists only in the parent."""
     if _waits:
         gc.enable()
 
@@ -360,7 +359,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _copies(values: Sequence[Any]) -> Sequence[Any]:
-    """Copies of values of any types, in their order; the values themselves if all of them can be shared."""
+    """Return copies of values of any types, in order; the values themselves if all of them can be shared."""
     kinds = set(map(type, values))
     if kinds <= _ATOMS:
         return values
@@ -375,7 +374,7 @@ def _copies(values: Sequence[Any]) -> Sequence[Any]:
 
 
 def _copies_of(kind: type, values: Sequence[Any]) -> Sequence[Any]:
-    """Copies of values of one type."""
+    """Return copies of values of one type."""
     if kind is dict:
         return _dicts(values)
     if kind is list or kind is tuple:
@@ -400,7 +399,7 @@ def _copies_of(kind: type, values: Sequence[Any]) -> Sequence[Any]:
 
 
 def _dicts(values: Iterable[dict[Any, Any]]) -> list[dict[Any, Any]]:
-    """Copies of dictionaries. Their keys are shared."""
+    """Return copies of dictionaries. Their keys are shared."""
     made = list(map(dict.copy, values))
     if _ATOMS.issuperset(map(type, chain.from_iterable(map(dict.values, made)))):
         return made
@@ -409,7 +408,7 @@ def _dicts(values: Iterable[dict[Any, Any]]) -> list[dict[Any, Any]]:
             columns = [(key, list(map(itemgetter(key), made))) for key in made[0]]
         except KeyError:
             pass
-        else:  # as many keys, and each of the first one's: all have the same
+        else:  # equal numbers of keys, and all keys of the first one: the keys are the same
             for key, column in columns:
                 copied = _copies(column)
                 if copied is not column:
@@ -422,28 +421,29 @@ def _dicts(values: Iterable[dict[Any, Any]]) -> list[dict[Any, Any]]:
 
 
 # -- Instances of a state class that copy a field when it is first read ----------------------------------------
-# A node gets an instance of the state class that shares nothing mutable with the values of the run. Copying every field
-# for every step would cost what the state holds, not what the step reads: a branch of a map that reads `ctx.item` only
-# would copy the whole list that the item came from. A view is therefore an instance of a subclass, made once for each
-# state class, in which the fields that need a copy are missing at first. `__getattr__`, which Python calls for missing
-# attributes, makes the copy. Whatever reads `__dict__` (pydantic's serialiser, `==`, `vars`, `pickle`) gets all fields.
+# A node gets an instance of the state class that shares nothing mutable with the values of the run. If every step
+# copied every field, its cost would depend on the size of the state, not on what the step reads: a branch of a map that
+# reads only `ctx.item` would copy the whole list that contains the item. A view is therefore an instance of a subclass,
+# made once for each state class, in which the fields that need a copy are missing at first. `__getattr__`, which Python
+# calls for missing attributes, makes the copy. Whatever reads `__dict__` (pydantic's serializer, `==`, `vars`,
+# `pickle`) gets all fields.
 
 
 Isolate: TypeAlias = Callable[[Any], Any]
 Copied: TypeAlias = tuple[tuple[str, Isolate], ...]
-"""Fields that have to be copied, each with what makes the copy."""
+"""The fields that have to be copied, each with the function that copies it."""
 
 _set = object.__setattr__
 _real_dict = BaseModel.__dict__["__dict__"]
-"""Descriptor of the instance dictionary itself; a view's `__dict__` is a property around it."""
+"""Descriptor of the real instance dictionary; a view replaces `__dict__` with a property."""
 
 
 class Views:
-    """Makes the views of one state. The classes that it needs are made once.
+    """Makes the views of one state. Each view class is made once.
 
     Args:
         cls: the state class; None if its code is not loaded.
-        names: the names of its fields.
+        the names of the state's fields.
         copied: the fields that have to be copied.
     """
 
@@ -452,10 +452,10 @@ class Views:
         self._post_init = cls is not None and cls.__pydantic_post_init__ is not None
         self._readers: dict[frozenset[str], type[BaseModel]] = {}
         self._classes: dict[frozenset[str] | None, tuple[type[BaseModel], bool]] = {}
-        """The fields that are shown -> the class of a view of these, and whether it copies them when they are read."""
+        """Visible fields -> the view class for them, and whether it copies fields when they are read."""
 
     def view(self, values: Mapping[str, object], reads: frozenset[str] | None = None) -> Any:
-        """Return a view of some values, with all fields or with those that a node reads."""
+        """Return a view of some values, with all fields or only those that a node reads."""
         shown = dict(values) if reads is None else {k: v for k, v in values.items() if k in reads}
         fields = set(shown)
         if self._cls is None:
@@ -495,7 +495,7 @@ class Views:
 
 
 def _reader_of(cls: type[BaseModel], names: frozenset[str], reads: frozenset[str]) -> type[BaseModel]:
-    """A subclass whose instances have only some of the fields, and say so when another one is read."""
+    """Return a subclass whose instances have only some of the fields and raise a clear error for the others."""
     shown = ", ".join(sorted(reads)) or "nothing"
 
     def refuse(self: BaseModel, name: str) -> object:
@@ -508,20 +508,20 @@ def _reader_of(cls: type[BaseModel], names: frozenset[str], reads: frozenset[str
 
 
 def view_class(cls: type[BaseModel]) -> type[BaseModel] | None:
-    """The subclass of `cls` whose instances copy fields when they are read; None if `cls` refuses to be subclassed.
+    """Return the subclass of `cls` whose instances copy fields when they are read; None if `cls` cannot be subclassed.
 
-    It bypasses pydantic's metaclass: as it adds no fields, the validator and the serialiser of `cls` serve it too.
+    It bypasses pydantic's metaclass: it adds no fields, so the validator and the serializer of `cls` apply to it.
     """
     members = {"__slots__": ("_pending",), "__module__": cls.__module__, "__qualname__": cls.__qualname__}
     try:
         made = ABCMeta.__new__(type(cls), cls.__name__, (cls,), {**members, **_methods(cls)})
-    except Exception:  # a hook such as __init_subclass__ of the user's class may raise anything
+    except Exception:  # a hook of the user's class, such as __init_subclass__, may raise any exception
         return None
     return made
 
 
 def fill(view: object, shown: dict[str, object], copied: Copied) -> None:
-    """Give a new instance of a view class its values; it takes over the dictionary `shown`."""
+    """Set the values of a new instance of a view class, which takes ownership of the dictionary `shown`."""
     pending = {}
     for name, isolate in copied:
         if name in shown:

@@ -1,6 +1,7 @@
-"""Limits of runs, their usage, and retries: the facts.
+"""Limits of runs, their usage, and retries, as data.
 
-The kernel holds them (`kernel.admission`), the executor's timers fire `seconds`, and `executor.retry` decides on tries.
+The kernel enforces the limits (`kernel.admission`), the executor's timers enforce `seconds`, and `executor.retry`
+decides on retries.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Usage(BaseModel, metaclass=Spelled):
     cost: float = 0.0
     seconds: float = 0.0
     estimated: bool = False
-    """True if some token counts are estimated from the length of texts, because a server reported none."""
+    """True if some token counts are estimates from the length of texts, because a server reported none."""
 
     @property
     def tokens(self) -> int:
@@ -38,7 +39,7 @@ class Usage(BaseModel, metaclass=Spelled):
         return Usage(**sums, estimated=self.estimated or other.estimated)
 
     def __sub__(self, other: Usage) -> Usage:
-        """Subtract another one."""
+        """Subtract another usage."""
         rest = {name: getattr(self, name) - getattr(other, name) for name in _COUNTED}
         return Usage(**rest, estimated=self.estimated)
 
@@ -51,9 +52,9 @@ NO_USAGE = Usage()
 class Limits(BaseModel, metaclass=Spelled):
     """Limits of a run, shared by all branches and nested graphs. None: no limit.
 
-    `steps` counts activations of nodes, `seconds` time alive, `calls` model and tool calls, and `visits` activations of
-    single nodes, by name. `concurrency` limits the steps that run at the same time. `cost` is in the currency of the
-    price table.
+    `steps` limits activations of nodes, `seconds` the time a run is alive, `calls` model and tool calls, and `visits`
+    activations of single nodes, by name. `concurrency` limits the steps that run at the same time. `cost` is in the
+    currency of the price table.
 
     Graphs called as tools share `calls`, `tokens`, `cost` and `seconds` with the runs that call them; steps and visits
     count for each run alone. While `tokens` or `cost` is limited, a model call reserves its expected usage (see
@@ -79,7 +80,7 @@ class Limits(BaseModel, metaclass=Spelled):
         """Return these limits with the fields that `changes` sets explicitly.
 
         Args:
-            changes: the changes. A field that it sets to None has no limit any more.
+            the changes. Setting a field to None removes its limit.
 
         Returns:
             The changed limits.
@@ -90,12 +91,12 @@ class Limits(BaseModel, metaclass=Spelled):
 
 
 def raised(wanted: Limits, own: Limits, most: Limits | None = None) -> list[str]:
-    """The names of the limits that are higher than those in force.
+    """Return the names of the limits that exceed those in force.
 
     Args:
-        wanted: the limits to be set, by the fields that are set.
+        the new limits; only fields that are set count.
         own: the limits in force.
-        most: limits up to which each may be raised, by the fields that are set.
+        bounds up to which each limit may be raised; only fields that are set count.
     """
     bounds = {name: [getattr(own, name)] for name in wanted.model_fields_set}
     for name in most.model_fields_set & bounds.keys() if most is not None else ():
@@ -104,7 +105,7 @@ def raised(wanted: Limits, own: Limits, most: Limits | None = None) -> list[str]
 
 
 def _keeps(wanted: Limits, name: str, bounds: list[Any]) -> Iterator[bool]:
-    """Yield True for each bound that a limit does not exceed."""
+    """Yield, for each bound, True if the limit does not exceed it."""
     value, visits = getattr(wanted, name), wanted.visits
     for bound in bounds:
         if name == "visits":
@@ -114,9 +115,9 @@ def _keeps(wanted: Limits, name: str, bounds: list[Any]) -> Iterator[bool]:
 
 
 class Reserve(BaseModel):
-    """The expected usage of a call in progress, or of all calls in progress in a run.
+    """The expected usage of one call in progress, or of all calls in progress of a run.
 
-    A model call reserves the tokens of its prompt, estimated from its length, and those of its reply: `max_tokens` if
+    A model call reserves the estimated tokens of its prompt and of its reply. The reply's estimate is `max_tokens` if
     it is set, else the longest reply so far, else `UNKNOWN_REPLY`. Its cost is the model's price for these tokens, or
     without a price, the cost of the most expensive call so far.
     """
@@ -126,20 +127,21 @@ class Reserve(BaseModel):
     tokens: int = 0
     cost: float = 0.0
     calls: int = 0
-    """Number of calls under way that other calls wait for. A reply that its node reads piece by piece is not among
-    them: it may take as long as the node does, which may itself wait for another call."""
+    """Number of calls in progress that other calls wait for. Calls whose reply the node streams are not counted: such a
+    call may take as long as its node, which may itself wait for another call.
+    """
 
     def __add__(self, other: Reserve) -> Reserve:
-        """Both together."""
+        """Return the sum of both."""
         return Reserve(tokens=self.tokens + other.tokens, cost=self.cost + other.cost, calls=self.calls + other.calls)
 
     def __sub__(self, other: Reserve) -> Reserve:
-        """Subtract another one."""
+        """Subtract another reserve."""
         return Reserve(tokens=self.tokens - other.tokens, cost=self.cost - other.cost, calls=self.calls - other.calls)
 
 
 UNKNOWN_REPLY = 1000
-"""Tokens that are reserved for a reply as long as nothing better is known."""
+"""Tokens reserved for a reply while no better estimate exists."""
 
 
 class LimitsLeft(BaseModel):
@@ -155,11 +157,11 @@ class LimitsLeft(BaseModel):
 
 
 class Retry(BaseModel, metaclass=Spelled):
-    """The rule for retries of a failed attempt, and the seconds before each.
+    """The rule for retries of a failed attempt, and the delay before each.
 
-    Waits grow from `wait` seconds by `factor` up to `max_wait`, each varied by up to `jitter` of itself. `on` names the
-    errors to retry. Without `on`, errors with `retryable = True`, `OSError`, `TimeoutError` and their subclasses are
-    retried.
+    Delays grow from `wait` seconds by `factor` up to `max_wait`, each varied by up to `jitter` of itself. `on` names
+    the errors to retry. Without `on`, errors with `retryable = True`, `OSError`, `TimeoutError` and their subclasses
+    are retried.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -1,4 +1,4 @@
-"""Nodes and graphs as data. A graph has nodes, and a node may have a graph inside, so both stand in one file."""
+"""Nodes and graphs as data. A graph has nodes, and a node may contain a graph, so one module defines both."""
 
 from __future__ import annotations
 
@@ -65,10 +65,11 @@ NodeLook: TypeAlias = Literal["code", "model", "tool", "human", "time", "event",
 """The look of a node in drawings."""
 LOOKS: tuple[NodeLook, ...] = get_args(NodeLook)
 DRAWN = "$drawn"
-"""In the data of a node of a user's kind: its look, what it asks, and what it does. Runs are drawn without their code.
-Digests do not cover it."""
+"""Key in the stored data of a user's kind: its look, recipient and description. Runs can then be drawn without the
+code. Digests do not cover it.
+"""
 ITEM = "$item"
-"""In a subgraph's `inputs`: the item of the map that the node runs in."""
+"""In a subgraph's `inputs`: the map item that the node runs for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +84,15 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """The calls that a node approves when it takes a certain outcome."""
+    """The calls that a node approves when it takes a given outcome."""
 
     outcome: str
-    """The outcome; any other one approves nothing."""
+    """The outcome; any other outcome approves nothing."""
     call: tuple[str, str] | None = None
-    """The fields with the name of the approved tool and with its arguments; None: it approves what comes after it."""
+    """The fields that contain the approved tool's name and its arguments; None: the node approves all calls after it.
+    """
     unasked: tuple[str, ...] = ()
-    """Risks of tools that it lets through without asking."""
+    """Risks of tools that it permits without asking."""
 
 
 @made_for("node")
@@ -104,70 +106,76 @@ class Node(BaseModel, metaclass=Spelled):
     kinds: ClassVar[dict[str, type[Node]]] = {}
     """Every kind that is defined in this process."""
     State: ClassVar[type[BaseModel] | None] = None
-    """A mixin for state classes with the fields that this kind's ports name by default."""
+    """A mixin for state classes, with the fields that this kind's ports name by default."""
     calls_code: ClassVar[str | None] = None
-    """The field that holds a reference to a function which `run` imports and calls; None: there is none."""
+    """The field that contains a reference to a function which `run` imports and calls; None if there is none."""
     declares: ClassVar[tuple[str, ...] | None] = None
     """The outcomes of the kind; None: those of the return annotation of `run`."""
     if_named: ClassVar[tuple[str, ...]] = ()
-    """Outcomes of the kind that are taken only if an edge names them, beside `error`, `timeout` and `exhausted`."""
+    """Outcomes of the kind that need an edge naming them, in addition to `error`, `timeout` and `exhausted`."""
 
     outcomes_field: ClassVar[str | None] = None
-    """The field with the outcomes that the graph names, in data and constructors `outcomes`; None: the kind has all."""
+    """The field for the outcomes that a graph chooses, `outcomes` in data and constructors; None if there is no choice.
+    """
 
     in_order: ClassVar[tuple[str, ...]] = ()
-    """Fields with a mapping whose order matters: digests sort the keys of mappings, so data has them as pairs."""
+    """Mapping fields whose order matters: digests sort the keys of mappings, so data stores these as pairs."""
 
     class_field: ClassVar[str | None] = None
-    """The field that holds a pydantic model, in data `module:Class`; None: there is none."""
+    """The field that contains a pydantic model, in data `module:Class`; None if there is none."""
 
     timed_by: ClassVar[str] = "timeout"
-    """The field with the seconds after which its step takes the outcome `timeout`."""
+    """The field with the seconds after which a step takes the outcome `timeout`."""
     fills: ClassVar[tuple[str, ...] | None] = None
-    """The ports with the names of all state fields that `run` may update; None: not known."""
+    """The ports that name all state fields that `run` may update; None if not known."""
     after_model: ClassVar[tuple[str, ...]] = ()
-    """Outcomes with which a step only ends after a call of a model."""
+    """Outcomes that a step can take only after a model call."""
     asks: ClassVar[Asked | None] = None
-    """The recipient of each step's requests, a model or a person, unless the step needs none. Drawings distinguish the
-    steps that asked from the others. None: not declared."""
+    """The recipient of each step's requests, a model or a person, unless the step makes none. Drawings mark the steps
+    that asked. None if not declared.
+    """
 
     look: ClassVar[NodeLook | None] = None
-    """The kind's look in drawings; None: by `asks`, else `custom`. A kind with a graph inside is a `graph`."""
+    """The kind's look in drawings. Default: by `asks`, else `custom`; a kind with a graph inside is a `graph`."""
 
     waits: ClassVar[bool] = False
     """True if each step only waits, for a time or an event."""
 
     retry: Retry | None = None
-    """When a failed attempt is made again; None: never."""
+    """When a failed attempt is repeated; None for never."""
     timeout: PositiveFloat | None = None
-    """Seconds that one attempt may take; None: no limit."""
+    """Seconds that one attempt may take; None for no limit."""
     join: Join = None
-    """The join of tokens of one fork that meet here: together, each alone, or the first n. A name is that of the state
-    field with n, read where the fork opened."""
+    """How tokens of one fork join here: `all` together, `each` alone, or the first n. A name refers to the state field
+    with n, which is read when the fork opens.
+    """
     rest: Rest = "drop"
-    """Handling of the other branches once a join has its first n: they are dropped, or run on to their ends."""
+    """What happens to the other branches once a join has its first n: they are dropped, or run on to their ends."""
     pool: str | None = None
-    """The pool of the graph in which a step needs a place, from its start until it has ended; None: none."""
+    """The graph's pool in which a step occupies a place from its start to its end; None for none."""
     reads: frozenset[str] | None = None
-    """State fields that the node may see; None: all."""
+    """State fields that the node may read; None for all."""
     writes: frozenset[str] | None = None
-    """State fields that the node may update; None: all."""
+    """State fields that the node may update; None for all."""
     version: str | None = None
-    """Changes `graph.content`: for changes of code that the graph's data does not show."""
+    """A version to change when code changes in a way that the graph's data does not show. Part of `graph.content`."""
     effect: Effect = "idempotent"
-    """`pure` may be recomputed and needs no commit before it; `idempotent` may run again after a crash;
-    `irreversible` never runs again by itself."""
+    """`pure` may be recomputed and needs no commit before it; `idempotent` may run again after a crash; `irreversible`
+    is never repeated automatically.
+    """
     cache: Annotated[float, Field(gt=0, le=MAX_LIFETIME, strict=True)] | None = None
-    """Seconds for which the result of a step stands for steps that read the same, in any run; None: no result is kept.
-    At most 100 years. For `pure` and `idempotent` nodes."""
+    """Seconds for which a step's result is reused by steps that read the same values, in any run; None for no caching.
+    At most 100 years. For `pure` and `idempotent` nodes.
+    """
     model: str | None = None
-    """Name of one of the executor's models; None: its default one."""
+    """Name of one of the executor's models; None for the default one."""
     tools: tuple[str, ...] | None = None
-    """Names of the only tools that the node gets; None: all. It may be given tools, functions and toolboxes, too:
-    those are its own, and no other node can call them."""
+    """Names of the only tools that the node may use; None for all. Tools, functions and toolboxes given here belong to
+    this node, and no other node can call them.
+    """
 
     _own_tools: dict[str, Any] = PrivateAttr(default_factory=dict)
-    """Name -> what it was given as, and the tool."""
+    """Name -> the object as it was given, and the tool made of it."""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -185,12 +193,12 @@ class Node(BaseModel, metaclass=Spelled):
 
     @property
     def toolset(self) -> tuple[str | NodeTool, ...] | None:
-        """The only tools that the node gets: its own ones, and the names of others; None: all."""
+        """The only tools that the node may use: its own, and the names of others; None for all."""
         return None if self.tools is None else tuple(self._own_tools.get(name, (None, name))[1] for name in self.tools)
 
     @property
     def tools_as_given(self) -> tuple[object, ...] | None:
-        """The same as it was given: names, functions and tools."""
+        """The node's tools as they were given: names, functions and tools; None for all."""
         return None if self.tools is None else tuple(self._own_tools.get(name, (name, None))[0] for name in self.tools)
 
     def __init_subclass__(cls, kind: str | None = None, outcomes: tuple[str, ...] | None = None, **kw: Any) -> None:
@@ -199,7 +207,7 @@ class Node(BaseModel, metaclass=Spelled):
         if outcomes is not None:
             cls.declares = tuple(map(plain_name, outcomes))
         elif "run" in cls.__dict__ and "declares" not in cls.__dict__:
-            cls.declares = None  # a new `run` may say other outcomes; read when first asked for
+            cls.declares = None  # a new `run` may declare other outcomes; read when they are first needed
         if "run" in cls.__dict__ and "fills" not in cls.__dict__:
             cls.fills = None  # and it may update other fields
         if "run" in cls.__dict__ and "after_model" not in cls.__dict__:
@@ -231,20 +239,20 @@ class Node(BaseModel, metaclass=Spelled):
 
     @property
     def needs_tools(self) -> bool:
-        """True if its work fails without any tool; runs with such nodes and no tools do not start."""
+        """True if its work fails without tools. A run with such a node does not start if there are no tools."""
         return False
 
     @property
     def asks_model(self) -> bool:
-        """True if its work can ask a model, the one of `model=`.
+        """True if its work can call a model, the one that `model=` names.
 
-        By default, that of a kind with `asks = "model"` can. `graph.with_model` sets the model of these nodes.
+        By default, True for a kind with `asks = "model"`. `graph.with_model` sets the model of these nodes.
         """
         return self.asks == "model"
 
     @property
     def takes_tools(self) -> bool:
-        """True if `graph.with_tools` sets the node's tools: by default, if its work sees tools."""
+        """True if `graph.with_tools` sets the node's tools; by default, if its work sees tools."""
         return self.sees_tools
 
     @property
@@ -257,18 +265,18 @@ class Node(BaseModel, metaclass=Spelled):
 
     @property
     def _asks(self) -> Asked | None:
-        """The recipient of its steps' requests; known for a stored node of the library without its code, too."""
+        """The recipient of its steps' requests; also available for a stored node of the library without its code."""
         return self.asks
 
     @property
     def _look(self) -> NodeLook | None:
-        """See `look`; of a stored node also where its code is not loaded."""
+        """See `look`; also available for a stored node whose code is not loaded."""
         found = getattr(type(self), "look", None)
         return found if found in LOOKS else None
 
     @property
     def _drawn(self) -> JsonObject:
-        """For drawings without its code, of a kind of the user's: look, what it asks, and what it does."""
+        """Look, recipient and description of a user's kind, for drawings without its code."""
         if is_shipped(type(self)):
             return {}
         told = {"look": self._look, "asks": self.asks, "does": self.does}
@@ -276,23 +284,23 @@ class Node(BaseModel, metaclass=Spelled):
 
     @property
     def approves(self) -> Approval | None:
-        """The calls that a person approves in the node, for proofs; None: none."""
+        """The calls that a person approves in the node, for proofs; None if there are none."""
         return None
 
     @property
     def called_from(self) -> tuple[str, str] | None:
-        """The fields with the name and the arguments of the one call that the node makes; None: it has none."""
+        """The fields with the name and the arguments of the node's only call; None if it makes no such call."""
         return None
 
     def port_type(self, port: str) -> Any:
-        """The type that the state field of a port must have; None: any."""
+        """Return the required type of the state field that a port names; None for any type."""
         return self.port_types()[port.partition("[")[0]].type
 
     @property
     def updates(self) -> frozenset[str] | None:
-        """The state fields that a step may update, as far as is declared; None: not known.
+        """The state fields that a step may update, as far as declared; None if not known.
 
-        These are the fields of `writes`, else those that the ports in `fills` name.
+        These are the fields in `writes`, else those named by the ports in `fills`.
         """
         if self.writes is not None:
             return self.writes
@@ -302,28 +310,28 @@ class Node(BaseModel, metaclass=Spelled):
 
     @cached_property
     def _may_update(self) -> frozenset[str] | None:
-        """The state fields that a step may update, where an update of another one is refused; None: it is not.
+        """The only state fields that a step may update; an update of any other is refused. None if none is refused.
 
-        These are the fields of `writes`, else those that a class of the user's declares.
+        These are the fields in `writes`, else those that a user's class declares.
         """
         return self.writes if self.writes is not None or is_shipped(type(self)) else self.updates
 
     @cached_property
     def _is_bare(self) -> bool:
-        """Return True if a step does nothing but `run`: it needs no place, no thread, no journal and no cache."""
+        """Return True if a step only calls `run`: it needs no pool, no thread, no journal and no cache."""
         return self.pool is None and self.cache is None and self.effect != "irreversible" and self.sync_fn is None
 
     @property
     def does(self) -> str:
-        """The node's work in at most 40 characters, for the second line of drawings; empty: its kind is enough."""
+        """A description of the node's work in at most 40 characters, for the second line of drawings; may be empty."""
         return ""
 
     def problems_in(self, name: str, graph: GraphDefinition) -> Iterable[str]:
-        """Find what is wrong with the node in a graph, beside what all nodes are checked for.
+        """Find problems of the node in a graph, in addition to the checks that apply to all nodes.
 
         Args:
             name: the node's name in the graph.
-            graph: the graph, whose names may be wrong.
+            the graph, which may contain unknown names.
 
         Returns:
             A message for each problem, with a suggested fix.
@@ -332,7 +340,7 @@ class Node(BaseModel, metaclass=Spelled):
 
     @property
     def sync_fn(self) -> Callable[[Any, Any], object] | None:
-        """The node's work as a plain function of (state, ctx), where it is one; `run` calls it inline."""
+        """The node's work as a plain function of (state, ctx), if it is one; `run` calls it inline."""
         return None
 
     @property
@@ -340,7 +348,7 @@ class Node(BaseModel, metaclass=Spelled):
         """The graph inside the node, if it has one."""
         return None
 
-    # State and context are of types that only the user's class knows, hence Any.
+    # Only the user's class knows the types of state and context, hence Any.
     async def run(self, state: Any, ctx: Any) -> object:
         """Do the node's work.
 
@@ -357,11 +365,11 @@ class Node(BaseModel, metaclass=Spelled):
         raise GraphUnknown(f"node kind {self.kind!r} has no behaviour: define run(self, state, ctx)")
 
     def _begin(self, state: Any, ctx: Any) -> Awaitable[object]:
-        """`run`, begun; a node whose work is a coroutine already gives that, and none around it."""
+        """Return the awaitable of `run`, without another coroutine around it where the work is one already."""
         return self.run(state, ctx)
 
     def _code_names(self) -> dict[str, object]:
-        """Return the references to its code in its data: the class of a user's kind."""
+        """Return the references to code in the node's data: the class of a user's kind."""
         return {} if is_shipped(type(self)) else {"class": ref_of(type(self))}
 
     def _as_data(self) -> JsonObject:
@@ -390,7 +398,7 @@ class Node(BaseModel, metaclass=Spelled):
         return self.with_(**(update or {}))
 
     def ports(self) -> dict[str, str]:
-        """Port -> the state field that it names; the names of a tuple port are numbered: `show[0]`."""
+        """Port -> the state field that it names; the names in a tuple port are numbered: `show[0]`."""
         return dict(self._port_names())
 
     def _port_names(self) -> Iterator[tuple[str, str]]:
@@ -461,7 +469,7 @@ class Node(BaseModel, metaclass=Spelled):
 
 
 def _mapping_of(name: str, value: object) -> object:
-    """A mapping of its pairs."""
+    """Return a mapping from its pairs."""
     if not isinstance(value, list | tuple):
         return value
     found: dict[object, object] = {}
@@ -477,14 +485,14 @@ def _all_texts(things: object) -> bool:
 
 
 _OF_NO_FILE = ("function", "unresolved")
-"""Kinds of the library beside those of `orchestrator.nodes`."""
+"""Kinds of the library that are not defined in `orchestrator.nodes`."""
 
 
 def is_shipped(cls: type[Node]) -> bool:
     return cls.__module__.startswith("orchestrator.")
 
 
-# -- A graph: state, nodes, edges and limits, checked when it is built -----------------------------------------
+# -- A graph: state, nodes, edges and limits, checked when it is made ------------------------------------------
 
 
 Names: TypeAlias = str | tuple[str, ...] | None
@@ -492,7 +500,7 @@ Names: TypeAlias = str | tuple[str, ...] | None
 
 @made_for("graph")
 class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
-    """The fields of a `Graph`, and what follows from them. Every definition is a `Graph`."""
+    """The fields of a `Graph`, and properties derived from them. Every definition is a `Graph`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
@@ -507,7 +515,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
     version: str | None = None
     description: str = ""
     migrations: SkipValidation[tuple[Migration, ...]] = ()
-    """Migrations of runs of earlier versions: part of the code, not of the data or the digests."""
+    """Migrations of runs from earlier versions: part of the code, not of the data or the digests."""
 
     def __new__(cls, *args: object, **fields: object) -> Self:
         if cls is GraphDefinition:
@@ -516,8 +524,8 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
 
     @classmethod
     def _restored(cls, **fields: Any) -> Self:
-        """A graph that was checked when it was stored: checks that came later than that do not apply to it."""
-        raise NotImplementedError  # `Graph` builds it
+        """Make a graph that was checked when it was stored: checks added since do not apply to it."""
+        raise NotImplementedError  # `Graph` sets it
 
     def __eq__(self, other: object) -> bool:
         """Return True if two graphs are the same, apart from their migrations."""
@@ -546,27 +554,29 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
     def __repr_args__(self) -> Iterator[tuple[str | None, object]]:
         yield None, self.name
 
-    # -- what follows from the fields --------------------------------------------------------------------------
+    # -- derived from the fields -------------------------------------------------------------------------------
 
     @cached_property
     def schema(self) -> StateSchema:  # type: ignore[override]  # pydantic's deprecated method of this name
-        """All about the state."""
+        """The schema of the state."""
         return self.state if isinstance(self.state, StateSchema) else StateSchema.of(self.state)
 
     @cached_property
     def topology(self) -> Topology:
-        """All that the shape alone decides."""
+        """The analysis of the graph's shape."""
         shapes = {name: NodeShape(node.outcomes, node.join, node.rest) for name, node in self.nodes.items()}
         return Topology(shapes, self.edges)
 
     @cached_property
     def depth(self) -> int:
-        """The levels of graphs inside each other: 1 without subgraphs."""
+        """The levels of nested graphs: 1 without subgraphs."""
         return 1 + max((node.subgraph.depth for node in self.nodes.values() if node.subgraph is not None), default=0)
 
     @cached_property
     def structure(self) -> str:
-        """Digest of nodes, outcomes, joins, pools, edges and the state's schema, on which live runs depend."""
+        """Digest of the parts that unfinished runs depend on: nodes, outcomes, joins, pools, edges and the state's
+        schema.
+        """
         from orchestrator.graph.versions import structure_digest
 
         ways: dict[str, object] = {}
@@ -579,14 +589,14 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
 
     @property
     def _join_order(self) -> Sequence[str]:
-        """The joins in the order of the nodes, if edges name them in another one."""
+        """The joins in the order of the nodes, if edges name them in a different order."""
         from orchestrator.graph.versions import join_order
 
         return join_order([name for name, node in self.nodes.items() if node.join not in (None, "each")], self.edges)
 
     @cached_property
     def content(self) -> str:
-        """Digest of everything: prompts, parameters, `@node(version=)` and references to code too."""
+        """Digest of the whole graph, including prompts, parameters, `@node(version=)` and references to code."""
         from orchestrator.graph.versions import content_digest
 
         return content_digest(self.data())
@@ -603,10 +613,9 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
         """Return the whole start state as JSON.
 
         Args:
-            given: the input. Of a graph that names one `input` field: a mapping with exactly that key, or the field's
-                value. Of one that names several: a mapping of these, or a list of all their values. Of one that names
-                none: a mapping of state fields. None, and an empty mapping that is no value of the field: all fields
-                have their defaults.
+            the input. For a graph with one `input` field: a mapping with exactly that key, or the field's value. For a
+            graph with several: a mapping of these, or a list of all their values. For a graph with none: a mapping of
+            state fields. None, or an empty mapping that is no value of the field: all fields have their defaults.
 
         Returns:
             The values of all fields.
@@ -617,7 +626,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
         try:
             return self.schema.initial(self._fields_of(given))
         except InvalidInput as error:
-            if given == {}:  # no value of the field: nothing is given
+            if given == {}:  # not a value of the field: no input is given
                 return self.schema.initial({})
             if isinstance(self.input, str) and isinstance(given, Mapping) and given.keys() != {self.input}:
                 raise InvalidInput(
@@ -667,7 +676,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
 
     @property
     def output_fields(self) -> tuple[str, ...]:
-        """The state fields that the output is made of."""
+        """The state fields that make up the output."""
         return (self.output,) if isinstance(self.output, str) else tuple(self.output or self.schema.fields)
 
     def _with(self, **changes: object) -> Self:
@@ -713,17 +722,17 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
         return data
 
     def data(self) -> JsonObject:
-        """All of the graph as JSON, with the graphs inside it: enough to draw a run of it without its code.
+        """The whole graph as JSON, with the graphs inside it: enough to draw its runs without the code.
 
         Raises:
-            NotSerialisable: a node's field has no JSON form.
+            a field of a node has no JSON form.
         """
         return self._data
 
 
 _COMMON = frozenset(Node.model_fields)
 MOST_TOOLS_DEEP = 5
-"""The most levels of graphs that are tools inside each other in data: each node that has a tool has all of it."""
+"""The most levels of graphs nested as tools in data: each node with a graph as a tool contains all of its data."""
 
 
 def node_data(node: Node) -> JsonObject:
@@ -742,7 +751,7 @@ def node_data(node: Node) -> JsonObject:
 
 
 def _graph_node(node: Node) -> JsonObject:
-    """A node's data in that of its graph."""
+    """Return a node's data as part of its graph's data."""
     return {**node_data(node), DRAWN: node._drawn} if node._drawn else node_data(node)
 
 
@@ -767,13 +776,13 @@ def _data_of(node: Node) -> JsonObject:
 def tools_data(
     node: Node, graph_form: Callable[[GraphDefinition], JsonObject] | None = None
 ) -> list[str | JsonObject] | None:
-    """The tools that a node gets: names, `module:attr` for those that are its own, data for graphs and handoffs.
+    """Return the tools of a node: names, `module:attr` for the node's own, data for graphs and handoffs.
 
-    One of its own that is neither data nor found by a reference (a closure, a renamed tool) is its name behind a colon.
+    A tool of the node's own without data or reference (a closure, a renamed tool) is written as its name after a colon.
 
     Args:
         node: the node.
-        graph_form: the form in which graphs that are tools are written; None: that of `GraphDefinition.data`.
+        writes graphs that are tools; None for the form of `GraphDefinition.data`.
     """
     if node.tools is None or node.tools_as_given is None:
         return None
@@ -782,7 +791,7 @@ def tools_data(
 
 
 def _tools_deep(graph: object) -> int:
-    """Return the levels of graphs there as tools of nodes: 0 without any; counted up to the bound."""
+    """Return the levels of graphs nested as tools of nodes, up to the bound: 0 without any."""
     ahead, deep = [graph], -1
     while ahead and deep < MOST_TOOLS_DEEP:
         deep += 1
@@ -815,6 +824,6 @@ def _tool_data(
 
 
 def tool_ref(given: object) -> str | None:
-    """`module:attr` of a tool or function that just this leads to."""
+    """Return the `module:attr` that leads to exactly this tool or function; None if there is none."""
     ref = ref_of(getattr(given, "function", given))
     return ref if ref is not None and find(ref) is given else None

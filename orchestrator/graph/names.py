@@ -1,7 +1,7 @@
 """Names of graphs, nodes, outcomes and pools: letters and digits of any script, `_` and `-`, in the form NFKC.
 
-The form NFKC has one spelling of what is written in several ways: full-width letters, ligatures, accents of their own.
-It is that of Python's identifiers, so names of state fields have it, too.
+NFKC gives one spelling to names that can be written in several ways: with full-width letters, ligatures or combining
+accents. Python uses it for identifiers, so names of state fields have it, too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ RULE = "use letters, digits, '_' and '-', and start with a letter or '_'"
 
 
 def plain_name(name: str) -> str:
-    """A name in the form NFKC."""
+    """Return a name in form NFKC."""
     return unicodedata.normalize("NFKC", name) if isinstance(name, str) and not name.isascii() else name
 
 
@@ -27,7 +27,7 @@ def is_name(text: str) -> bool:
 
 
 def with_marks_as_letters(text: str) -> str:
-    """Replace combining marks, as in Hindi and Thai, so that they match `\\w`; the length stays the same."""
+    """Replace combining marks, as in Hindi and Thai, by letters that match `\\w`; the length stays the same."""
     if text.isascii():
         return text
     return "".join("_" if unicodedata.category(one)[0] == "M" else one for one in text)
@@ -36,18 +36,20 @@ def with_marks_as_letters(text: str) -> str:
 _CYRILLIC, _AS_LATIN = "АВЕКМНОРСТУХЅІЈаеорсухѕіјһԁԛԝ", "ABEKMHOPCTYXSIJaeopcyxsijhdqw"
 _GREEK, _LIKE_LATIN = "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧνορικυαγ", "ABEZHIKMNOPTYXvopikuay"
 _LIKE = str.maketrans(_CYRILLIC + _GREEK + "ı", _AS_LATIN + _LIKE_LATIN + "i")
-"""Letters of Cyrillic and Greek -> the Latin letters that they look like."""
+"""Cyrillic and Greek letters -> the Latin letters that look like them."""
 
 
 def look_of(name: str) -> str:
-    """Return one key for all names that look alike."""
+    """Return a key that is the same for all names that look alike."""
     return name if name.isascii() else unicodedata.normalize("NFD", name).translate(_LIKE)
 
 
 def look_alikes(names: Iterable[str]) -> Iterator[tuple[str, str, str]]:
-    """Pairs of different names that look alike, each with the name of a letter in which the second one differs."""
-    seen: dict[str, str] = {}
-    for name in dict.fromkeys(names):
+    """Yield pairs of names that look alike, each with the Unicode name of a letter that differs in the second one."""
+    unique, seen = dict.fromkeys(names), dict[str, str]()
+    if "".join(unique).isascii():
+        return
+    for name in unique:
         first = seen.setdefault(look_of(name), name)
         if first != name:
             letter = next((two for one, two in zip(first, name, strict=False) if one != two), name[-1])

@@ -12,23 +12,23 @@ from orchestrator.graph.topology import DONE, FAILED, RESERVED
 __all__ = ["DONE", "FAILED", "RESERVED", "Failing", "Guarded", "NodeResult", "Outcome", "Update"]
 
 Update: TypeAlias = Mapping[str, object] | None
-"""New values of state fields, by name. None changes nothing. As a node's result it means outcome `done`."""
+"""New values of state fields, by name. None changes nothing. As a node's result it means the outcome `done`."""
 
 L = TypeVar("L", bound=str, covariant=True)
 UpdateT = TypeVar("UpdateT", bound=Mapping[str, object], covariant=True, default=Mapping[str, object])
 
 
 class Outcome(Generic[L, UpdateT]):
-    """The outcome that a node's step took, with its update: `Outcome("good", score=0.9)`.
+    """The outcome of a node's step, with its update: `Outcome("good", score=0.9)`.
 
     As a return annotation, `Outcome[Literal["good", "retry"]]` declares the node's outcomes. A second parameter, a
-    `TypedDict`, lets type checkers see misspelt fields and wrong values: `Outcome[Literal["good"], EssayUpdate]`. The
-    update is then given as that: `Outcome("good", EssayUpdate(score=0.9))`.
+    `TypedDict`, lets type checkers find misspelt fields and wrong values: `Outcome[Literal["good"], EssayUpdate]`. The
+    update is then an instance of it: `Outcome("good", EssayUpdate(score=0.9))`.
 
     Args:
         name: one of the outcomes that the node declares.
-        update: new values of state fields; a mapping for names that are no identifiers of Python's.
-        fields: the same as keywords; they win over `update`.
+        new values of state fields; as a mapping it may contain names that are no Python identifiers.
+        new values as keywords; they take precedence over `update`.
     """
 
     __slots__ = ("name", "update")
@@ -43,7 +43,7 @@ class Outcome(Generic[L, UpdateT]):
     @overload
     def __init__(
         self: Outcome[L, Mapping[str, object]],  # pyright: ignore[reportInvalidTypeVarUse]  another variable would
-        name: L,  # not take the literals that the context of a call expects
+        name: L,  # not infer the literals from the context of a call
         update: Update = None,
         /,
         **fields: object,
@@ -74,12 +74,12 @@ NodeResult: TypeAlias = Outcome[str] | Mapping[str, object] | None
 
 
 class Guarded(Outcome[L]):
-    """An outcome that conditions decided, with what each of them came to.
+    """An outcome decided by conditions, with the result of each.
 
     Args:
         name: one of the node's outcomes.
         update: new values of state fields.
-        guards: outcome -> whether its condition holds, or why that is unknown.
+        outcome -> whether its condition is true, or the reason why that is unknown.
     """
 
     __slots__ = ("guards",)
@@ -92,14 +92,14 @@ class Guarded(Outcome[L]):
 
 
 class Failing(Outcome[L]):
-    """An outcome that stands for a failure, and is taken only where an edge names it.
+    """An outcome that represents a failure, and is taken only if an edge names it.
 
     Args:
         name: one of the node's outcomes `if_named`.
-        update: taken with it, and with `otherwise`.
-        error: raised where no edge names the outcome, and before that where the node's `retry` has attempts left for
-            it; else `ctx.error` of the node that the edge leads to.
-        otherwise: the outcome that is taken where no edge names this one; None: `error` is raised.
+        the update that goes with it, and with `otherwise`.
+        raised if no edge names the outcome, and before that while the node's `retry` has attempts left for it;
+        otherwise it becomes `ctx.error` of the next node.
+        the outcome to take if no edge names this one; None to raise `error`.
     """
 
     __slots__ = ("error", "otherwise")

@@ -1,4 +1,4 @@
-"""Graphs and nodes read from files and from stored data."""
+"""Reading of graphs and nodes from files and stored data."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from orchestrator.graph.text.source import located, read_source
 from orchestrator.graph.topology import DONE, FAILED, IF_NAMED
 from orchestrator.json import JsonObject
 
-# -- Nodes as data, and back -----------------------------------------------------------------------------------
+# -- Nodes from data -------------------------------------------------------------------------------------------
 
 
 class UnresolvedNode(Node, kind="unresolved"):
-    """Stands for a stored node whose code is not at hand, so that old runs can be drawn and folded."""
+    """Represents a stored node whose code is not loaded, so that old runs can be drawn and folded."""
 
     original: str
     """The kind of the node that it represents."""
@@ -73,7 +73,7 @@ class UnresolvedNode(Node, kind="unresolved"):
 
     @cached_property
     def _kind_class(self) -> type[Node] | None:
-        """The class of a kind of the library."""
+        """Return the class of a kind of the library."""
         shipped = None if "class" in self.stored else _shipped_kinds().get(self.original)
         found: type[Node] | None = None if shipped is None else getattr(above("nodes"), shipped)
         return found
@@ -95,7 +95,7 @@ class UnresolvedNode(Node, kind="unresolved"):
 
     @property
     def does(self) -> str:
-        """See `Node.does`. Of a function the same as when it is loaded."""
+        """See `Node.does`. A function has the same description as when it is loaded."""
         if self.original != "function":
             does = self._drawn.get("does")
             return does if isinstance(does, str) else ""
@@ -128,12 +128,12 @@ _OF_A_FUNCTION = frozenset({"kind", "ref", "outcomes", "name"}) | _COMMON
 
 
 def _resolved(data: JsonObject, trust: Trust | None) -> object:
-    """The tools of a node's data, references followed, and tools that are data made.
+    """Return the tools in a node's data, with references resolved and tools made from their data.
 
     Raises:
-        GraphError: one is neither text nor the data of a tool.
-        GraphUnknown: one leads nowhere, or there was none to write.
-        UntrustedCode: one leads to what is not trusted, or is no tool.
+        an entry is neither text nor the data of a tool.
+        a reference leads nowhere, or the tool had no reference when it was written.
+        a reference leads to untrusted code, or to something that is no tool.
     """
     names = data.get("tools")
     if not isinstance(names, list | tuple):
@@ -151,7 +151,7 @@ def _resolved(data: JsonObject, trust: Trust | None) -> object:
 
 
 def _tool_of_data(data: JsonObject, trust: Trust | None) -> object:
-    """The tool that a mapping describes: a graph as a tool, or a handoff."""
+    """Make the tool that a mapping describes: a graph as a tool, or a handoff."""
     fields = dict(data)
     graph, outcome = fields.pop("graph", None), fields.pop("handoff", None)
     fault = "a tool written as data is {graph, name, description} or {handoff, description}"
@@ -180,9 +180,9 @@ def _tool_of_data(data: JsonObject, trust: Trust | None) -> object:
 def node_from_data(data: JsonObject, *, resolve: bool | Trust = False, strict: bool = False) -> Node:
     """Make a node from JSON.
 
-    Kinds of this library need no code. A function, or a kind of another package, is imported only if `resolve` is true
-    and becomes an `UnresolvedNode` otherwise. So does a node of this library that another version stored and that does
-    not fit its kind any more, unless `strict` or `resolve` is true.
+    Kinds of this library need no code. A function, or a kind of another package, is imported only if `resolve` is true;
+    otherwise the node becomes an `UnresolvedNode`. So does a node of this library that another version stored and that
+    no longer fits its kind, unless `strict` or `resolve` is true.
 
     Args:
         data: the result of `node_data`.
@@ -321,40 +321,40 @@ def _tool_name(entry: object) -> object:
 
 
 def _shipped_kinds() -> Mapping[str, str]:
-    kinds: Mapping[str, str] = above("nodes").KINDS  # without importing them
+    kinds: Mapping[str, str] = above("nodes").KINDS  # checks references without importing them
     return kinds
 
 
-# -- Graphs read from YAML and JSON files, and from stored data; `file_form` writes them -----------------------
+# -- Graphs from YAML, JSON and stored data; `writing` writes them ---------------------------------------------
 
 
 GraphT = TypeVar("GraphT", bound="GraphDefinition")
 
 _JOIN_ORDER = "join_order"
-"""Stored data says the order of joins where digests depend on it; in a file the order of the nodes says it."""
+"""Key of the order of joins in stored data, if digests depend on it. In a file, the nodes' order decides."""
 GRAPH_KEYS = ("name", "version", "description", "state", "input", "output", "limits", "pools", "nodes", "edges")
 
 
 def stored_graph(data: JsonObject, trust: Trust | None = None) -> GraphDefinition:
-    """The `Graph` of some data. See `Graph.from_data`.
+    """Return the `Graph` of some data. See `Graph.from_data`.
 
     Args:
-        trust: None: no references are followed, and none refused.
+        the references to follow; None to follow none and refuse none.
     """
     return graph_from_data(graph_class(), data, trust)
 
 
 def graph_class() -> type[GraphDefinition]:
-    """`Graph`, of which every graph is made."""
+    """Return `Graph`, the class of every graph."""
     made: type[GraphDefinition] = above("Graph")
     return made
 
 
 def graph_from_data(cls: type[GraphT], data: JsonObject, trust: Trust | None) -> GraphT:
-    """The graph of some data; of references only those are followed that are trusted. See `Graph.from_data`.
+    """Return the graph of some data, following only trusted references. See `Graph.from_data`.
 
     Args:
-        trust: None: none are followed, and none refused.
+        the references to follow; None to follow none and refuse none.
     """
     options = graph_keys(data)
     faults, nodes = Faults(), {}
@@ -366,7 +366,7 @@ def graph_from_data(cls: type[GraphT], data: JsonObject, trust: Trust | None) ->
         found = faults.found[before:]
         vague, options["state"] = _state_without_faults(options["state"], trust)
         if any(fault.place == ("state",) for fault in found) and not vague:
-            options["state"] = None  # it is not known which fields there are
+            options["state"] = None  # without the state, its fields are not known
     for name, spec in options["nodes"].items():
         with faults.at("nodes", str(name)):
             try:
@@ -390,10 +390,10 @@ def graph_from_data(cls: type[GraphT], data: JsonObject, trust: Trust | None) ->
 
 
 def _with_joins(nodes: Mapping[str, object], order: object) -> Mapping[str, object]:
-    """The nodes of some data with the joins in this order, whatever became of the order of keys.
+    """Return the nodes of some data with the joins in the given order, even if the order of keys was lost.
 
     Raises:
-        GraphError: it names no nodes of the graph.
+        it names no nodes of the graph.
     """
     if not isinstance(order, list | tuple) or not all(isinstance(name, str) and name in nodes for name in order):
         raise GraphError(f"{_JOIN_ORDER!r} is a list of joins in the order of the nodes, not {order!r:.60}")
@@ -403,7 +403,7 @@ def _with_joins(nodes: Mapping[str, object], order: object) -> Mapping[str, obje
 
 
 def _shown_and_missing(spec: object, state: object) -> list[str]:
-    """The fields that a node which is wrong shows and its state does not have: no prompt can name them."""
+    """Return the fields that a faulty node shows and its state lacks, so that prompts cannot name them."""
     shown = spec.get("show") if isinstance(spec, Mapping) else None
     if not isinstance(state, StateSchema) or not isinstance(shown, list):
         return []
@@ -411,7 +411,7 @@ def _shown_and_missing(spec: object, state: object) -> list[str]:
 
 
 def _state_without_faults(data: Mapping[str, Any], trust: Trust | None) -> tuple[set[str], StateSchema | None]:
-    """The fields of a state that are wrong, and the state with fields of any type in their place, if there is one."""
+    """Return a state's faulty fields, and the state with fields of type `Any` in their place, if it can be made."""
     fields = data.get("fields")
     wrong: set[str] = set()
     for name, spec in fields.items() if isinstance(fields, Mapping) else ():
@@ -429,7 +429,7 @@ def _state_without_faults(data: Mapping[str, Any], trust: Trust | None) -> tuple
 
 
 def _wrong_options(cls: type[GraphDefinition], options: Mapping[str, Any], faults: Faults) -> Iterator[str]:
-    """The keys beside state, nodes and edges whose values are of another form; their faults are added."""
+    """Yield the keys other than state, nodes and edges whose values have a wrong form, adding their faults."""
     for key in ("limits", "pools"):
         if options.get(key) is None:
             continue
@@ -457,14 +457,14 @@ def _add_problems(
     vague: Collection[str],
     faults: Faults,
 ) -> None:
-    """Find what else is wrong: nodes with the outcomes that edges name stand in for those that are wrong.
+    """Find further problems: in place of faulty nodes, nodes with the outcomes that edges name are checked.
 
     Args:
         cls: the class of the graph.
-        options: its values; without those that are wrong.
-        nodes: its nodes that are right.
-        vague: fields of its state that are wrong, of which nothing more is said.
-        faults: what is wrong; grows.
+        its valid values.
+        its valid nodes.
+        faulty fields of its state, which are not reported again.
+        the faults found; extended.
     """
     edges = any(fault.place[:1] == ("edges",) for fault in faults.found)
     if edges or options["state"] is None or not all(isinstance(key, str) for key in options["nodes"]):
@@ -491,10 +491,10 @@ def _stand_in(name: str, edges: Iterable[Edge]) -> Node:
 
 
 def built(cls: type[GraphT], options: Mapping[str, Any], *, restored: bool = False) -> GraphT:
-    """The graph of what its data says; `restored`: it was stored, after its checks.
+    """Make the graph from its parts. `restored`: it was checked when it was stored.
 
     Raises:
-        GraphError: a part is of the wrong type.
+        a part has the wrong type.
         InvalidGraph: the checks found problems.
     """
     faults = Faults()
@@ -509,7 +509,7 @@ def built(cls: type[GraphT], options: Mapping[str, Any], *, restored: bool = Fal
 
 
 def _placed(name: object, error: ValidationError) -> GraphError:
-    """Return the faults of parts of a graph, each with its place, as one error."""
+    """Return faults of parts of a graph, each with its place, as one error."""
     faults = Faults()
     for detail in error.errors(include_url=False):
         place = tuple(str(part) for part in detail["loc"])
@@ -526,7 +526,7 @@ def graph_keys(data: object) -> dict[str, Any]:
     """Return the value of each key of a graph's data.
 
     Raises:
-        GraphError: it is no graph's.
+        the data is not that of a graph.
     """
     if not isinstance(data, Mapping):
         found = "empty" if data is None else f"{data!r:.60}"
@@ -553,7 +553,7 @@ def graph_keys(data: object) -> dict[str, Any]:
 
 
 def _misplaced(key: object, value: object) -> str:
-    """Return the fault of a key that no graph has."""
+    """Return the fault for a key that graphs do not have."""
     if isinstance(value, Mapping) and "kind" in value:
         return f"has no {key!r}: it is a node, so indent it below 'nodes'"
     if key in ("fields", "types"):
@@ -564,7 +564,7 @@ def _misplaced(key: object, value: object) -> str:
 def node_name(name: object) -> str:
     """
     Raises:
-        GraphError: it is no text.
+        Return a node's name. Raises `GraphError` if it is no text.
     """
     if not isinstance(name, str):
         raise GraphError(
@@ -618,7 +618,7 @@ def load(cls: type[GraphT], path: Path, trusted: Trusted = None) -> GraphT:
 def refuse_untrusted(data: object, trust: Trust) -> None:
     """
     Raises:
-        UntrustedCode: names all references that are not trusted.
+        Raise `UntrustedCode`, which names all untrusted references, if there are any.
     """
     found = list(code_refs(data))
     for one in found:

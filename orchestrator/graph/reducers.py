@@ -2,7 +2,7 @@
 
     drafts: Annotated[list[str], append] = []
 
-A field without a reducer is plain: the last update in sequence wins, and two branches that both write it are in
+A field without a reducer is plain: the last update in sequence replaces its value, and two branches that both write it
 conflict. Any function `f(old, new)` can be a reducer; it must not change `old`.
 """
 
@@ -20,7 +20,7 @@ from typing_extensions import TypeVar
 from orchestrator.graph.refs import made_for, ref_of
 
 ReducerFunction: TypeAlias = Callable[[Any, Any], Any]
-"""`f(old, new)`: both are of types that only the field knows."""
+"""`f(old, new)`; the types of both depend on the field."""
 
 T = TypeVar("T")
 ItemT = TypeVar("ItemT", covariant=True, default=Any)
@@ -28,14 +28,14 @@ ItemT = TypeVar("ItemT", covariant=True, default=Any)
 
 @dataclass(frozen=True, slots=True)
 class Extend(Generic[ItemT]):
-    """Several items, in an update of a field that takes one at a time."""
+    """Marks an update with several items for a field that takes one item at a time."""
 
     items: list[ItemT]
 
 
 @dataclass(frozen=True, slots=True)
 class Replace(Generic[ItemT]):
-    """In an update: the field's whole new value, past its reducer."""
+    """Marks an update that sets the field's whole value, without its reducer."""
 
     value: ItemT
 
@@ -43,7 +43,7 @@ class Replace(Generic[ItemT]):
 @made_for("reducer")
 @dataclass(frozen=True, slots=True)
 class Reducer:
-    """A built-in reducer; called with two values, it reduces them."""
+    """A built-in reducer. Calling it with two values reduces them."""
 
     name: str
     function: ReducerFunction
@@ -56,7 +56,7 @@ class Reducer:
 
 
 class _ExtendReducer(Reducer):
-    """As a reducer it adds many items; called with one argument it marks many items in an update."""
+    """As a reducer it adds many items; called with one argument, it marks an update with many items."""
 
     __slots__ = ()
 
@@ -95,7 +95,7 @@ def _union(old: Any, new: Any) -> Any:
     try:
         known = set(found)
         fresh = [item for item in dict.fromkeys(new) if item not in known]
-    except TypeError:  # items that cannot be hashed are compared one by one
+    except TypeError:  # unhashable items are compared one by one
         for item in new:
             if item not in found:
                 found.append(item)
@@ -104,27 +104,27 @@ def _union(old: Any, new: Any) -> Any:
 
 
 append = Reducer("append", _append)
-"""A list takes one item; `extend([...])` in an update adds many."""
+"""Append one item to a list; `extend([...])` in an update adds many."""
 extend = _ExtendReducer("extend", _extend)
-"""A list takes a list of items."""
+"""Extend a list by the items of another list."""
 add = Reducer("add", _add)
 """old + new."""
 merge = Reducer("merge", _merge)
-"""A dict takes the keys of another one, shallowly."""
+"""Update a dict with the keys of another one, shallowly."""
 union = Reducer("union", _union)
-"""A set or list takes the items that it does not hold yet, in order."""
+"""Add to a set or list the items that it does not contain yet, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """Marks a plain field as a branch's own."""
+    """Marks a plain field as local to a branch."""
 
     def __repr__(self) -> str:
         return "local"
 
 
 local = Local()
-"""A branch's own plain field: a join restores the value that it had at the fork."""
+"""A plain field that is local to a branch: a join restores its value from the fork."""
 
 BUILTIN: Mapping[str, Reducer] = {r.name: r for r in (append, extend, add, merge, union)}
 
@@ -142,7 +142,7 @@ def replace(value: T) -> Replace[T]:
 
 
 def is_reducer(thing: object) -> bool:
-    """Return True if an annotation's extra is a reducer: a built-in one, or anything callable like a function."""
+    """Return True if an annotation's metadata is a reducer: a built-in one, or a callable like a function."""
     if isinstance(thing, Reducer | FunctionType | BuiltinFunctionType | MethodType | partial):
         return True
     foreign = type(thing).__module__.partition(".")[0] in ("pydantic", "pydantic_core", "annotated_types", "typing")

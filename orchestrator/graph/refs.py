@@ -1,4 +1,4 @@
-"""References to code such as `module:attr`: found, followed, trusted, and listed of graph data; tools of nodes."""
+"""References to code such as `module:attr`: resolving them, trusting them, and listing those in a graph's data."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from orchestrator.errors import GraphUnknown, UntrustedCode
 from orchestrator.json import digest
 
 # -- References to code as text: `module:attr`, or `file.py` for a module that is named by its file ------------
-# Writing one is always safe. `resolve` and `module_of_file` import, so they are called only for text that a person
-# named: a graph file given to `Graph.load`, an argument of the command line. They are never called for what a store
-# holds.
+# Writing one is always safe. `resolve` and `module_of_file` import, so they are called only for text from a trusted
+# person: a graph file given to `Graph.load`, or an argument of the command line. They are never called for the contents
+# of a store.
 #
-# References name the strategies of this library `graphs.react:...`, after the folder of their source. The modules are
-# those of `orchestrator.strategies`.
+# References to the strategies of this library are written `graphs.react:...`, after their source folder. Their modules
+# are those of `orchestrator.strategies`.
 
 
 _STRATEGIES = "orchestrator.strategies."
@@ -33,12 +33,12 @@ _FOLDER = Path(__file__).parents[1] / "strategies"
 
 
 def strategies() -> tuple[str, ...]:
-    """The names of the strategies that come with the library. Imports none of them."""
+    """Return the names of the strategies in the library. Imports none of them."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules([str(_FOLDER)]) if module.name[0] != "_"))
 
 
 def ref_of(thing: object) -> str | None:
-    """`module:qualname` of a function or class, None for one that has no such name (a lambda, a closure)."""
+    """Return `module:qualname` of a function or class; None if it has no such name (a lambda, a closure)."""
     module = getattr(thing, "__module__", None)
     name = getattr(thing, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str) or "<" in name:
@@ -48,9 +48,9 @@ def ref_of(thing: object) -> str | None:
 
 
 def module_named(module: str) -> str:
-    """The name of the module that a reference means: `orchestrator.strategies.react` for `graphs.react`.
+    """Return the module's real name: `orchestrator.strategies.react` for `graphs.react`.
 
-    A program that has imported a module `graphs.react` of its own means that one.
+    If the program has imported its own module `graphs.react`, the name refers to that one.
     """
     top, _, rest = module.partition(".")
     if top != "graphs" or not (_FOLDER / f"{rest}.py").is_file():
@@ -60,7 +60,7 @@ def module_named(module: str) -> str:
 
 
 def _importable(module: str) -> str:
-    """The name under which another process imports a module that runs as the main program here."""
+    """Return the name under which another process can import a module that is the main program here."""
     if module != "__main__":
         return module
     main = sys.modules["__main__"]
@@ -108,7 +108,7 @@ def resolve(ref: str) -> object:
     """Import what a reference names.
 
     Raises:
-        GraphUnknown: the text is no reference, or there is no such module or attribute.
+        the text is not a reference, or there is no such module or attribute.
     """
     module_name, colon, path = ref.partition(":")
     if not colon or not module_name or not path:
@@ -131,9 +131,9 @@ def resolve(ref: str) -> object:
 
 
 def module_of_file(file: str) -> ModuleType:
-    """Import the module that a file holds, once, with its folder on `sys.path`: last, so that it hides no package.
+    """Import the module in a file, once, with its folder at the end of `sys.path`, so that it hides no package.
 
-    It keeps its own name where that is free, because references to its functions are written with it.
+    It keeps its own name if that is free, because references to its functions contain the name.
 
     Raises:
         GraphUnknown: there is no such file.
@@ -169,25 +169,25 @@ def module_of_file(file: str) -> ModuleType:
     return module
 
 
-# -- Which code the references of a graph file may name --------------------------------------------------------
+# -- Trust in the references of a graph file -------------------------------------------------------------------
 # A graph file is data that may come from anywhere, and each `module:attr` in it makes this process run code: importing
-# a module runs it, and a tool, a reducer or a function is called later. So a reference is followed only into modules
-# that are trusted, and only to an object of the kind that its place in the file needs:
+# a module runs it, and a tool, a reducer or a function is called later. A reference is therefore followed only into
+# trusted modules, and only to an object of the kind that its place in the file needs:
 #
-#     Trust.of(None)        what the modules that are imported already declare for graphs
+#     Trust.of(None)        declarations for graphs in modules that are already imported
 #     Trust.of(["shop"])    the module `shop` and its submodules as well; they are imported
 #     Trust.of(True)        every module
 #
-# *Declared for graphs* are nodes (`@node`), node kinds, tools (`@tool`), reducers (`Reducer`), graphs and pydantic
-# models. A plain function is followed only if it is defined in a module that was named as trusted, and never into the
-# standard library: otherwise a file could make a tool of `subprocess:getoutput`. This library's own tools are declared,
-# and those of a risk need trust all the same, because a file could call them where nothing asks.
+# *Declarations for graphs* are nodes (`@node`), node kinds, tools (`@tool`), reducers (`Reducer`), graphs and pydantic
+# models. A plain function is accepted only if a module named as trusted defines it, and never from the standard
+# library: otherwise a file could make a tool of `subprocess:getoutput`. This library's own tools are declared, but
+# those with a risk need trust all the same, because a file could call them without asking for approval.
 
 
 T = TypeVar("T")
 
 Trusted: TypeAlias = bool | str | Iterable[str] | None
-"""The modules that `Graph.load` trusts: names of modules, True for every module, None for what is imported already."""
+"""The modules that `Graph.load` trusts: names of modules, True for every module, None for modules already imported."""
 
 Role: TypeAlias = Literal["state", "node", "kind", "tool", "reducer", "graph", "function"]
 """The role of a reference in a graph file. `function` is the function that a node of kind `call` calls."""
@@ -209,7 +209,7 @@ _MADE_FOR: dict[Role, type] = {}
 
 
 def made_for(role: Role) -> Callable[[type[T]], type[T]]:
-    """Marks a class whose instances are made to be named in graph files, in places of this role."""
+    """Return a decorator for classes whose instances graph files may name in this role."""
 
     def mark(cls: type[T]) -> type[T]:
         _MADE_FOR[role] = cls
@@ -223,14 +223,14 @@ class Trust:
     """The modules that references may lead into."""
 
     modules: tuple[str, ...] = ()
-    """Named as trusted: they and their submodules are imported where they are needed."""
+    """The trusted modules: they and their submodules are imported when needed."""
     everything: bool = False
     imported: bool = False
     """True to trust declarations for graphs in imported modules, too."""
 
     @classmethod
     def of(cls, trusted: Trusted | Trust) -> Trust:
-        """From what `Graph.load` takes."""
+        """Return the trust that an argument of `Graph.load` describes."""
         if isinstance(trusted, Trust):
             return trusted
         if isinstance(trusted, bool) or trusted is None:
@@ -238,14 +238,14 @@ class Trust:
         return cls(modules=(trusted,) if isinstance(trusted, str) else tuple(trusted), imported=True)
 
     def names(self, module: str) -> bool:
-        """Return True if a module was named as trusted, or a package that it is in."""
+        """Return True if a module or a package that contains it was named as trusted."""
         return self.everything or any(f"{module}.".startswith(f"{name}.") for name in self.modules)
 
     def kinds(self, every: Mapping[str, type[T]]) -> Mapping[str, type[T]]:
-        """The kinds of nodes that a file may name without a reference.
+        """Return the node kinds that a file may name without a reference.
 
         Args:
-            every: those of this process, by name.
+            the kinds in this process, by name.
         """
         return every
 
@@ -265,7 +265,7 @@ class Trust:
         """Return the object that a reference names.
 
         Raises:
-            UntrustedCode: its module is not trusted, or it leads to something else than its place needs.
+            its module is not trusted, or the object does not suit its place.
             GraphUnknown: there is no such module or attribute.
         """
         refuse_impossible(ref, role)
@@ -285,7 +285,7 @@ class Trust:
         raise _unfit(ref, found, role)
 
     def _defines(self, found: object, role: Role) -> bool:
-        """Return True if a trusted module defines a plain function, which needs no declaration here."""
+        """Return True if a trusted module defines this plain function, which then needs no declaration."""
         module = _home(found)
         if role == "function":
             return callable(found) and self.names(module)
@@ -294,13 +294,13 @@ class Trust:
 
 
 NOTHING = Trust()
-"""Only what comes with this library."""
+"""Trusts only the code of this library."""
 
 
 def refuse_impossible(ref: str, role: Role) -> None:
     """
     Raises:
-        UntrustedCode: what a reference names cannot be of the kind that is needed, whatever is trusted.
+        Raise `UntrustedCode` if the object of a reference cannot be of the needed kind, whatever is trusted.
     """
     if role == "function":
         return
@@ -317,7 +317,7 @@ def _unfit(ref: str, found: object, role: Role) -> UntrustedCode:
 
 
 def _declared(found: object, role: Role) -> bool:
-    """Return True if an object was made to be named in graphs, in this role."""
+    """Return True if an object is declared for graphs, in this role."""
     if role == "tool":
         return node_tools().tools_in(found) is not None
     if role in ("state", "kind"):
@@ -332,7 +332,7 @@ def _shipped_with_risk(found: object) -> bool:
 
 
 def _home(thing: object) -> str:
-    """The module that defines a function or class, or the class of anything else."""
+    """Return the module that defines a function, a class, or the class of any other object."""
     defined = isinstance(thing, FunctionType | MethodType | BuiltinFunctionType | type)
     return str(getattr(thing if defined else type(thing), "__module__", None) or "")
 
@@ -342,7 +342,7 @@ def _of_python(module: str) -> bool:
 
 
 def _through_a_module(module: str, path: str) -> bool:
-    """Return True if a path leads to, or through, a module that the named one has imported."""
+    """Return True if a path leads to, or through, another module that the named one has imported."""
     thing: object = sys.modules.get(module)
     for part in path.split("."):
         thing = attribute(thing, part)
@@ -376,7 +376,7 @@ class CodeRef(NamedTuple):
 
 
 def code_refs(data: object) -> Iterator[CodeRef]:
-    """Every reference of a graph that is written as data, in the order in which they stand there."""
+    """Yield the references in a graph's data, in order."""
     if not isinstance(data, Mapping):
         return
     yield from _of_state(data.get("state"))
@@ -427,11 +427,11 @@ def _of_node(spec: object) -> Iterator[CodeRef]:
     yield from code_refs(graph)
 
 
-# -- A node's own tools. Room `tools` makes them of functions, tools and toolboxes --------------------------
+# -- A node's own tools. Package `tools` makes them of functions, tools and toolboxes -----------------------
 
 
 class NodeTool(Protocol):
-    """A tool, as far as a graph knows it."""
+    """The part of a tool's interface that a graph uses."""
 
     @property
     def name(self) -> str: ...
@@ -440,7 +440,7 @@ class NodeTool(Protocol):
 
 
 class NodeTools(Protocol):
-    """The functions of room `tools` that make tools of objects given to a node."""
+    """The functions of package `tools` that make a node's own tools."""
 
     def tools_of_a_node(self, things: object) -> dict[str, tuple[object, NodeTool] | None]: ...
     def handoff(self, outcome: str, **fields: Any) -> NodeTool: ...
@@ -448,6 +448,6 @@ class NodeTools(Protocol):
 
 
 def node_tools() -> NodeTools:
-    """Return the functions of room `tools`."""
+    """Return the functions of package `tools`."""
     found: NodeTools = above("node_tools")
     return found

@@ -8,21 +8,21 @@ from typing import Literal, TypeAlias
 from orchestrator.errors import Problem
 
 Verdict: TypeAlias = Literal["proved", "refuted", "undecided"]
-"""`undecided`: what the claim depends on is not declared; the proof's reason says what."""
+"""`undecided`: something that the claim depends on is not declared; the proof's reason names it."""
 Claim: TypeAlias = Literal["confirmed", "bounded", "joins", "ends", "writes"]
 """The subject of a proof: calls that change something, cycles, joins, ends, or updates of parallel branches."""
 
 
 @dataclass(frozen=True, slots=True)
 class WitnessStep:
-    """A step of a path: a node, and the outcome with which it ends there."""
+    """A step of a path: a node and its outcome."""
 
     node: str
-    """Its name; inside subgraphs with the names of the nodes around it, `call/execute`."""
+    """Its name; inside subgraphs after the names of the enclosing nodes, `call/execute`."""
     outcome: str = ""
-    """Empty: the path continues although the node has not ended, or ends here."""
+    """The outcome; empty if the path continues before the node ends, or ends here."""
     note: str = ""
-    """A further condition for this way: an empty list, a limit that is spent."""
+    """A further condition for this path: an empty list, a spent limit."""
 
     def __str__(self) -> str:
         said = ", ".join(filter(None, ("" if self.outcome == "done" else self.outcome, self.note)))
@@ -37,13 +37,13 @@ class Proof:
     claim: str
     verdict: Verdict
     reason: str = ""
-    """Why it holds, how it is broken, or what is not known."""
+    """Why the claim is true, how it is broken, or what is not known."""
     witness: tuple[WitnessStep, ...] = ()
     """A path from START that breaks the claim, or may break it if the claim is undecided."""
     beside: tuple[WitnessStep, ...] = ()
-    """The path of a second branch, if it takes two to break the claim."""
+    """The path of a second branch, if breaking the claim takes two."""
     tool: str = ""
-    """The tool whose graph the claim is about; empty: the graph itself."""
+    """The tool whose graph the claim is about; empty for the graph itself."""
 
     @property
     def holds(self) -> bool:
@@ -57,6 +57,6 @@ class CheckReport:
 
     errors: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
-    """Notes on what is allowed but often unintended."""
+    """Notes on parts that are allowed but often unintended."""
     proofs: tuple[Proof, ...] = ()
-    """Only when asked for."""
+    """The proofs, if they were requested."""

@@ -1,4 +1,4 @@
-"""Outcomes and wanted arguments, read from the signatures of functions."""
+"""Outcomes and parameters, read from the signatures of functions."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ INJECTED = ("state", "ctx", "item", "deps")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """An argument of a node's function, and its value."""
+    """A parameter of a node's function, and the value to pass."""
 
     parameter: str
     gives: str
-    """`state`, `ctx`, `item` or `deps`."""
+    """The value to pass: `state`, `ctx`, `item` or `deps`."""
     positional: bool
 
 
 class _Holder:
-    """Something that `typing.get_type_hints` takes."""
+    """An object to pass to `typing.get_type_hints`."""
 
     def __init__(self, name: str, annotation: object) -> None:
         self.__annotations__ = {name: annotation}
@@ -52,10 +52,10 @@ def is_awaitable(found: object) -> TypeGuard[Awaitable[object]]:
 
 
 def hints_of(function: Callable[..., object], names: Mapping[str, object] | None = None) -> dict[str, Any]:
-    """A function's annotations, each evaluated by itself: one that cannot be is left as it was written.
+    """Return a function's annotations, each evaluated by itself: one that fails stays as it was written.
 
     Args:
-        names: what else annotations may name, such as the locals of the function around.
+        further names that annotations may use, such as the locals of the enclosing function.
     """
     inner: object = inspect.unwrap(function)
     inner = getattr(inner, "func", inner)  # functools.partial
@@ -88,10 +88,10 @@ def _closure(function: object) -> dict[str, object]:
 def declared_outcomes(
     function: Callable[..., object], what: str, names: Mapping[str, object] | None = None
 ) -> tuple[str, ...] | None:
-    """The outcomes that a return annotation declares; None when it says nothing of outcomes.
+    """Return the outcomes that a return annotation declares; None if it declares none.
 
     Raises:
-        GraphError: it says `Outcome` and not which.
+        it is `Outcome` without its outcomes.
     """
     annotation = hints_of(function, names).get("return")
     if annotation is None or isinstance(annotation, str):
@@ -116,7 +116,7 @@ def declared_outcomes(
 def declared_updates(
     function: Callable[..., object], names: Mapping[str, object] | None = None
 ) -> frozenset[str] | None:
-    """The state fields that a return annotation names: those of its `TypedDict`s; None when it does not say."""
+    """Return the state fields in the `TypedDict`s of a return annotation; None if it has none."""
     hints = hints_of(function, names)
     found: set[str] = set()
     for member in _members(hints["return"]) if "return" in hints else [object]:
@@ -130,7 +130,7 @@ def declared_updates(
 
 
 def returns_plainly(function: Callable[..., object]) -> bool:
-    """Return True if a return annotation declares a plain result, and nothing to await."""
+    """Return True if a return annotation declares a plain result, never an awaitable."""
     annotation = _plain(hints_of(function).get("return", object))
     union = get_origin(annotation) in (Union, types.UnionType)
     members = [_plain(member) for member in (get_args(annotation) if union else (annotation,))]
@@ -175,13 +175,13 @@ def _literals(annotation: object) -> list[object]:
 def wanted_arguments(
     function: Callable[..., object], what: str, names: Mapping[str, object] | None = None
 ) -> tuple[Wanted, ...]:
-    """Return the arguments of a node's function.
+    """Return the parameters of a node's function.
 
-    Arguments are known by name (`state`, `ctx`, `item`, `deps`), else by annotation: a `Context`, or a pydantic
-    model for the state. One with a default that is neither is left alone.
+    A parameter is identified by name (`state`, `ctx`, `item`, `deps`), else by annotation: a `Context`, or a pydantic
+    model for the state. Any other parameter keeps its default.
 
     Raises:
-        GraphError: names the parameter that nothing can be given for.
+        names a parameter for which there is no value.
     """
     hints = hints_of(function, names)
     wanted: list[Wanted] = []
@@ -217,7 +217,7 @@ def _gives(parameter: inspect.Parameter, annotation: object, given: set[str]) ->
 
 
 def is_context(annotation: object) -> bool:
-    """Return True if an annotation is `Context`, also as text, with its deps, or as one of a union."""
+    """Return True if an annotation is `Context`: also as text, with its type arguments, or as a member of a union."""
     if isinstance(annotation, str):
         return annotation.split("[")[0].split(".")[-1].strip() == "Context"
     origin = get_origin(annotation)

@@ -1,8 +1,7 @@
-"""The state of a graph: its fields, how they take updates, and how values become JSON and back.
+"""The state of a graph: its fields, how they are updated, and how values become JSON and back.
 
-The kernel keeps values as a dict from field name to Python value (or to JSON, where the class is not at hand).
-What the journal holds is JSON, always. Nodes get an instance of the state class that shares nothing mutable with
-the kernel's values.
+The kernel keeps values as a dict from field name to Python value (or to JSON, if the class is not loaded). The journal
+always contains JSON. Nodes get an instance of the state class that shares nothing mutable with the kernel's values.
 """
 
 from __future__ import annotations
@@ -35,24 +34,24 @@ _KEPT = "__orchestrator_schema__"
 
 @dataclass(frozen=True, slots=True)
 class StateField:
-    """The facts about one field that the kernel needs."""
+    """The properties of one field that the kernel needs."""
 
     name: str
     reducer: str = ""
-    """`append`, ... or `module:attr`; empty for a plain field."""
+    """`append`, another built-in reducer, or `module:attr`; empty for a plain field."""
     local: bool = False
-    """A branch's own: a join restores the value that it had at the fork."""
+    """True if the field is local to a branch: a join restores its value from the fork."""
     portable: bool = True
-    """True if folding the field's JSON without any code gives the same as folding its values."""
+    """True if folding the field's JSON without any code has the same result as folding its values."""
 
     @property
     def plain(self) -> bool:
-        """True if the last writer in sequence wins, and branches that both write it are in conflict."""
+        """True if the last update in sequence wins, and branches that both write the field conflict."""
         return self.reducer == ""
 
 
 class StateSchema:
-    """All about one state class, worked out once. Make it with `StateSchema.of` or `StateSchema.from_data`."""
+    """The schema of one state class, worked out once. Make it with `StateSchema.of` or `StateSchema.from_data`."""
 
     def __init__(
         self,
@@ -71,15 +70,15 @@ class StateSchema:
             cls: the state class; None if its code is not loaded.
             fields: the fields by name.
             ref: `module:attr` of the class; None if it cannot be imported.
-            inline: the data of a state that was written as data; None for a class.
-            stored: the stored data of a state without its class.
+            the data of a state defined as data; None for a class.
+            the stored data of a state whose class is not loaded.
         """
         self.name = name
         self.cls = cls
         self.ref = ref
-        """`module:attr` of the class, None for one that cannot be imported."""
+        """`module:attr` of the class; None if it cannot be imported."""
         self.inline = inline
-        """The data of a state that was written as data, else None."""
+        """The data of a state defined as data; None for a class."""
         self._stored = stored
         self._fields = dict(fields)
         self.fields: Mapping[str, StateField] = {
@@ -88,7 +87,7 @@ class StateSchema:
         self.coded = tuple(field.name for field in fields.values() if not field.portable)
         """Fields that only code can fold."""
         self.summed = tuple(f.name for f in fields.values() if f.reducer == "add" and f.annotation in (int, float))
-        """Fields that are sums of numbers, which can grow beyond what JSON can say."""
+        """Fields that are sums of numbers, which can grow beyond the range of JSON numbers."""
         isolating = [(field.name, field.codec.isolate) for field in fields.values()]
         copied = tuple((name, isolate) for name, isolate in isolating if isolate is not None)
         self._names = frozenset(fields)
@@ -117,7 +116,7 @@ class StateSchema:
         found = state.__dict__.get(_KEPT)
         if found is None:
             found = cls(state.__name__, state, fields_of(state), ref=ref_of(state))
-            cls.remember(state, found)  # on the class, so that both are forgotten together
+            cls.remember(state, found)  # kept on the class, so that both are freed together
         return found
 
     @staticmethod
@@ -134,7 +133,7 @@ class StateSchema:
     def from_data(cls, data: JsonObject, *, resolve: bool | Trust = False) -> StateSchema:
         """Make a schema from the result of `data()`.
 
-        A state that was written as data gets its class back. The values of any other state stay JSON.
+        A state defined as data gets its class back. The values of any other state stay JSON.
 
         Args:
             data: the result of `data()`.
@@ -149,7 +148,7 @@ class StateSchema:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, StateSchema):
             return NotImplemented
-        written = self.inline is not None or self.cls is None  # as data; a class is equal to itself alone
+        written = self.inline is not None or self.cls is None  # compared as data; a class is equal only to itself
         return self.data() == other.data() if written else self.cls is other.cls
 
     def __hash__(self) -> int:
@@ -238,7 +237,7 @@ class StateSchema:
         return {name: field.codec.dump(listed(values[name])) for name, field in self._fields.items() if name in values}
 
     def show(self, values: Mapping[str, object]) -> JsonObject:
-        """The same of values that are only looked at: it is not checked whether they could be stored."""
+        """Return values as JSON to display. Does not check that they could be stored."""
         return {name: field.codec.show(listed(values[name])) for name, field in self._fields.items() if name in values}
 
     def encode_update(self, update: Mapping[str, object] | None) -> tuple[JsonObject, dict[str, str]]:
@@ -248,8 +247,8 @@ class StateSchema:
             update: the new values by field; None: no update.
 
         Returns:
-            The JSON of the update, and for each field that its reducer does not fold in the usual way how it is taken:
-            `replace` or `extend`.
+            The JSON of the update, and, for each field whose reducer does not apply in the usual way, `replace` or
+            `extend`.
 
         Raises:
             InvalidUpdate: names every unknown field and every value that does not fit.
@@ -304,8 +303,8 @@ class StateSchema:
 
         Args:
             values: the old values.
-            update: the JSON of the update, as of `encode_update`.
-            ops: how fields are taken, as of `encode_update`.
+            the JSON of the update, from `encode_update`.
+            how fields are updated, from `encode_update`.
 
         Returns:
             The new values.
@@ -331,18 +330,18 @@ class StateSchema:
     def reduced(
         self, values: Mapping[str, object], fields: Iterable[str], *, checked: bool = True
     ) -> JsonObject | None:
-        """Return as JSON the fields that only code can fold.
+        """Return the JSON of the fields that only code can fold.
 
         Args:
             values: the values.
-            fields: the names of the fields to look at.
-            checked: whether the values must be of their fields' types. Those of journals need not be.
+            the names of the fields to consider.
+            whether to check the values against their fields' types. Values of journals need not fit.
 
         Returns:
-            The JSON of those of the fields; None if there are none.
+            The JSON of these fields; None if there are none.
 
         Raises:
-            InvalidUpdate: a reducer returned a value that is not of the field's type, or has no JSON form.
+            a reducer returned a value that does not fit the field's type, or has no JSON form.
         """
         found: dict[str, object] = {}
         for name in fields:
@@ -359,10 +358,10 @@ class StateSchema:
         return found or None
 
     def check_sums(self, values: Mapping[str, object], fields: Iterable[str]) -> None:
-        """Check sums of numbers.
+        """Check the fields that are sums of numbers.
 
         Raises:
-            InvalidUpdate: a number is too large.
+            a number is too large.
         """
         for name in fields:
             try:
@@ -373,12 +372,12 @@ class StateSchema:
     def view(self, values: Mapping[str, object], reads: frozenset[str] | None = None) -> Any:
         """Return the state as a node sees it: an instance that shares nothing mutable with the values.
 
-        Fields of mutable types are copied when they are first read, so a view costs only what is read. Values of types
-        that declare themselves frozen are shared. Without a class it is an object with the same attributes.
+        Fields of mutable types are copied when they are first read, so a view costs only what is read. Values of frozen
+        types are shared. Without a class, the view is an object with the same attributes.
 
         Args:
             values: the values.
-            reads: the only fields to show; reading another one raises an `AttributeError` that says so. None: all.
+            the only visible fields; reading another one raises an `AttributeError` that explains this. None for all.
 
         Returns:
             The view.
@@ -386,13 +385,13 @@ class StateSchema:
         return self._views.view(values, reads)
 
     def check(self, values: Mapping[str, object]) -> None:
-        """Check what reducers made, and run the class's validators of the whole state.
+        """Check the results of reducers, and run the class's validators of the whole state.
 
         Args:
             values: the values.
 
         Raises:
-            InvalidUpdate: a value is not of its field's type, or a validator rejects the state.
+            a value does not fit its field's type, or a validator rejects the state.
         """
         self.reduced(values, self.coded)
         self.check_sums(values, self.summed)
@@ -402,7 +401,7 @@ class StateSchema:
             self.cls.model_validate(self.view(values).__dict__, by_alias=True, by_name=True)
         except ValidationError as error:
             raise InvalidUpdate(f"state {self.name}: {explain(error)}") from None
-        except Exception as error:  # of a validator of the user's
+        except Exception as error:  # raised by a validator of the user
             raise InvalidUpdate(f"state {self.name}: its validator raised {type(error).__name__}: {error}") from error
 
     # -- data --------------------------------------------------------------------------------------------------
@@ -413,7 +412,7 @@ class StateSchema:
         return self._stored or self.inline or class_data(self)
 
     def data(self) -> JsonObject:
-        """Everything about the state as JSON: its name, fields, types, reducers, defaults and `ref`."""
+        """The state as JSON: its name, fields, types, reducers, defaults and `ref`."""
         return self._data
 
     def field(self, name: str) -> Field:
@@ -451,8 +450,8 @@ def _refuse_secrets_in(given: Mapping[str, object]) -> None:
 
 
 # -- State schemas as data, and back ---------------------------------------------------------------------------
-# A state that was written as data has `type` texts, so its class can be made anywhere. A state class of the user's
-# is kept as its JSON schema and its `ref`: enough to draw, show and fold a stored run without the code.
+# A state defined as data has its types as texts, so its class can be made anywhere. A user's state class is kept as its
+# JSON schema and its `ref`: enough to draw, show and fold a stored run without the code.
 
 
 STATE_KEYS: Mapping[str, str] = {
@@ -460,7 +459,7 @@ STATE_KEYS: Mapping[str, str] = {
     "fields": "name -> type, or a mapping with it, of each field",
     "types": "name -> fields of each model that types of fields name",
 }
-"""Keys of a state that is written as data."""
+"""Keys of a state defined as data."""
 FIELD_KEYS: Mapping[str, str] = {
     "type": "the type, such as list[str]",
     "reducer": "how an update changes the value; without one it replaces it",
@@ -471,20 +470,20 @@ FIELD_KEYS: Mapping[str, str] = {
 
 
 class _Schema(GenerateJsonSchema):
-    """JSON schema that says nothing, instead of failing, where a type has none."""
+    """Generates a JSON schema that is empty, instead of failing, for a type without a schema."""
 
     def handle_invalid_for_json_schema(self, schema: object, error_info: str) -> JsonSchemaValue:
         return {}
 
     def encode_default(self, dft: object) -> Any:
-        return None  # defaults are written beside the schema
+        return None  # defaults are written next to the schema
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])
 
 
 def type_schema(annotation: Any, mode: Literal["validation", "serialization"]) -> JsonObject | None:
-    """JSON Schema of the values of a type, by the names of fields; None where it says nothing about them."""
+    """Return the JSON schema of a type's values, by the names of fields; None if it would be empty."""
     try:
         found = TypeAdapter(annotation).json_schema(by_alias=False, mode=mode, schema_generator=_Schema)
     except PydanticUserError:
@@ -493,7 +492,7 @@ def type_schema(annotation: Any, mode: Literal["validation", "serialization"]) -
 
 
 def class_data(schema: StateSchema) -> JsonObject:
-    """A state schema as JSON, worked out from its class."""
+    """Return a state schema as JSON, derived from its class."""
     cls = schema.cls
     assert cls is not None
     types = cls.model_json_schema(by_alias=False, schema_generator=_Schema)
@@ -506,11 +505,11 @@ def class_data(schema: StateSchema) -> JsonObject:
 
 
 def start_form(schema: StateSchema, named: Sequence[str] | None = None) -> JsonObject:
-    """JSON Schema of what a run starts with: an object with the fields that its input may set.
+    """Return the JSON schema of a run's input: an object with the fields that the input may set.
 
     Args:
         schema: the state.
-        named: the fields that the graph's `input` names, the `x-input` of the form; None: all fields of the state.
+        the fields that the graph's `input` names, the `x-input` of the form; None for all fields of the state.
     """
     data = class_data(schema) if schema.cls is not None else schema.data()
     specs: Any = data.get("fields", {})
@@ -521,16 +520,20 @@ def start_form(schema: StateSchema, named: Sequence[str] | None = None) -> JsonO
         default = {"default": spec["default"]} if "default" in spec else {}
         properties[name] = {**spec.get("schema", {}), **default}
     form: dict[str, object] = {
-        "type": "object", "title": schema.name, "properties": properties, "additionalProperties": False,
-        "required": [name for name in names if specs[name].get("required")], "x-input": list(named or ()),
-    }  # fmt: skip
+        "type": "object",
+        "title": schema.name,
+        "properties": properties,
+        "additionalProperties": False,
+        "required": [name for name in names if specs[name].get("required")],
+        "x-input": list(named or ()),
+    }
     if "$defs" in data:
         form["$defs"] = data["$defs"]
     return form
 
 
 def fields_form(schema: StateSchema, names: Collection[str], *, update: bool = False) -> dict[str, Any]:
-    """JSON Schema of an object with some fields of a state: with their values, or with what an update brings."""
+    """Return the JSON schema of an object with some fields of a state: of their values, or of updates."""
     form: Any = start_form(schema)
     found = {name: one for name, one in form["properties"].items() if name in names}
     for name in found if update else ():
@@ -555,21 +558,21 @@ def _field_data(field: Field, types: Mapping[str, object]) -> JsonObject:
     else:
         try:
             first, second = field.codec.dump(field.default()), field.codec.dump(field.default())
-        except Exception:  # of a factory of the user's, which may want the other fields
+        except Exception:  # a factory of the user, which may need the other fields
             first, second = None, 0
-        if first == second:  # a factory that gives another value each time has no default to write
+        if first == second:  # a factory that returns a new value each time has no default to write
             data["default"] = first
     return data
 
 
 def schema_from_data(data: JsonObject, *, resolve: bool | Trust = False) -> StateSchema:
-    """A state schema from JSON.
+    """Make a state schema from JSON.
 
     Args:
-        resolve: whether references are followed; a `Trust` says which.
+        whether references are followed; a `Trust` decides for each of them.
 
     Raises:
-        GraphError: the data is none.
+        the data does not describe a state.
         GraphUnknown: `resolve` is true and a reference cannot be imported.
         UntrustedCode: `resolve` is a `Trust` that refuses a reference.
     """
@@ -593,7 +596,7 @@ def schema_from_data(data: JsonObject, *, resolve: bool | Trust = False) -> Stat
 
 
 def named_fields(data: JsonObject, names: Iterable[str]) -> StateSchema:
-    """The schema of a state class that is not at hand: it has all fields that are named, and each fits everything."""
+    """Return the schema of a state whose class is not loaded: any named field exists and accepts any value."""
 
     spec = {"schema": {"anyOf": [{"type": "array"}, {}]}, "reducer": "?", "portable": False}
     fields = {name: _json_field(name, spec) for name in names}
@@ -610,7 +613,7 @@ def _json_field(name: str, spec: Mapping[str, object]) -> Field:
         return spec.get("default")
 
     def keep(old: object, new: object) -> object:
-        return old  # what a reducer that is code makes is in the journal
+        return old  # the journal contains the results of reducers that are code
 
     reduce = None
     if reducer:
@@ -631,17 +634,17 @@ def _json_field(name: str, spec: Mapping[str, object]) -> Field:
     )
 
 
-# -- states that are written as data ----------------------------------------------------------------------------
+# -- states defined as data -------------------------------------------------------------------------------------
 
 
 def inline_schema(data: JsonObject, trust: Trust | None = None) -> StateSchema:
-    """The schema of a state that is written as data: `{"name": "Essay", "fields": {"topic": "str"}}`.
+    """Return the schema of a state defined as data: `{"name": "Essay", "fields": {"topic": "str"}}`.
 
-    A field is a type text, or a mapping with `type`, and maybe `reducer`, `default` and `description`. Models that
-    types name are in `types`: name -> fields.
+    A field is a type text, or a mapping with `type`, and optionally `reducer`, `default` and `description`. `types`
+    defines the models that types name: name -> fields.
 
     Raises:
-        GraphError: a field is not written like that; of several faults names all.
+        a field is not written in this form; the error names all such fields.
     """
 
     unknown = sorted(set(map(str, data)) - STATE_KEYS.keys())
@@ -663,7 +666,8 @@ def inline_schema(data: JsonObject, trust: Trust | None = None) -> StateSchema:
             definitions[str(key)] = _definition(str(key), spec, trust, unresolved, types)
     faults.raise_any()
     with model_faults(f"state {name}"), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Field name .* shadows an attribute")  # a field `copy` is one all the same
+        # A field may be named `copy` although models have a method of that name.
+        warnings.filterwarnings("ignore", "Field name .* shadows an attribute")
         cls = create_model(name, __module__=__name__, **definitions)
     inline: dict[str, object] = {"name": name, "fields": {str(key): spec for key, spec in specs.items()}}
     if data.get("types"):
@@ -680,7 +684,7 @@ def inline_schema(data: JsonObject, trust: Trust | None = None) -> StateSchema:
 def _check_name(name: object) -> None:
     """
     Raises:
-        GraphError: a file names a field so, and graphs or prompts could not.
+        Raise `GraphError` if a file's name for a field would not work in graphs or prompts.
     """
     if isinstance(name, bool):
         raise GraphError(f"field name {name} is not a text; {BOOLEANS}")

@@ -1,9 +1,9 @@
 """The routes of a graph: which edges an outcome takes, which of them open a fork, and what can be reached.
 
-Nothing here looks at a run. The rules' numbers (R1 to R15, C1 to C7) are those of `docs/kernel.md`.
+Nothing here depends on a run. The numbers of the rules (R1 to R15, C1 to C7) are those of `docs/kernel.md`.
 
-A *vertex* is a node, START, END, STOP, or a map that stands beside other edges of the same outcome: such a map
-is a fork of its own (R1), so it gets a vertex of its own between the two nodes.
+A *vertex* is a node, START, END, STOP, or a map that shares its outcome with other edges: such a map is a fork of its
+own (R1), so it gets a vertex of its own between the two nodes.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ ANY = "*"
 DONE = "done"
 RESERVED = ("error", "timeout", "exhausted")
 FAILED = "failed"
-"""The outcome of nodes that call tools, where a tool failed: taken only if an edge names it."""
+"""The outcome for a failed tool, in nodes that call tools: taken only if an edge names it."""
 IF_NAMED = (*RESERVED, FAILED)
-"""Outcomes that no edge without an outcome stands for: those that every node has, and those that some kinds have."""
+"""Outcomes that an edge without an outcome does not cover: the reserved ones of every node, and `failed`."""
 
 V = TypeVar("V")
 Join: TypeAlias = int | str | None
 """`all`, `each`, a number of branches, or the name of the state field with that number."""
 Rest: TypeAlias = Literal["drop", "run"]
-"""Handling of the branches that a join did not wait for."""
+"""What happens to the branches that a join did not wait for."""
 
 
 def counts(join: Join) -> bool:
     """Return whether a join waits for a number of branches, given or in a state field.
 
     Args:
-        join: as a node declares it.
+        the join as a node declares it.
     """
     return join not in (None, "all", "each")
 
 
 def is_count(number: object) -> TypeGuard[int]:
-    """Return whether a join can wait for as many branches.
+    """Return whether a value is a number of branches that a join can wait for.
 
     Args:
-        number: a value of the state.
+        a value of the state.
     """
     return isinstance(number, int) and not isinstance(number, bool) and number >= 1
 
 
 class NodeShape(NamedTuple):
-    """All of a node that its graph's shape depends on."""
+    """The properties of a node that its graph's shape depends on."""
 
     outcomes: tuple[str, ...] = (DONE,)
     join: Join = None
@@ -62,12 +62,12 @@ class NodeShape(NamedTuple):
 
     @property
     def lets_run(self) -> bool:
-        """True if branches that it did not wait for go on."""
+        """True if branches that it did not wait for continue."""
         return self.rest == "run"
 
 
 class EdgeLike(Protocol):
-    """An edge, as far as topology cares."""
+    """The attributes of an edge that the topology uses."""
 
     @property
     def source(self) -> str: ...
@@ -91,7 +91,7 @@ class FanOut:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """An edge to take: its number in the graph's text, and the vertex of its own fork if it is such a map."""
+    """An edge to take: its number in the graph's text, and the map's own vertex if it has one."""
 
     index: int
     target: str
@@ -107,10 +107,10 @@ def reached(
     Args:
         following: the successors of each vertex, or its predecessors to search backwards.
         starts: the vertices to begin at.
-        barred: vertices that are not entered.
+        vertices that the search does not enter.
 
     Returns:
-        The vertices found, the starts included.
+        The vertices found, including the starts.
     """
     seen = set(starts)
     ahead = list(seen)
@@ -140,11 +140,11 @@ def digraph(following: Mapping[V, Iterable[V]]) -> nx.DiGraph[V]:
 
 
 class Routes:
-    """The vertices of one graph and the ways between them. Wants names and edges that checked out (every name known).
+    """The vertices of one graph and the ways between them. Names and edges must have been checked.
 
     Args:
         nodes: every node's outcomes and join.
-        edges: the edges in order; `*` sources are expanded here.
+        the edges in order; edges from `*` are expanded here.
     """
 
     def __init__(self, nodes: Mapping[str, NodeShape], edges: Sequence[EdgeLike]) -> None:
@@ -193,7 +193,7 @@ class Routes:
 
     @cached_property
     def certain(self) -> frozenset[tuple[str, str]]:
-        """(node, outcome) of those with one edge that is no map: they open nothing that a state may not fit."""
+        """The pairs (node, outcome) with exactly one edge, which is no map: whatever the state, they can be taken."""
         return frozenset(taken for taken, routes in self._routes.items() if len(routes) == 1 and routes[0].each is None)
 
     def _lay_out(self) -> None:
@@ -214,7 +214,7 @@ class Routes:
         self.successors = {name: tuple(targets) for name, targets in following.items()}
 
     def _taken(self, name: str, numbers: Sequence[int], wild: Iterable[int]) -> dict[str, list[int]]:
-        """Outcome -> edge numbers. An unlabelled edge stands for the outcomes that no labelled one names."""
+        """Outcome -> edge numbers. An unlabelled edge covers the outcomes that no labelled one names."""
         outcomes = (DONE,) if name == START else self.nodes[name].outcomes
         labels = {self.edges[i].outcome for i in numbers}
         taken: dict[str, list[int]] = {}
@@ -283,7 +283,7 @@ class Routes:
 
     @cached_property
     def dominators(self) -> dict[str, str]:
-        """Vertex -> its immediate dominator on the ways from START (or from the `* : exhausted` target)."""
+        """Vertex -> its immediate dominator on the ways from START (or from the target of `* : exhausted`)."""
         if not self.fans:
             return {}
         import networkx as nx
@@ -292,18 +292,18 @@ class Routes:
         found = dict(nx.immediate_dominators(graph, START))
         target = self.exhausted_target
         if target is not None and target in self.successors and target not in found:
-            # What only the exhausted edge leads to has no forks open but its own (R14).
+            # Vertices reached only by the exhausted edge have no open forks but their own (R14).
             for vertex, dominator in nx.immediate_dominators(graph, target).items():
                 found.setdefault(vertex, dominator)
         return {vertex: dominator for vertex, dominator in found.items() if dominator not in (None, vertex)}
 
 
-# -- What the shape of a graph alone decides: which join belongs to which fork, and which joins a token can reach
-# Nothing here looks at a run. The rules' numbers (R1 to R15, C1 to C7) are those of `docs/kernel.md`.
+# -- Joins: which join belongs to which fork, and which joins a token can reach ---------------------------------
+# Nothing here depends on a run. The numbers of the rules (R1 to R15, C1 to C7) are those of `docs/kernel.md`.
 
 
 class _Table(dict[str, tuple[str, ...]]):
-    """Vertex -> joins; for most vertices there are none, and nothing is kept."""
+    """Vertex -> joins. Vertices without joins are not stored."""
 
     def __missing__(self, vertex: str) -> tuple[str, ...]:
         return ()
@@ -312,9 +312,9 @@ class _Table(dict[str, tuple[str, ...]]):
 class ForkScope:
     """The joins of one fork that each token can reach, given the forks that were opened before it (R4).
 
-    `active[node]` and `waiting[node]` are the joins of the fork that a token running (or about to run) at the
-    node, or waiting at that join, can still reach. `passed` are joins that have fired and that no token of the branches
-    can pass any more (R8).
+    `active[node]` and `waiting[node]` are the joins of the fork that a token running (or about to run) at the node, or
+    waiting at that join, can still reach. `passed` are joins that have fired and that no token of the branches can pass
+    any more (R8).
     """
 
     __slots__ = ("active", "below", "fork", "joins", "passed", "waiting")
@@ -342,7 +342,7 @@ class ForkScope:
 
 
 class Topology(Routes):
-    """The static analysis of one graph: its routes, and the joins of its forks. Wants edges whose names are all known.
+    """The static analysis of one graph: its routes, and the joins of its forks. All names in edges must be known.
 
     Args:
         nodes: every node's outcomes and join.
@@ -360,7 +360,7 @@ class Topology(Routes):
 
     @cached_property
     def match(self) -> dict[str, str | None]:
-        """Join -> the fork that it belongs to (R2); None where no branches meet at it (C5)."""
+        """Join -> the fork that it belongs to (R2); None if no branches meet at it (C5)."""
         found: dict[str, str | None] = {}
         for join in self.joins:
             self._match(join, found)
@@ -369,8 +369,8 @@ class Topology(Routes):
     def _match(self, join: str, found: dict[str, str | None]) -> str | None:
         if join in found:
             return found[join]
-        # Two joins can each lie on the other's ways, from different forks. The one asked first does not count
-        # then: any rule will do that the order of the nodes decides.
+        # Two joins of different forks can each lie on the other's ways. The one examined first then does not count; any
+        # rule based on the order of the nodes would do.
         found[join] = None
         fork = self.dominators.get(join)
         while fork is not None:
@@ -388,7 +388,7 @@ class Topology(Routes):
         return bool(starts) and not any(o in passed and self._match(o, found) == fork for o in others)
 
     def _on_every_way(self, starts: Iterable[str], goal: str, within: set[str]) -> set[str]:
-        """Vertices that all ways from the starts to the goal lead through."""
+        """Return the vertices on all ways from the starts to the goal."""
         import networkx as nx
 
         ways: dict[str, Iterable[str]] = {"": starts}  # no vertex has an empty name
@@ -434,7 +434,7 @@ class Topology(Routes):
 
     @cached_property
     def _on_every_way_out(self) -> dict[str, frozenset[str]]:
-        """Join -> the joins of its fork that every way from it to END or STOP leads through."""
+        """Join -> the joins of its fork on every way from it to END or STOP."""
         found: dict[str, frozenset[str]] = {}
         for join, fork in self.match.items():
             passed = [
@@ -473,13 +473,14 @@ class Topology(Routes):
         return found
 
     def _entries_beside(self, join: str, below: frozenset[str], passed: frozenset[str]) -> frozenset[str]:
-        """As `entries`, for a token that cannot pass some joins until it has left their forks by another one."""
+        """Return `entries` for a token that cannot pass some joins until it has left their forks by another one."""
         free = self.entries(join, below)
         left = {self.match[other] for other in passed}
         ways_out = {
-            other for other, closing in self.closes.items()
+            other
+            for other, closing in self.closes.items()
             if closing and other not in passed and other in free and self.match[other] in left - {self.match[join]}
-        }  # fmt: skip
+        }
         barred = (self.successors.keys() - free) | passed
         return frozenset(reached(self.predecessors, [join, *ways_out], barred))
 
@@ -500,7 +501,7 @@ class Topology(Routes):
         return found
 
     def empty_target(self, fork: str, mapped: str, outer: frozenset[str]) -> str | None:
-        """Return the join that a map without items sends its one token to (R11).
+        """Return the join to which a map without items sends its only token (R11).
 
         Args:
             fork: the fork's vertex.
@@ -536,7 +537,7 @@ class Topology(Routes):
         return None
 
     def per_item(self, fork: str, fan: FanOut) -> set[str]:
-        """Return the vertices that run once per item of a map: those before a join of it, or of a fork around it.
+        """Return the vertices that run once per item of a map: those before a join of the map or of an enclosing fork.
 
         Args:
             fork: the map's vertex.

@@ -14,7 +14,7 @@ from typing_extensions import TypeVar
 __all__ = ["ContextT", "DepsT", "Erased", "StateT"]
 
 StateT = TypeVar("StateT", bound=BaseModel, covariant=True, default=Any)
-"""A graph's state class: known where a graph is made in code, `Any` where it is loaded from data."""
+"""A graph's state class: known for a graph made in code, `Any` for one loaded from data."""
 
 DepsT = TypeVar("DepsT", covariant=True, default=Any)
 """The class of `ctx.deps`."""
@@ -24,9 +24,9 @@ ContextT = TypeVar("ContextT", covariant=True, default=Any)
 
 
 class Erased:
-    """Mixed into pydantic models whose parameters are for type checkers alone: `Graph[State]` is `Graph`.
+    """Mixin for pydantic models whose type parameters are only for type checkers: `Graph[State]` is `Graph`.
 
-    Pydantic would make a class of its own for each parameter, with a name and a schema of its own.
+    Pydantic would make a separate class, with its own name and schema, for each parameter.
     """
 
     def __class_getitem__(cls, parameters: object) -> type[Self]:

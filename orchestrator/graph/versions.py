@@ -1,4 +1,4 @@
-"""Versions of a graph: digests tell them apart, and migrations say how runs move from one to another."""
+"""Versions of a graph: digests distinguish them, and migrations define how runs move from one to another."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from orchestrator.graph.topology import Topology
 from orchestrator.json import JsonObject, digest
 from orchestrator.values import fault_in
 
-# -- Names of nodes and state fields in one version of a graph, and what they are called in another one --------
+# -- Names of nodes and state fields in one version of a graph, and their names in another one -----------------
 
 
 def inside(place: str, name: str) -> str:
-    """The path of a node or a field: its name, behind the names of the subgraph nodes around it."""
+    """Return the path of a node or a field: its name after the names of the enclosing subgraph nodes."""
     return f"{place}/{name}" if place else name
 
 
@@ -29,12 +29,12 @@ class Renames:
     nodes: Mapping[str, str] = field(default_factory=dict)
     """Old path -> new path. A node stays in its graph, so only the last name of the new path counts."""
     fields: Mapping[str, str] = field(default_factory=dict)
-    """The same for fields of the state."""
+    """Old path -> new path of state fields."""
     forks: Mapping[str, str] = field(default_factory=dict)
-    """The same for nodes that branches fork at, where another node has taken over the fork."""
+    """Old path -> new path of nodes that branches fork at, if another node has taken over the fork."""
 
     def node(self, place: str, name: str) -> str:
-        """The new name of a node.
+        """Return the new name of a node.
 
         Args:
             place: the old path of its graph.
@@ -43,7 +43,7 @@ class Renames:
         return self.nodes.get(inside(place, name), name).rpartition("/")[2]
 
     def fork(self, place: str, name: str) -> str:
-        """The new name of the node that a fork is at.
+        """Return the new name of the node that a fork is at.
 
         Args:
             place: the old path of its graph.
@@ -52,11 +52,11 @@ class Renames:
         return self.forks.get(inside(place, name), self.node(place, name)).rpartition("/")[2]
 
     def state_field(self, place: str, name: str) -> str:
-        """The new name of a field of the state of the graph at `place`."""
+        """Return the new name of a state field in the graph at `place`."""
         return self.fields.get(inside(place, name), name).rpartition("/")[2]
 
     def place(self, place: str) -> str:
-        """The new path of a graph."""
+        """Return the new path of a graph."""
         old, new = "", ""
         for name in place.split("/") if place else ():
             new = inside(new, self.node(old, name))
@@ -64,31 +64,31 @@ class Renames:
         return new
 
     def path(self, path: str) -> str:
-        """The new path of a node."""
+        """Return the new path of a node."""
         place, _, name = path.rpartition("/")
         return inside(self.place(place), self.node(place, name)) if path else path
 
     def vertex(self, place: str, vertex: str, old: Topology, new: Topology) -> str:
-        """The new name of a fork: that of a node, or of a map beside other edges, which is a fork of its own.
+        """Return the new name of a fork's vertex: a node, or a map that is a fork of its own.
 
         Args:
             place: the old path of its graph.
             vertex: its old name.
             old: the topology of its graph.
-            new: the same of the new version.
+            the topology of the new version's graph.
         """
         for edge in old.edges:
             if edge.each is None or vertex not in (edge.source, f"{edge.source}*{edge.target}:{edge.each}"):
                 continue
             if vertex == edge.source and any(fan.field is None for fan in old.fans.get(vertex, ())):
-                continue  # the branches beside the map, not the map
+                continue  # it means the branches next to the map, not the map
             source, target = self.fork(place, edge.source), self.node(place, edge.target)
             alone = f"{source}*{target}:{self.state_field(place, edge.each)}"
             return alone if alone in new.fans else source
         return self.fork(place, vertex)
 
 
-# -- How runs move to a version of their graph that they do not fit: what a user decides, or the graph declares
+# -- Migrations: how a run moves to a version that it does not fit. The user or the graph declares them
 
 
 Values: TypeAlias = Mapping[str, Any]
@@ -109,22 +109,24 @@ class Migration:
     """
 
     nodes: Mapping[str, str] = field(default_factory=dict)
-    """Old name of a node -> its new name. A token at the old node continues at the new one, and what the old node asked
-    is asked again."""
+    """Old name of a node -> its new name. A token at the old node continues at the new one, and its open requests are
+    made again.
+    """
     state: StateFunction | StateMapping | None = None
     """Values of the new state. A mapping names, for a field of the new state, the old field that its value comes from
     (the same name keeps a value whose type changed, if it fits), or a function of the old state. A function alone
-    returns the values of fields; other fields keep theirs. The old state is plain JSON; new values are validated."""
+    returns the values of fields; other fields keep theirs. The old state is plain JSON; new values are validated.
+    """
     joins: Mapping[str, str | None] = field(default_factory=dict)
-    """Join of a fork that is open -> the join that takes its place; None: the branches end without it."""
+    """Join of an open fork -> the join that takes its place; None to end the branches without it."""
     drop: Collection[str] = ()
-    """Fields whose values are given up: those that are gone, and those that begin with the default of their new
-    type."""
+    """Fields whose values are dropped: removed fields, and fields that start with the default of their new type."""
     accept: bool = False
-    """True to accept changes ahead of the run, too, except for lost proofs. What a node asked then stays open, and an
-    approval counts, if the node, and the nodes that its approval leads to, are the same but for their content."""
+    """True to also accept changes ahead of the run, except for lost proofs. A node's question then stays open, and an
+    approval counts, if the node and the nodes that its approval leads to have changed only in content.
+    """
     forks: Mapping[str, str] = field(default_factory=dict)
-    """Node that branches under way forked at -> the node that forks in its place. Its tokens go where `nodes` says."""
+    """Node at which open branches forked -> the node that forks in its place. `nodes` defines where its tokens go."""
 
     def __post_init__(self) -> None:
         if isinstance(self.drop, str):
@@ -145,7 +147,7 @@ NO_MIGRATION = Migration()
 
 
 _LEVELS = 800
-"""Levels of a graph's data, which holds the data of the graphs inside it."""
+"""The most levels of a graph's data, including the graphs inside it."""
 _SAYS_NOTHING = ("title", "description", "examples", "default", "deprecated")
 
 
@@ -170,11 +172,11 @@ def structure_digest(
 
 
 def join_order(joins: Sequence[str], edges: Sequence[Edge]) -> Sequence[str]:
-    """The joins of a graph in the order in which it declares them, if the digests have to say so.
+    """Return the joins in the order in which the graph declares them, if the digests must cover it.
 
-    This order decides which of several joins fires first (R8), and digests do not contain the order of keys. The
-    order in which edges name the joins is in them anyway, so nothing is said of graphs that declare them in that one:
-    those keep the digests of the versions of the library that left the order out.
+    This order decides which of several joins fires first (R8), and digests do not cover the order of keys. They do
+    cover the order in which edges name the joins. A graph that declares its joins in that order needs no more, and
+    keeps the digests of library versions that left the order out.
 
     Args:
         joins: the joins, in the order of the nodes.
@@ -185,10 +187,10 @@ def join_order(joins: Sequence[str], edges: Sequence[Edge]) -> Sequence[str]:
 
 
 def content_digest(data: JsonObject) -> str:
-    """Return the digest of everything, with prompts, parameters, versions and references to code.
+    """Return the digest of the whole graph, including prompts, parameters, versions and references to code.
 
     Raises:
-        InvalidValue: a text or a number in it has no JSON form, so that no run of the graph could be stored.
+        a text or a number has no JSON form, so no run of the graph could be stored.
     """
     try:
         return digest(without_looks(data))
@@ -197,7 +199,7 @@ def content_digest(data: JsonObject) -> str:
 
 
 def without_looks(data: JsonObject) -> JsonObject:
-    """A graph's data without what only drawings need, also of the graphs inside it."""
+    """Return a graph's data, and that of the graphs inside it, without the parts that only drawings need."""
     nodes = data.get("nodes")
     if not isinstance(nodes, Mapping) or not all(isinstance(node, Mapping) for node in nodes.values()):
         return data
@@ -231,7 +233,7 @@ def state_shape(schema: StateSchema) -> JsonObject:
 
 
 def _bare(schema: object) -> object:
-    """A JSON schema without its words."""
+    """Return a JSON schema without titles and descriptions."""
     if isinstance(schema, list):
         return [_bare(item) for item in schema]
     if not isinstance(schema, Mapping):
@@ -239,7 +241,7 @@ def _bare(schema: object) -> object:
     found: dict[str, object] = {}
     for key, value in schema.items():
         if key in ("properties", "$defs") and isinstance(value, Mapping):
-            # Here the keys are names of the user's, which may be `title` too.
+            # Here the keys are names chosen by the user, which may include `title`.
             found[key] = {name: _bare(inner) for name, inner in value.items()}
         elif key not in _SAYS_NOTHING:
             found[key] = _bare(value)

@@ -49,10 +49,10 @@ def to_yaml(graph: GraphDefinition) -> str:
 
 
 def file_form(graph: GraphDefinition) -> dict[str, Any]:
-    """The graph as a file says it.
+    """Return a graph in the form of a graph file.
 
     Raises:
-        NotSerialisable: something in it is code that no file can name.
+        part of the graph is code that no file can name.
     """
     data = dict(graph.data())
     form: dict[str, object] = {"name": graph.name}
@@ -141,7 +141,7 @@ def _function_form(name: str, node: FunctionNode[..., Any]) -> Any:
     return {**form, **{key: dumped[key] for key in changed}}
 
 
-# -- Graphs of Python as YAML that needs no Python: the state is written out, and only what is not a default ---
+# -- Python graphs as YAML that needs no Python: with the state's fields, and without default values -----------
 
 
 _WIDTH = 110
@@ -152,21 +152,21 @@ class _Flow(dict[str, Any]):
 
 
 def to_plain_yaml(graph: GraphDefinition) -> str:
-    """The text of a graph file whose state is written out, and in which only what is not a default stands.
+    """Return the text of a graph file that contains the fields of the state and leaves out default values.
 
     Raises:
-        NotSerialisable: something in it is code that no file can name, or a field has a type that none can.
+        part of the graph is code that no file can name, or a field has a type that none can name.
     """
     return dumped(plain_form(graph))
 
 
 def node_text(data: Mapping[str, Any]) -> str:
-    """The data of a node as YAML, without its name: on a line, if it fits."""
+    """Return a node's data as YAML, without its name: on one line if it fits."""
     return dumped(_Flow(data))
 
 
 def dumped(form: object) -> str:
-    """Plain data as YAML for people: short mappings and lists on a line, texts of several lines as blocks."""
+    """Return plain data as YAML for people: short mappings and lists on one line, texts of several lines as blocks."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
@@ -190,7 +190,7 @@ def dumped(form: object) -> str:
 
 
 def plain_form(graph: GraphDefinition) -> dict[str, Any]:
-    """A graph as data without references to its state class."""
+    """Return a graph as data that contains its state's fields, not a reference to the class."""
     form = dict(file_form(graph))
     form["state"] = _state(graph.schema)
     form["nodes"] = {name: _node(node, form["nodes"][name]) for name, node in graph.nodes.items()}
@@ -241,7 +241,7 @@ def _node(node: Node, form: Any) -> Any:
 
 
 def type_name(annotation: Any) -> str:
-    """A type as a person reads it, also one that no file can name; empty where it has no name."""
+    """Return a type's name as a person reads it, even if no file can name the type; empty if it has no name."""
     try:
         return type_text(annotation)
     except NotSerialisable:
@@ -249,7 +249,7 @@ def type_name(annotation: Any) -> str:
 
 
 def type_text(annotation: Any) -> str:
-    """A type as a graph file names it.
+    """Return a type's name as a graph file writes it.
 
     Raises:
         NotSerialisable: no file can name it.

@@ -2,11 +2,11 @@
 
 **The law.** A run's state is the fold of its records: `apply(run, record)`, one handler for each record type. The same
 records always give the same state, in every process and later version. So nothing here does input or output, reads a
-clock or draws a random number: times and ids come in through the records, and other ids are hashes of their causes.
+clock or draws a random number: records contain times and ids, and all other ids are hashes of their causes.
 
-**Facts are data.** `RunState` holds what is known of a run, `FrameState` of each running graph in it, `Activation` of
-each token; versions, ranks and records are immutable. Functions change the facts, and each calls only modules below
-its own:
+**Facts are data.** `RunState` holds the facts about a run, `FrameState` those about each running graph in it,
+`Activation` those about each token; versions, ranks and records are immutable. Functions change the facts, and each
+calls only modules below its own:
 
 | module | what it does |
 |---|---|
@@ -23,6 +23,6 @@ its own:
 | `pools`, `ledger` | places in pools (R18), calls under way, and the effects of running steps |
 | `run_state`, `state`, `plan`, `event_queue`, `records`, `question`, `status` | the facts |
 
-`queries` answers questions about a run, `snapshot` writes a state as JSON and reads it back, and an
-`Observer` in `run_state` receives what a fold does. `docs/kernel.md` has the rules R1 to R15.
+`queries` answers questions about a run, `snapshot` writes a state as JSON and reads it back, and an `Observer` in
+`run_state` is notified of each step of a fold. `docs/kernel.md` has the rules R1 to R15.
 """

@@ -16,7 +16,7 @@ from orchestrator.kernel.state import Activation, Breakpoints, FrameState, Phase
 
 
 def mark(run: RunState, frame: FrameState) -> None:
-    """Have `admit` look at a graph in which something changed."""
+    """Mark a graph in which something changed, so that `admit` examines it."""
     if frame.queue:
         run.ready_frames[frame.key] = frame
     if frame.exhausting is not None or frame.interrupting:
@@ -54,10 +54,10 @@ def admit(run: RunState) -> None:
 
 
 def _admit_all(run: RunState, frame: FrameState) -> bool:
-    """Start a whole queue at once, if neither a limit nor anything else can hold a step of it back.
+    """Start a whole queue at once, if neither a limit nor anything else can hold back one of its steps.
 
     Returns:
-        False if each step has to be looked at; then nothing has changed.
+        False if each step has to be examined; then nothing has changed.
     """
     queue = frame.queue
     if run.observers or run.breakpoints is not None or frame.interrupting or frame.limits.visits or frame.plan.pooled:
@@ -105,7 +105,7 @@ def _serve(run: RunState, pool: str) -> None:
 
 
 def _admit_one(run: RunState, frame: FrameState, activation: Activation) -> bool:
-    """Start the first step of a queue, or have it wait for its pool; False if it stays where it is."""
+    """Start the first step of a queue, or make it wait for its pool; False if it stays in the queue."""
     if not _has_room(frame):
         return False
     pool = frame.plan.pooled.get(activation.node)
@@ -121,7 +121,7 @@ def _admit_one(run: RunState, frame: FrameState, activation: Activation) -> bool
 
 
 def _has_room(frame: FrameState) -> bool:
-    """True if a graph, and those around it, let another step begin now."""
+    """True if a graph, and those around it, allow another step to start now."""
     if frame.interrupting:
         return False
     for outer in frame.line:
@@ -132,7 +132,7 @@ def _has_room(frame: FrameState) -> bool:
 
 
 def _may_begin(run: RunState, frame: FrameState, activation: Activation) -> bool:
-    """True if neither a breakpoint nor a limit holds a step back; it is counted then."""
+    """True if neither a breakpoint nor a limit holds a step back; the step is then counted."""
     if run.breakpoints is not None and (run.paused or stops_before(run, frame, activation)):
         return False
     return activation.counted or _count_step(run, frame, activation)
@@ -180,7 +180,7 @@ def _refuse(run: RunState, frame: FrameState, limit: str, node: str) -> bool:
 
 
 def change_breakpoints(run: RunState, before: Sequence[str] | None, after: Sequence[str] | None) -> None:
-    """Set the nodes before and after which the run pauses; None: those that it has."""
+    """Set the nodes before and after which the run pauses; None keeps the current ones."""
     stops = run.breakpoints or Breakpoints()
     stops = replace(
         stops,
@@ -191,9 +191,9 @@ def change_breakpoints(run: RunState, before: Sequence[str] | None, after: Seque
 
 
 def stops_before(run: RunState, frame: FrameState, activation: Activation) -> bool:
-    """True if the run pauses before a step that is about to begin."""
+    """True if the run pauses before a step that is about to start."""
     stops = run.breakpoints
-    if stops is None or activation.counted:  # it began before
+    if stops is None or activation.counted:  # it started before
         return False
     if activation.key in stops.passed:
         run.breakpoints = replace(stops, passed=stops.passed - {activation.key})
@@ -217,7 +217,7 @@ def pause_after(run: RunState, activation: Activation) -> None:
 
 
 def let_through(run: RunState) -> None:
-    """The run goes on: what waits at the node before which it stands may begin."""
+    """Continue the run: steps at the node before which it paused may start."""
     stops = run.breakpoints
     if stops is not None and stops.at:
         waiting = {

@@ -1,7 +1,7 @@
 """Ends activations and graphs: dropping a token ends the graph inside it, ending a graph drops its tokens (R13).
 
 A graph that fails or is cancelled is frozen: its tokens are no longer live, and are kept for `kernel.reopening`. They
-are forgotten when the step around the graph lands otherwise, or is dropped for good.
+are discarded when the step around the graph ends in another way, or is dropped for good.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FREEZING = frozenset({"failed", "cancelled"})
 
 
 def stop(run: RunState, key: str) -> Activation | None:
-    """Take an activation out of what runs, and return it; None if it did not run."""
+    """Remove an activation from the running ones, and return it; None if it was not running."""
     activation = run.running.pop(key, None)
     if activation is not None:
         if key in run.totals.working:
@@ -40,7 +40,7 @@ def drop(run: RunState, token: Activation) -> None:
 
 
 def _silence(run: RunState, token: Activation, *, keep: bool) -> None:
-    """Stop a token that is live no longer, end the graph inside it, withdraw its questions."""
+    """Stop a token that is no longer live, end the graph inside it, withdraw its questions."""
     for observer in run.observers:
         observer.dropped(token)
     if stop(run, token.key) is not None:
@@ -68,7 +68,7 @@ def _silence(run: RunState, token: Activation, *, keep: bool) -> None:
 
 
 def set_aside(run: RunState, frame: FrameState) -> FrozenTokens:
-    """Take all tokens out of a graph as they are, so that they can be put back."""
+    """Remove all tokens from a graph unchanged, so that they can be put back."""
     pools.rejoin_queue(run, frame)
     frozen = FrozenTokens(frame.live, frame.queue, frame.ended_versions)
     frame.live, frame.queue, frame.ended_versions = {}, deque(), []
@@ -78,7 +78,7 @@ def set_aside(run: RunState, frame: FrameState) -> FrozenTokens:
 
 
 def forget(run: RunState, frozen: FrozenTokens | None) -> None:
-    """Forget tokens that were set aside: they will not be put back."""
+    """Discard tokens that were set aside: they will not be put back."""
     for token in () if frozen is None else frozen.live.values():
         run.stopped.pop(token.key, None)
         run.ledger.forget_failed(token.key)
@@ -87,26 +87,26 @@ def forget(run: RunState, frozen: FrozenTokens | None) -> None:
 
 
 def forget_kept(run: RunState, activation: Activation) -> None:
-    """Forget the frozen graph inside an activation, if there is one."""
+    """Discard the frozen graph inside an activation, if there is one."""
     kept, activation.kept = activation.kept, None
     if kept is not None:
         forget(run, kept.frozen)
 
 
 def all_tokens(frame: FrameState) -> Iterator[Activation]:
-    """The tokens of a graph, with those that were set aside."""
+    """The tokens of a graph, including those that were set aside."""
     yield from frame.live.values()
     for part in (frame.frozen, frame.before_limit):
         yield from () if part is None else part.live.values()
 
 
 def has_aside(frame: FrameState) -> bool:
-    """True if a graph keeps tokens of a spent limit, or failed graphs inside it."""
+    """True if a graph keeps tokens from a spent limit, or failed graphs inside it."""
     return frame.before_limit is not None or any(token.kept is not None for token in frame.live.values())
 
 
 def kept_frames(run: RunState) -> Iterator[FrameState]:
-    """The graphs that do not run, and that steps keep because they may go on."""
+    """The graphs that are not running, and that steps keep because they may continue."""
     ahead = list(run.frames())
     while ahead:
         for token in all_tokens(ahead.pop()):
@@ -116,7 +116,7 @@ def kept_frames(run: RunState) -> Iterator[FrameState]:
 
 
 def forget_frozen(run: RunState, frame: FrameState) -> None:
-    """Forget what a running graph keeps of tokens that were set aside, and of graphs inside that ended."""
+    """Discard what a running graph keeps: tokens that were set aside, and ended graphs inside it."""
     forget(run, frame.before_limit)
     frame.before_limit = None
     for token in frame.live.values():
@@ -124,13 +124,13 @@ def forget_frozen(run: RunState, frame: FrameState) -> None:
 
 
 def finish(run: RunState, frame: FrameState, result: FrameResult, *, keep: bool = True) -> None:
-    """End a graph, and hand its result to the activation around it, or to the run.
+    """End a graph, and pass its result to the activation around it, or to the run.
 
     Args:
         run: the run.
         frame: the graph.
         result: how it ended.
-        keep: whether the tokens it has left are kept if it failed or was cancelled; else they are dropped.
+        True to keep the remaining tokens of a failed or cancelled graph; otherwise they are dropped.
     """
     if frame.result is not None:
         return

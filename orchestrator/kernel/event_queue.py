@@ -1,8 +1,8 @@
-"""The events that a run received from outside, until nothing can take them any more.
+"""The events that a run received from outside and that some step may still take.
 
-An event is kept for the steps that wait for one of its name, now or later. A step takes the oldest one that matches
-and that none of its causes took (`Version.taken`); branches that run beside each other may each take it. Which event a
-step takes therefore follows from the order in which events arrived alone, and never from which branch was faster.
+An event is kept for the steps that wait for one of its name, now or later. A step takes the oldest one that matches and
+that none of its causes took (`Version.taken`); concurrent branches may each take it. Which event a step takes therefore
+depends only on the order in which events arrived, never on which branch was faster.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Event:
     number: int
     """Its place in the order of arrival, from 0: its bit in `Version.taken`."""
     seq: int
-    """`seq` of the record that brought it."""
+    """`seq` of the record that contains it."""
     ts: float
     """When it arrived, Unix seconds."""
     name: str
@@ -37,20 +37,20 @@ class EventQueue:
     kept: dict[int, Event] = field(default_factory=dict)
     """Number -> an event that a step may still take, the oldest first."""
     ids: dict[str, int] = field(default_factory=dict)
-    """Id that a sender gave -> `seq` of the record that brought the event."""
+    """Id from the sender -> `seq` of the record that contains the event."""
     count: int = 0
     """Number of events that arrived."""
     size: int = 0
-    """UTF-8 bytes of the data of the kept ones, as JSON."""
+    """UTF-8 bytes of the JSON of the kept events' data."""
     _mask: int = 0
-    """The kept ones, as bits."""
+    """The numbers of the kept events, as bits."""
 
     def __deepcopy__(self, memo: object) -> EventQueue:
         return EventQueue(self.kept.copy(), self.ids.copy(), self.count, self.size, self._mask)
 
     @classmethod
     def restored(cls, rows: Sequence[Sequence[Any]], ids: Mapping[str, int], count: int) -> EventQueue:
-        """The queue that a snapshot holds: `rows` as of `rows`."""
+        """The queue from a snapshot: `rows` is the result of `rows`."""
         kept = {event.number: event for event in (Event(*row) for row in rows)}
         return cls(kept, dict(ids), count, sum(map(_size, kept.values())), sum(1 << number for number in kept))
 
@@ -59,7 +59,7 @@ class EventQueue:
         return [[one.number, one.seq, one.ts, one.name, one.data, one.by] for one in self.kept.values()]
 
     def add(self, seq: int, ts: float, name: str, data: object, id_: str, by: str = "") -> Event | None:
-        """Keep an event; None if one of this id arrived before."""
+        """Keep an event and return it; None if one with this id arrived before."""
         if id_ and id_ in self.ids:
             return None
         if id_:
@@ -71,11 +71,11 @@ class EventQueue:
         return event
 
     def matching(self, name: str, match: Mapping[str, object], taken: int) -> Event | None:
-        """The oldest event that fits and that is none of those in `taken`."""
+        """The oldest event that matches and is not in `taken`."""
         return next((one for one in self._named(name) if not taken >> one.number & 1 and fits(one.data, match)), None)
 
     def forget(self, taken: int) -> None:
-        """Drop events that nothing can take any more."""
+        """Drop events that no step can take any more."""
         if taken & self._mask:
             for number in [number for number in self.kept if taken >> number & 1]:
                 self.size -= _size(self.kept.pop(number))
@@ -118,10 +118,10 @@ def same(one: object, other: object) -> bool:
 
 
 def bits_of(text: str | None) -> int:
-    """The set of events that a snapshot holds as text."""
+    """A set of events, read from the text in a snapshot."""
     return int(text, 16) if text else 0
 
 
 def text_of(bits: int) -> str:
-    """A set of events as a snapshot holds it: hexadecimal, since JSON's numbers are bounded."""
+    """A set of events as text for a snapshot: hexadecimal, since JSON's numbers are bounded."""
     return format(bits, "x")

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 def new_frame(run: RunState, plan: Plan, key: str, root: Version, parent: Activation | None = None) -> FrameState:
-    """A graph that has not begun.
+    """Make a graph that has not started.
 
     Args:
         run: the run.
         plan: the graph's plan.
         key: its id within the run.
-        root: the state that it begins with.
-        parent: the activation of the subgraph's node, if it is not the run's own graph.
+        the state that it starts with.
+        the activation of the subgraph's node; None for the run's own graph.
     """
     path = place = ""
     around: tuple[FrameState, ...] = ()
@@ -46,7 +46,7 @@ def new_frame(run: RunState, plan: Plan, key: str, root: Version, parent: Activa
     return frame
 
 
-# -- starting and landing ---------------------------------------------------------------------------------------
+# -- starting and ending steps ----------------------------------------------------------------------------------
 
 
 def start(run: RunState, frame: FrameState) -> None:
@@ -86,7 +86,7 @@ def land(
     if run.places:
         pools.give_up(run, activation)
     if outcome == "exhausted" and not frame.plan.topology.has_route(activation.node, outcome):
-        # Journals of early versions hold this: there a spent limit of an inner graph also ended the graph around it.
+        # Journals of early versions contain this: there a spent limit of an inner graph also ended the outer graph.
         parked = Activation(frame, activation.key, activation.node, version, activation.rank, activation.forks)
         parked.phase, parked.spent_inside = Phase.PARKED, True
         tokens.add(run, parked)
@@ -119,12 +119,12 @@ def settle(run: RunState, frame: FrameState) -> None:
         if frame.may_drop_history:
             _drop_history(frame)
         if run.events.kept and frame is run.root and frame.before_limit is None:
-            # All later steps come from this token: what it took is never taken again.
+            # All later steps come from this token: an event that it took is never taken again.
             run.events.forget(next(iter(frame.live.values())).version.taken)
 
 
 def _end(run: RunState, frame: FrameState) -> None:
-    """The last token ended: the ended versions become the result (R9)."""
+    """End the graph after its last token: the ended versions become the result (R9)."""
     for observer in run.observers:
         observer.ending(frame)
     status = "exhausted" if frame.after_limit else "completed"
@@ -141,16 +141,16 @@ def _end(run: RunState, frame: FrameState) -> None:
 
 
 def _drop_history(frame: FrameState) -> None:
-    """Make the only token's version the first one, if it has all ended versions among its causes (R15)."""
+    """Make the only token's version the first one, if all ended versions are among its causes (R15)."""
     (token,) = frame.live.values()
     if token.version.parents or frame.ended_versions:
         if any(not causes(version, token.version) for version in frame.ended_versions):
-            # Such a version never becomes a cause of a live one, so there is no need to look again.
+            # Such a version never becomes a cause of a live one, so the check need not be repeated.
             frame.may_drop_history = False
             return
         frame.ended_versions.clear()
         if token.version.parents:
-            # Paths stay: when this happens depends on timing, and the path that a step is given must not.
+            # Paths are kept: the moment of this call depends on timing, and a step's path must not.
             token.version = Version(token.version.values, key=token.version.key, taken=token.version.taken)
             for entry in token.forks:
                 entry.version = Version(entry.version.values)
@@ -166,13 +166,13 @@ def _drop_history(frame: FrameState) -> None:
 
 
 def exhaust(frame: FrameState, limit: str, node: str = "", inside: Failure | None = None) -> None:
-    """Note that a limit is spent: no new step starts. `collapse` follows when all running steps have landed.
+    """Record that a limit is spent: no new step starts. `collapse` follows when all running steps have ended.
 
     Args:
-        frame: the graph whose limit it is.
+        the graph with the limit.
         limit: its name.
         node: the node that was refused, if any.
-        inside: the failure of the graph inside the node, if the limit is one of its.
+        the failure of the graph inside the node, if the limit belongs to that graph.
     """
     if frame.result is None and frame.exhausting is None:
         frame.exhausting = limit
@@ -220,7 +220,7 @@ def _collapse(run: RunState, frame: FrameState) -> None:
 
 
 def _all_merged(run: RunState, frame: FrameState, key: str) -> tuple[Version, FrozenTokens] | None:
-    """The merge of all live and ended tokens, and these, set aside; None: it failed, and the graph with it."""
+    """The merge of all live and ended tokens, and the tokens, set aside; None if the merge, and the graph, failed."""
     live = tokens.in_order(frame, frame.live.values())
     fault = next((token.fault for token in live if token.fault is not None), None)
     if fault is not None:  # a merge failed, and its step will never run to report it
@@ -228,7 +228,7 @@ def _all_merged(run: RunState, frame: FrameState, key: str) -> tuple[Version, Fr
         return None
     versions = [token.version for token in live] + frame.ended_versions
     aside = set_aside(run, frame)
-    frame.entered.clear()  # what follows decides
+    frame.entered.clear()  # the code below decides
     frame.touched_joins.clear()
     frame.touched_items.clear()
     try:
@@ -244,7 +244,7 @@ def _all_merged(run: RunState, frame: FrameState, key: str) -> tuple[Version, Fr
 
 
 def interrupt(frame: FrameState, node: str) -> None:
-    """Have a graph go on at a node, once all running steps have landed; until then no new step of it starts."""
+    """Continue a graph at a node, once all running steps have ended; until then no new step of it starts."""
     if frame.result is None and frame.exhausting is None and node in frame.plan.nodes:
         frame.interrupting = node
 
@@ -264,13 +264,13 @@ def _go_to(run: RunState, frame: FrameState, node: str) -> None:
 
 
 SPENT = "LimitSpent"
-"""`type` of such a failure."""
+"""The `type` of the failure for a spent limit."""
 
 
 def limit_failure(graph: str, limits: Limits, limit: str, node: str, path: str) -> Failure:
-    """The failure that stands for a spent limit: the error of an exhausted run, and `ctx.error` behind such an edge.
+    """Return the failure for a spent limit: the error of an exhausted run, and `ctx.error` after the exhausted edge.
 
-    Steps are counted and refused in `kernel.admission`; `seconds` run out in `executor.drive`.
+    Steps are counted and refused in `kernel.admission`; `executor.drive` enforces `seconds`.
 
     Args:
         graph: its name.

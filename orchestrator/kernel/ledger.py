@@ -1,9 +1,9 @@
 """The effects of a run: what was intended, how it ended, and what it cost.
 
-Totals are counted by node and by what a node called. They are for reports: no rule depends on them. Of a fork only its
-own is counted, of a replay only what it did not take from the replayed run, and of a run that called graphs as tools
-not what their runs spent. A node has the name that it had when it worked, also if the run moved to another version of
-its graph since.
+Totals are counted by node and by the model or tool called. They are for reports: no rule depends on them. A fork counts
+only its own effects, a replay only those not taken from the replayed run, and a run that calls graphs as tools does not
+count what their runs spent. Counts use the name that a node had when it ran, even if the run has moved to another
+version of its graph since.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from orchestrator.kernel.records import EffectIntended, EffectSettled, failed_re
 from orchestrator.kernel.state import Activation
 
 IRREVERSIBLE = "lasting"
-"""Key in a result's metadata: an irreversible effect happened on the way to it, so it holds for all attempts."""
+"""Key in a result's metadata: an irreversible effect happened, so the result is valid for all attempts."""
 
 
 @dataclass(slots=True)
 class EffectEntry:
-    """One effect of an activation: what was intended, and how it ended if that is known."""
+    """One effect of an activation: its intent, and how it ended if that is known."""
 
     intended: EffectIntended
     settled: EffectSettled | None = None
     began: int = 0
     """The record of its first intent."""
     inner_usage: Usage | None = None
-    """Usage so far of the run that it began, if it calls a graph as a tool."""
+    """Usage so far of the run that it started, if it calls a graph as a tool."""
 
     @property
     def failed_try(self) -> EffectSettled | None:
-        """The last try if it failed and the next one has not begun."""
+        """The last try if it failed and the next one has not started."""
         settled = self.settled
         ends = settled is not None and settled.next_at is not None and settled.seq > self.intended.seq
         return settled if ends else None
 
     @property
     def is_open(self) -> bool:
-        """True if it has no end yet, or a further try is to come."""
+        """True if it has not ended yet, or a further try follows."""
         settled = self.settled
         return (
             settled is None or settled.seq < self.intended.seq or (settled.next_at is not None and not settled.unknown)
@@ -69,7 +69,7 @@ def did_irreversible(result: object) -> bool:
 
 
 class Ledger:
-    """The effects of activations that are not done, and the digests of the messages in the journal."""
+    """The effects of unfinished activations, and the digests of the messages in the journal."""
 
     __slots__ = ("_by_activation", "_by_key", "_failed", "_messages")
 
@@ -78,10 +78,10 @@ class Ledger:
         self._by_key: dict[str, EffectEntry] = {}
         self._messages: set[str] = set()
         self._failed: dict[str, list[EffectEntry]] = {}
-        """The effects of steps that failed, for their next attempt if the run is reopened."""
+        """The effects of failed steps, for their next attempt if the run is reopened."""
 
     def intend(self, record: EffectIntended) -> bool:
-        """Note an intent. Returns False if it repeats an earlier one."""
+        """Record an intent. Returns False if it repeats an earlier one."""
         messages = record.request.get("messages")
         if isinstance(messages, list):
             self._messages.update(m["digest"] for m in messages if isinstance(m, dict) and "digest" in m)
@@ -95,21 +95,21 @@ class Ledger:
         return True
 
     def settle(self, record: EffectSettled) -> None:
-        """Note how an effect ended, unless its activation is done."""
+        """Record how an effect ended, unless its activation is done."""
         entry = self._by_key.get(record.key)
         if entry is not None:
             entry.settled = record
 
     def entry(self, key: str) -> EffectEntry | None:
-        """An effect of an activation that is not done, by its key."""
+        """An effect of an unfinished activation, by its key."""
         return self._by_key.get(key)
 
     def __contains__(self, activation: str) -> bool:
-        """True if an activation that is not done has effects."""
+        """True if an unfinished activation has effects."""
         return activation in self._by_activation
 
     def of(self, activation: str) -> tuple[EffectEntry, ...]:
-        """The effects of an activation, of all its attempts, in the journal's order."""
+        """The effects of an activation, from all its attempts, in the journal's order."""
         return tuple(self._by_activation.get(activation, ()))
 
     def forget(self, activation: str) -> None:
@@ -128,36 +128,36 @@ class Ledger:
                 del self._by_activation[entry.intended.activation]
 
     def put_by(self, activation: str) -> None:
-        """Put the effects of a step by that failed: no step waits for them, unless the run is reopened."""
+        """Set the effects of a failed step aside: no step waits for them, unless the run is reopened."""
         if activation in self._by_activation:
             self._failed[activation] = self._by_activation.pop(activation)
             for entry in self._failed[activation]:
                 self._by_key.pop(entry.intended.key, None)
 
     def take_back(self, activation: str) -> None:
-        """Undo `put_by`: the step is begun again."""
+        """Undo `put_by`: the step starts again."""
         for entry in self._failed.pop(activation, ()):
             self._by_key[entry.intended.key] = entry
             self._by_activation.setdefault(activation, []).append(entry)
 
     def forget_failed(self, activation: str) -> None:
-        """Remove the effects of a failed step that cannot be begun again."""
+        """Remove the effects of a failed step that cannot start again."""
         self._failed.pop(activation, None)
 
     def knows_message(self, digest: str) -> bool:
-        """True if the journal holds this message, so that records can refer to it."""
+        """True if the journal contains this message, so that records can refer to it."""
         return digest in self._messages
 
     def entries(self) -> tuple[EffectEntry, ...]:
-        """All effects of activations that are not done."""
+        """All effects of unfinished activations."""
         return tuple(self._by_key.values())
 
     def failed_entries(self) -> tuple[EffectEntry, ...]:
-        """All effects of failed steps that can be begun again."""
+        """All effects of failed steps that can start again."""
         return tuple(entry for entries in self._failed.values() for entry in entries)
 
     def messages(self) -> list[str]:
-        """Digests of the messages that the journal holds, sorted."""
+        """Digests of the messages in the journal, sorted."""
         return sorted(self._messages)
 
     def restore(
@@ -173,10 +173,10 @@ class Ledger:
 
 
 STEP = "step"
-"""The kind of a node's own tally: its steps, and how long they worked."""
+"""The kind of a node's own tally: the number of its steps, and how long they worked."""
 
 Place: TypeAlias = tuple[str, str, str]
-"""Node (in subgraphs `OUTER/INNER`), kind (`step`, `model`, `tool`, `effect`), name of what was called."""
+"""Node (in subgraphs `OUTER/INNER`), kind (`step`, `model`, `tool`, `effect`), name of the model, tool or effect."""
 
 _NO_FAILURE = frozenset({"Cancelled", "NotMade", "Suspended"})
 """Errors of calls that were stopped."""
@@ -187,14 +187,14 @@ class Tally:
     """Counts at one place."""
 
     calls: int = 0
-    """Calls that began, or steps that ended."""
+    """Calls that started, or steps that ended."""
     failed: int = 0
-    """Calls or steps that failed after their last try; a tool's result that is an error counts."""
+    """Calls or steps that failed after their last try; a tool result that is an error counts as a failure."""
     input_tokens: int = 0
     output_tokens: int = 0
     cost: float = 0.0
     seconds: float = 0.0
-    """Duration of the calls, all tries together; of steps the time that they worked, without waiting for answers."""
+    """Duration of the calls, including all tries; for steps the time that they worked, without waiting for answers."""
 
 
 @dataclass(slots=True)
@@ -203,37 +203,37 @@ class Totals:
 
     tallies: defaultdict[Place, Tally] = field(default_factory=lambda: defaultdict(Tally))
     under_way: dict[str, Place] = field(default_factory=dict)
-    """Call that has no end yet -> where it counts."""
+    """Call that has not ended yet -> the place at which it counts."""
     working: dict[str, tuple[str, float]] = field(default_factory=dict)
-    """Activation of a running step -> its node, and the run's time alive when it began."""
+    """Activation of a running step -> its node, and the run's time alive when it started."""
 
     def begin(self, steps: Iterable[Activation], running: Container[str], seconds: float) -> None:
-        """Steps begin to work, or go on.
+        """Record that steps start to work, or continue.
 
         Args:
             steps: the steps.
-            running: keys of the steps that run; others of them do not work.
-            seconds: the run's time alive.
+            keys of the running steps; the other steps do not work.
+            the run's time alive, in seconds.
         """
         for step in steps:
             if step.key in running:
-                outer = step.frame.place  # as `place_of`, without a call for each step
+                outer = step.frame.place  # the same as `place_of`, without a call for each step
                 self.working[step.key] = f"{outer}/{step.node}" if outer else step.node, seconds
 
     def rest(self, activation: str, seconds: float) -> None:
-        """A step does not work any more. `seconds`: the run's time alive."""
+        """Record that a step no longer works. `seconds`: the run's time alive."""
         begun = self.working.pop(activation, None)
         if begun is not None:
             self.tallies[begun[0], STEP, ""].seconds += seconds - begun[1]
 
     def landed(self, activation: str, node: str, seconds: float, *, failed: bool) -> None:
-        """A step ended.
+        """Record that a step ended.
 
         Args:
             activation: its key.
-            node: its node, for a step that does not work any more.
-            seconds: the run's time alive.
-            failed: whether it failed.
+            its node, for a step that no longer works.
+            the run's time alive, in seconds.
+            True if it failed.
         """
         begun = self.working.pop(activation, None)
         tally = self.tallies[node if begun is None else begun[0], STEP, ""]
@@ -243,14 +243,14 @@ class Totals:
         tally.failed += failed
 
     def intended(self, record: r.EffectIntended, node: str, *, new: bool) -> None:
-        """A call begins; `new`: it does not repeat an earlier one."""
+        """Record that a call starts. `new`: it does not repeat an earlier one."""
         if record.taken is not None:
             return
         place = self.under_way[record.key] = node, record.kind, record.name
         self.tallies[place].calls += new
 
     def settled(self, record: r.EffectSettled) -> None:
-        """A call, or a try of one, ended."""
+        """Record that a call, or one try of it, ended."""
         place = self.under_way.get(record.key)
         if place is None:
             return
@@ -269,7 +269,7 @@ class Totals:
             tally.failed += not record.ok or (place[1] == "tool" and failed_result(record.result) is not None)
 
     def begin_fork(self, running: Mapping[str, Activation], seconds: float) -> None:
-        """Forget what was spent before a fork. What runs in it works for the fork from now on."""
+        """Discard what was spent before a fork. Whatever runs in it now counts for the fork."""
         self.tallies.clear()
         self.under_way.clear()
         self.working.clear()
@@ -277,6 +277,6 @@ class Totals:
 
 
 def place_of(activation: Activation) -> str:
-    """The node of an activation, behind those around it."""
+    """The node of an activation, after the names of the enclosing nodes."""
     place = activation.frame.place
     return f"{place}/{activation.node}" if place else activation.node

@@ -23,22 +23,22 @@ def merge(
     local: Mapping[str, object] | None = None,
     own: Collection[str] = (),
 ) -> Version:
-    """The merge of versions: their nearest common one, plus every later update once.
+    """Merge versions: their nearest common one, plus every later update once.
 
     Causes are applied before effects, then the lowest branch first.
 
     Args:
         schema: reduces the updates.
         arrivals: the versions.
-        key: of the merge.
-        local: values to restore in the fields that each branch has to itself. Without it the fields named in `own`
-            get the values of the nearest common version.
+        key of the merge.
+        values to restore in fields that are local to a branch. Without them, the fields named in `own` get the values
+        of the nearest common version.
         own: names of those fields.
 
     Raises:
-        ConflictingUpdate: two concurrent updates of one plain field, or two of a field with a reducer of which one
-            replaces its value.
-        InvalidUpdate: a reducer raised an error though it takes each branch's updates alone.
+        two concurrent branches updated one plain field, or one of two updates of a field with a reducer replaces its
+        value.
+        a reducer raised an error although it accepts each branch's updates separately.
     """
     tips = {id(version): version for version in arrivals}
     if len(tips) == 1 and not local:
@@ -47,7 +47,7 @@ def merge(
     if local is None:
         causing = {id(parent) for version in later for parent in version.parents}
         last = [version for version in tips.values() if id(version) not in causing]
-        if len(last) == 1:  # it has the others among its causes: nothing to merge
+        if len(last) == 1:  # this version has all others among its causes: there is nothing to merge
             return last[0]
         parted = common if len(last) == len(tips) else _since_common(last)[0]
         local = {name: parted.values[name] for name in own if name in parted.values}
@@ -82,7 +82,7 @@ def _applied(
 ) -> dict[str, object]:
     try:
         return schema.apply(values, update, version.ops or {})
-    except Exception as error:  # a user's reducer can raise anything, and the fold must still come to an end
+    except Exception as error:  # a user's reducer can raise anything, and the fold must still finish
         reducers = ", ".join(f"{name!r}" for name in update if not schema.fields[name].plain)
         raise InvalidUpdate(
             f"the update of {version.node} cannot be merged with those of other branches: a reducer ({reducers}) "
@@ -91,7 +91,7 @@ def _applied(
 
 
 def _since_common(tips: list[Version]) -> tuple[Version, list[Version]]:
-    """The nearest version that all lines pass through, and all that came after it, effects before causes."""
+    """The nearest version on all lines, and all versions after it, effects before causes."""
     heap = [(-version.generation, id(version), version) for version in tips]
     heapq.heapify(heap)
     known = {id(version) for version in tips}
@@ -107,12 +107,12 @@ def _since_common(tips: list[Version]) -> tuple[Version, list[Version]]:
 
 
 def _hidden(newest_first: list[Version], tips: Collection[int]) -> dict[int, frozenset[str]]:
-    """Version -> the fields that every way from it to what is merged hides; versions without any are left out."""
+    """Version -> the fields hidden on every way from it to the merged versions; versions without any are left out."""
     if all(version.hidden is None for version in newest_first):
         return {}
     found: dict[int, frozenset[str]] = {}
-    seen = set(tips)  # they are merged in full, whatever else leads to them
-    for version in newest_first:  # all that follow it come before it
+    seen = set(tips)  # these are merged in full, whatever else leads to them
+    for version in newest_first:  # all versions that follow it come before it
         below = found.get(id(version), _NOTHING) | (version.hidden or _NOTHING)
         for parent in map(id, version.parents):
             found[parent] = found.get(parent, _NOTHING) & below if parent in seen else below
@@ -121,10 +121,10 @@ def _hidden(newest_first: list[Version], tips: Collection[int]) -> dict[int, fro
 
 
 def _in_order(versions: list[Version], order: Callable[[Version], Any]) -> list[Version]:
-    """The versions with an update: causes before effects, and of those that are ready the lowest branch first.
+    """The versions with an update: causes before effects; among those that are ready, the lowest branch first.
 
-    A version without an update only passes on the one before it: it never delays what comes after it.
-    Versions ready from the start are sorted once, as branches nearly are; those that become ready later need a heap.
+    A version without an update only passes on the previous one: it never delays its successors. Versions ready from the
+    start are sorted once, because branches are nearly sorted; those that become ready later need a heap.
     """
     inside = {id(version) for version in versions}
     missing: dict[int, int] = {}
@@ -139,7 +139,7 @@ def _in_order(versions: list[Version], order: Callable[[Version], Any]) -> list[
         if not parents:
             (ready if version.update else silent).append(version)
     ready.sort(key=order, reverse=True)
-    if not children:  # none is a cause of another one, as where the branches of a map have one step each
+    if not children:  # none is a cause of another, as when each branch of a map has one step
         return ready[::-1]
     later: list[tuple[Any, int, Version]] = []
     tie = count()
@@ -171,7 +171,7 @@ def check_replacements(
     local: Collection[str],
     hidden: Mapping[int, Collection[str]],
 ) -> None:
-    """Check the updates that meet in a merge for conflicts of `replace(value)`, which is an update without a reducer.
+    """Check for conflicts of `replace(value)`, an update without a reducer, with other updates in a merge.
 
     If a concurrent branch updated the field too, only the order of branches would decide whether that update is kept.
 
@@ -179,8 +179,8 @@ def check_replacements(
         schema: its fields are checked.
         newest_first: all versions of the merge, effects before causes.
         ordered: those with an update, in the order of R6.
-        local: fields that each branch has to itself and that are not merged.
-        hidden: id of a version -> fields whose update in it is not merged.
+        fields that are local to a branch and are not merged.
+        id of a version -> fields whose update in that version is not merged.
 
     Raises:
         ConflictingUpdate: a branch replaced a field's value, and another branch updated it.
@@ -198,10 +198,11 @@ def _replaces(version: Version, name: str) -> bool:
 
 def _check(name: str, newest_first: Sequence[Version], ordered: Sequence[Version]) -> None:
     """Number the field's replacements along every line. Without a conflict they form one chain 1, 2, 3, ..., and every
-    other update that has number n among its causes is itself a cause of number n + 1."""
+    other update that has number n among its causes is itself a cause of number n + 1.
+    """
     replacing = {id(version) for version in ordered if _replaces(version, name)}
     number: dict[int, int] = {}
-    """Version -> number of replacements among its causes, its own included."""
+    """Version -> number of replacements among its causes, including itself."""
     for version in reversed(newest_first):
         known = max([number.get(id(parent), 0) for parent in version.parents], default=0)
         number[id(version)] = known + (id(version) in replacing)
@@ -239,14 +240,14 @@ def step_version(
     *,
     alone: bool = False,
 ) -> Version:
-    """The version that an update of an activation makes.
+    """Make the version that results from an update of an activation.
 
     Args:
         activation: the step.
-        update: field -> value, as its record holds them.
+        field -> value, as in its record.
         ops: field -> `replace` or `extend`.
-        reduced: values that reducers made. They are kept, even if the reducers' code has changed since.
-        alone: whether it will never be merged with another version; then its history is left out.
+        values that reducers returned. They are kept, even if the reducers' code has changed since.
+        True if it will never be merged with another version; then its history is left out.
     """
     schema = activation.frame.plan.schema
     if reduced:
@@ -257,26 +258,38 @@ def step_version(
     if alone:
         return Version(values, key=activation.key, taken=activation.taken)
     return Version(
-        values, parents=(activation.version,), key=activation.key, node=activation.node, rank=activation.rank,
-        update=update, ops=ops, taken=activation.taken,
-    )  # fmt: skip
+        values,
+        parents=(activation.version,),
+        key=activation.key,
+        node=activation.node,
+        rank=activation.rank,
+        update=update,
+        ops=ops,
+        taken=activation.taken,
+    )
 
 
 def passed_version(activation: Activation, *, alone: bool = False) -> Version:
-    """The version behind an activation that updates nothing: its own, unless it took events."""
+    """The version after an activation without an update: its own, unless it took events."""
     version = activation.version
     if activation.taken == version.taken:
         return version
     if alone:
         return Version(version.values, key=activation.key, taken=activation.taken)
     return Version(
-        version.values, parents=(version,), key=activation.key, node=activation.node, rank=activation.rank, update={},
-        ops={}, taken=activation.taken,
-    )  # fmt: skip
+        version.values,
+        parents=(version,),
+        key=activation.key,
+        node=activation.node,
+        rank=activation.rank,
+        update={},
+        ops={},
+        taken=activation.taken,
+    )
 
 
 def merged(frame: FrameState, versions: Sequence[Version], key: str, fork: Version | None = None) -> Version:
-    """The merge of versions; local fields get their values at `fork`, or where the branches parted.
+    """Merge versions; local fields get their values at `fork`, or where the branches separated.
 
     Raises:
         ConflictingUpdate: see `merge`.

@@ -1,8 +1,8 @@
 """Moves a run to another version of its graph.
 
-Each running graph is written as plain data, the names and values in it are changed, and it is read back in the plan of
-the new version. So every table that follows from the shape of a graph (open forks, joins, what can reach them) is made
-as the new version makes it. Then joins that nothing can reach any more fire.
+Each running graph is written as plain data, the names and values in it are changed, and it is read back with the plan
+of the new version. Every table that follows from the shape of a graph (open forks, joins, what can reach them) is
+therefore made as in the new version. Then joins that nothing can reach any more fire.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def migrate(run: RunState, record: Migrated, plan: Plan) -> None:
 
     Args:
         run: the run.
-        record: what is renamed, added and asked again.
+        what is renamed, added and asked again.
         plan: the plan of the new version.
     """
     names = Renames(record.nodes, record.fields, record.forks)
@@ -54,7 +54,7 @@ def migrate(run: RunState, record: Migrated, plan: Plan) -> None:
     for question, token in run.askers.items():
         place = {"node": token.node, "path": token.path}
         run.questions[question] = run.questions[question].model_copy(update=place)
-    run.ready_frames = {key: made[key] for key in ready if key in made}  # not those of graphs that were dropped
+    run.ready_frames = {key: made[key] for key in ready if key in made}  # without those of graphs that were dropped
     run.exhausting_frames = [made[key] for key in exhausting if key in made]
     _move_breakpoints(run, names)
     for observer in observers:
@@ -66,10 +66,10 @@ def migrate(run: RunState, record: Migrated, plan: Plan) -> None:
 def _moved_frames(
     run: RunState, record: Migrated, names: Renames, plan: Plan
 ) -> tuple[dict[str, FrameState], dict[str, Activation]]:
-    """The running graphs, and their tokens, in the new version.
+    """The running graphs and their tokens in the new version.
 
-    Tokens that are set aside, because a limit was spent or a graph inside failed, go with them. Where they do not fit
-    the new version they are forgotten: the run itself does not depend on them.
+    Tokens that are set aside, because a limit was spent or a graph inside failed, move as well. Those that do not fit
+    the new version are discarded: the run itself does not depend on them.
     """
     frames, root, inside_of, stopped = list(run.frames()), run.root, run.inner_frames, run.stopped
     run.stopped = {}
@@ -104,7 +104,7 @@ def _moved_data(
 
 
 def _wake(run: RunState, frame: FrameState) -> None:
-    """Look at every join and every item of a map: the new version may let them go on."""
+    """Examine every join and every item of a map: the new version may let them continue."""
     if frame.result is not None:
         return
     for token in frame.live.values():
@@ -123,7 +123,7 @@ _BEGUN = frozenset({Phase.RUNNING, Phase.INSIDE, Phase.ASKING})
 
 
 def _move_pools(run: RunState, held: set[str], lines: Sequence[Sequence[str]], live: Mapping[str, Activation]) -> None:
-    """Places and lines, by the pools of the new version: what has begun goes on, also where they are fewer now."""
+    """Move places and queues to the pools of the new version: running steps continue, even if a pool is smaller now."""
     run.places = {}
     for frame in (*run.frames(), *kept_frames(run)):
         for token in all_tokens(frame):
@@ -139,7 +139,7 @@ def _move_pools(run: RunState, held: set[str], lines: Sequence[Sequence[str]], l
 
 
 def _move_breakpoints(run: RunState, names: Renames) -> None:
-    """Have the run pause at the new names of the nodes that it was to pause at."""
+    """Make the run pause at the new names of its breakpoints."""
     stops = run.breakpoints
     if stops is not None:
         before, after = (frozenset(map(names.path, one)) for one in (stops.before, stops.after))
@@ -147,7 +147,7 @@ def _move_breakpoints(run: RunState, names: Renames) -> None:
 
 
 def _move_counters(run: RunState, names: Renames, plan: Plan) -> None:
-    """Keep the counts of nodes and edges that the new version also has, under their new names."""
+    """Keep the counts of nodes and edges that also exist in the new version, under their new names."""
     before, run.counters = run.counters, defaultdict(FrameCounters)
     for place, old in before.items():
         new = run.counters[names.place(place)]
@@ -169,10 +169,10 @@ def plan_at(plan: Plan | None, place: str) -> Plan | None:
 
 
 def moved_edges(names: Renames, place: str, old: Plan | None, new: Plan | None) -> dict[int, int]:
-    """Number of an edge -> its number in the new version, of edges that both have.
+    """Number of an edge -> its number in the new version, for edges in both.
 
     Args:
-        names: what is renamed.
+        the renames.
         place: the old path of the graph.
         old: its plan.
         new: its plan in the new version.
@@ -190,7 +190,7 @@ def moved_edges(names: Renames, place: str, old: Plan | None, new: Plan | None) 
 
 
 class _Mover:
-    """One running graph, as the data of a snapshot, under the names of the new version."""
+    """One running graph as the data of a snapshot, with the names of the new version."""
 
     def __init__(self, run: RunState, record: Migrated, names: Renames, frame: FrameState, plan: Plan) -> None:
         self.run, self.record, self.names, self.frame, self.new = run, record, names, frame, plan
@@ -198,10 +198,10 @@ class _Mover:
         self.given: JsonObject = _given(record, frame)
         self.withdrawn = frozenset(record.withdrawn)
         self.kept = {token.key: token.kept for token in all_tokens(frame) if token.kept is not None}
-        """Activation of a subgraph's node -> the graph inside that failed."""
+        """Activation of a subgraph's node -> the failed graph inside it."""
 
     def data(self) -> Data:
-        """The graph as data that can be read in the plan of the new version."""
+        """The graph as data that can be read with the plan of the new version."""
         frame, data = self.frame, dump_frame(self.frame)
         own_limits = frame.parent is None and frame.limits != frame.plan.limits
         if not own_limits:
@@ -232,7 +232,7 @@ class _Mover:
         return data
 
     def whole_data(self) -> Data:
-        """The same of a graph that does not run, whose state nothing completes.
+        """The data of a graph that is not running, whose state nothing completes.
 
         Raises:
             LookupError: a field of the new version has no value.
@@ -279,9 +279,9 @@ class _Mover:
             version["local"] = {**local, **{name: self.given[name] for name in self.new.local if name in self.given}}
 
     def _passed(self, fork: str, passed: Mapping[str, list[str]]) -> dict[str, list[str]]:
-        """The joins that fired without all branches, as far as the fork still has them, and the fields they merged.
+        """The joins that fired without all branches, if the fork still has them, and the fields that they merged.
 
-        They stay so, whatever the new version says of the other branches: they must not fire again.
+        This does not change, whatever the new version declares for the other branches: the joins must not fire again.
         """
         known = self.new.topology.joins_of(fork)
         found: dict[str, list[str]] = {}
@@ -326,7 +326,7 @@ class _Mover:
             queue.remove(key)
 
     def _move_landing(self, record: Data) -> None:
-        """The end of a step after it had been stopped."""
+        """Move the record of a step that ended after it had been stopped."""
         record["node"] = self._node(record["node"])
         for part in ("update", "ops", "reduced"):
             if record.get(part):
@@ -334,7 +334,7 @@ class _Mover:
                 record[part] = {name: value for name, value in moved.items() if name not in self.given}
 
     def _waits(self, token: Data, forks: list[Data]) -> bool:
-        """True if a token that arrives where this one is waits there: at a join of one of its open forks."""
+        """True if a token at this place waits there: at a join of one of its open forks."""
         fork = self.new.topology.match.get(token["node"])
         return fork is not None and any(forks[number]["fork"] == fork for number in token["forks"])
 
@@ -347,7 +347,7 @@ class _Mover:
         return {**kept, **self.record.inside.get(token["key"], {})}
 
     def _set_arrivals(self, data: Data, moved: Sequence[Data]) -> None:
-        """Tokens that wait at each join, in the order in which they arrived."""
+        """Set the tokens that wait at each join, in the order in which they arrived."""
         order = [key for fork in data["forks"] for keys in fork["arrivals"].values() for key in keys]
         tokens = {token["key"]: token for token in moved}
         order += [key for key in tokens if key not in order]

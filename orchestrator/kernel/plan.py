@@ -29,8 +29,7 @@ class Plan:
     pooled: Mapping[str, str] = field(default_factory=dict)
     """Node -> the pool that it names."""
     pools: Mapping[str, int | None] = field(default_factory=dict)
-    """Pool -> its places in a run of this graph, here or inside: the fewest of all graphs that declare it. None: any
-    number."""
+    """Pool -> its size, the smallest that this graph and those inside declare; None for any number."""
     later: Mapping[str, Plan] = field(default_factory=dict)
     """Content digest -> plan of a version of the graph that a run of this one may migrate to."""
 
@@ -49,7 +48,7 @@ class Plan:
         return self
 
     def followed_by(self, later: Mapping[str, Plan]) -> Plan:
-        """The same plan, to fold a run from its first record on: its graph was another one after a migration.
+        """Return the plan for folding a run from its first record on, when migrations have changed its graph.
 
         Args:
             later: content digest -> plan of each graph that the run migrated to, or may migrate to.

@@ -1,8 +1,8 @@
-"""What running steps and their calls hold of what is limited: places in pools (R18), tokens, cost and calls (R14).
+"""Limited resources that running steps and their calls occupy: places in pools (R18), tokens, cost and calls (R14).
 
-A step holds its place in a pool from its admission until it has landed, or was dropped: also while it asks, waits for a
-timer or its next attempt, and while the graph inside it runs. Graphs that are frozen keep their places, because they
-may continue. A call under way reserves tokens, cost and itself in the graphs around it.
+A step keeps its place in a pool from its admission until it ends or is dropped: also while it asks, waits for a timer
+or its next attempt, and while the graph inside it runs. Frozen graphs keep their places, because they may continue. A
+call in progress reserves tokens, cost and one call in the graphs around it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from orchestrator.kernel.state import Activation, FrameState, FrozenTokens, Phas
 
 
 def has_place(run: RunState, token: Activation, pool: str) -> bool:
-    """True if a step holds a place, or can have one without passing others that wait for it."""
+    """True if a step has a place, or can have one without overtaking others that wait for it."""
     if token.key in run.places.get(pool, ()):
         return True
     return pool not in run.lines and is_free(run, pool)
@@ -36,13 +36,13 @@ def hold(run: RunState, token: Activation) -> None:
 
 
 def line_up(run: RunState, token: Activation, pool: str) -> None:
-    """Have a step wait for a place, after all that already wait."""
+    """Make a step wait for a place, after all that already wait."""
     token.phase = Phase.IN_LINE
     run.lines.setdefault(pool, OrderedDict())[token.key] = token
 
 
 def leave_line(run: RunState, token: Activation) -> None:
-    """Take a step out of the line that it waits in."""
+    """Remove a step from the queue of its pool."""
     pool = token.frame.plan.pooled[token.node]
     del run.lines[pool][token.key]
     if not run.lines[pool]:
@@ -50,7 +50,7 @@ def leave_line(run: RunState, token: Activation) -> None:
 
 
 def give_up(run: RunState, token: Activation) -> None:
-    """Take away the place that a step holds, if it does."""
+    """Release the place of a step, if it has one."""
     pool = token.frame.plan.pooled.get(token.node)
     holders = None if pool is None else run.places.get(pool)
     if pool is not None and holders is not None:
@@ -60,7 +60,7 @@ def give_up(run: RunState, token: Activation) -> None:
 
 
 def give_up_all(run: RunState, frozen: FrozenTokens) -> None:
-    """Take away the places of tokens that were set aside, and of the graphs inside them."""
+    """Release the places of tokens that were set aside, and of the graphs inside them."""
     for token in frozen.live.values():
         give_up(run, token)
         if token.kept is not None and token.kept.frozen is not None:
@@ -68,7 +68,7 @@ def give_up_all(run: RunState, frozen: FrozenTokens) -> None:
 
 
 def dissolve_lines(run: RunState) -> list[list[str]]:
-    """Put all that wait for a place back into the queues of their graphs; gives the lines, as activations."""
+    """Put all tokens that wait for a place back into their graphs' queues; return the pools' queues, as activations."""
     lines = [list(line) for line in run.lines.values()]
     for frame in run.frames():
         rejoin_queue(run, frame)
@@ -76,7 +76,7 @@ def dissolve_lines(run: RunState) -> list[list[str]]:
 
 
 def rejoin_queue(run: RunState, frame: FrameState) -> None:
-    """Put the tokens of a graph that wait for a place in front of its queue."""
+    """Put a graph's tokens that wait for a place at the front of its queue."""
     for token in list(in_line(run, frame))[::-1]:
         leave_line(run, token)
         token.phase = Phase.QUEUED
@@ -93,13 +93,13 @@ _NOTHING = Reserve()
 
 
 def reserve(run: RunState, key: str, line: tuple[FrameState, ...], amount: Reserve | None) -> None:
-    """Reserve for a call under way, in place of its last reservation.
+    """Reserve for a call in progress, in place of its last reservation.
 
     Args:
         run: the run.
-        key: of the call.
-        line: the graphs around it. Empty if its step is gone: then nothing is reserved, so that its graphs do not wait
-            for the run that the call began.
+        key of the call.
+        the graphs around it. Empty if its step is gone: then nothing is reserved, so that its graphs do not wait for
+        the run that the call started.
         amount: None ends the reservation.
     """
     before = run.reserves.pop(key, None) or _NOTHING
@@ -120,7 +120,7 @@ def release(run: RunState, activation: Activation) -> None:
 
 
 def release_all(run: RunState) -> None:
-    """End all reservations: when a new drive begins, no call of the last one is under way."""
+    """End all reservations: when a new drive starts, no call of the last one is in progress."""
     run.reserves.clear()
     for frame in run.frames():
         frame.reserved_calls = frame.reserved_tokens = 0

@@ -1,4 +1,4 @@
-"""Questions about a run, its graphs and its activations. Nothing here changes them."""
+"""Queries about a run, its graphs and its activations. They change nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from orchestrator.kernel.version import Rank
 NO_USAGE = Usage()
 
 _ROUNDING = 1e-9
-"""The most that sums of costs may be off by."""
+"""The largest rounding error of a sum of costs."""
 _LARGE = 1 << 63
 
 
@@ -41,7 +41,7 @@ class Branch:
 
 
 def state_values(run: RunState) -> JsonObject:
-    """The trunk's state as plain JSON; of a run that has ended its final state."""
+    """The trunk's state as plain JSON; for a run that has ended, its final state."""
     if run.root is None:
         return {}
     values = run.root.result.values if run.root.result is not None else run.root.trunk.values
@@ -67,7 +67,7 @@ def first_question(run: RunState) -> Question | None:
 
 
 def in_places(tokens: Iterable[Activation]) -> list[Activation]:
-    """Sort tokens by branch (R6), independent of when they arrived; a node's inner tokens follow its own."""
+    """Sort tokens by branch (R6), independently of when they arrived; a node's inner tokens follow its own."""
     return sorted(tokens, key=_place)
 
 
@@ -82,7 +82,7 @@ def _place(token: Activation) -> list[Rank]:
 
 
 def node_visits(run: RunState) -> dict[tuple[str, str], int]:
-    """(place of a graph, node) -> admissions."""
+    """(place of a graph, node) -> number of admissions."""
     return {(place, node): count for place, counters in run.counters.items() for node, count in counters.visits.items()}
 
 
@@ -97,7 +97,7 @@ def busy_seconds(run: RunState) -> dict[tuple[str, str], float]:
 
 
 def waits_only_for_timers(run: RunState) -> bool:
-    """True if a run is paused, and time alone continues it: it waits for no person and no event."""
+    """True if a run is paused and only timers can continue it: it waits for no person and no event."""
     return run.status == "paused" and not run.paused and all(one.kind == "timer" for one in run.questions.values())
 
 
@@ -107,11 +107,11 @@ def waits_only_for_timers(run: RunState) -> bool:
 def validate_outcome(
     activation: Activation, outcome: str, update: JsonObject, ops: Mapping[str, str]
 ) -> Failure | None:
-    """Why an activation may not end like this; None if it may. Check it before journaling a `step_done`.
+    """Return why an activation may not end in this way; None if it may. Call it before journaling a `step_done`.
 
     Args:
         activation: the step.
-        outcome: what it ended with.
+        the outcome that it took.
         update: field -> value, encoded.
         ops: field -> `replace` or `extend`.
     """
@@ -138,7 +138,7 @@ def validate_outcome(
 
 
 def start_fault(topology: Topology, values: JsonObject) -> str | None:
-    """Why a graph may not begin with these values: START opens a fork or a map that they do not fit; None if it may.
+    """Return why a graph may not start with these values, which do not fit a fork or map at START; None if it may.
 
     Args:
         topology: the graph's.
@@ -156,11 +156,11 @@ def _opening_fault(
     known: Collection[str],
     values_of: Callable[[], JsonObject],
 ) -> str | None:
-    """Why the forks and maps behind a vertex may not open with these values; the text goes on after its name.
+    """Return why the forks and maps after a vertex may not open with these values; the text continues after its name.
 
     Args:
-        known: forks that are open already: their joins have their numbers.
-        values_of: the values, made only where they are looked at.
+        forks that are already open, whose joins have their numbers.
+        returns the values, which are computed only if they are needed.
     """
     fields = [route.each for route in routes if route.each is not None]
     several = len(routes) > 1 or bool(fields)
@@ -184,7 +184,7 @@ def _opening_fault(
 
 
 def _counted_joins(topology: Topology, forks: Collection[str]) -> list[tuple[str, str]]:
-    """The joins of forks that are about to open which take their number from the state, and the fields."""
+    """The joins of forks about to open that take their number from the state, each with the field."""
     joins = [(join, topology.nodes[join].join) for fork in forks for join in topology.joins_of(fork)]
     return [(join, said) for join, said in joins if isinstance(said, str) and counts(said)]
 
@@ -194,15 +194,15 @@ def _invalid(activation: Activation, message: str) -> Failure:
 
 
 def reduced_values(activation: Activation, update: JsonObject, ops: Mapping[str, str]) -> JsonObject | None:
-    """`StepDone.reduced` for an update: the values that a fold without the reducers' code could not compute.
+    """Return `StepDone.reduced` for an update: the values that a fold without the reducers' code could not compute.
 
     Raises:
-        InvalidUpdate: a reducer, of any field, made a value that does not fit the field.
+        a reducer of some field returned a value that does not fit the field.
     """
     schema = activation.frame.plan.schema
     numbers = {name: cast("float", update[name]) for name in schema.summed if name in update}
     large = {name: number for name, number in numbers.items() if not -_LARGE < number < _LARGE}
-    if large:  # small numbers never add up to one that JSON cannot say
+    if large:  # small numbers never add up to one that JSON cannot represent
         schema.check_sums(step_version(activation, large, ops).values, large)
     names = [name for name in schema.coded if activation.merged or name in update]
     if not names:
@@ -214,7 +214,7 @@ def reduced_values(activation: Activation, update: JsonObject, ops: Mapping[str,
 
 
 def exceeded_limit(activation: Activation, more: Usage = NO_USAGE) -> tuple[str, str] | None:
-    """The limit (name, path of its graph) that forbids an activation another call; None if none does.
+    """The limit (name, path of its graph) that forbids another call of an activation; None if none does.
 
     Args:
         activation: the step.
@@ -242,9 +242,9 @@ def must_reserve(activation: Activation) -> bool:
 
 
 def must_wait(activation: Activation, reserve: Reserve) -> bool:
-    """True if a call must wait because the calls under way reserve too much of a limit.
+    """True if a call must wait because the calls in progress reserve too much of a limit.
 
-    It never waits if no other call is under way: while the limit is not spent, one call can be made.
+    It never waits if no other call is in progress: until the limit is spent, one call can be made.
     """
     for frame in activation.frame.line:
         if frame.after_limit or not frame.reserved_calls:
@@ -260,17 +260,17 @@ def must_wait(activation: Activation, reserve: Reserve) -> bool:
 
 
 def reserve_of(run: RunState, key: str) -> Reserve:
-    """Reservation of a call under way."""
+    """Reservation of a call in progress."""
     return run.reserves.get(key) or Reserve()
 
 
 def total_reserve(run: RunState) -> Reserve:
-    """Reservations of all calls under way together."""
+    """Sum of the reservations of all calls in progress."""
     return sum(run.reserves.values(), Reserve())
 
 
 def limits_left(run: RunState, activation: Activation) -> LimitsLeft:
-    """Limits left for an activation: of each limit the least of all graphs around it."""
+    """Limits left for an activation: for each limit, the least of all graphs around it."""
     left: dict[str, float] = {}
 
     def note(name: str, most: float | None, spent: float) -> None:
@@ -288,14 +288,14 @@ def limits_left(run: RunState, activation: Activation) -> LimitsLeft:
 
 
 def spent_limit(run: RunState, limits: Limits) -> tuple[str, float, float, str] | None:
-    """The limit that ended an exhausted run, if it is spent under other limits as well.
+    """The limit that ended an exhausted run, if it is also spent under other limits.
 
     Args:
         run: the ended run.
-        limits: the limits that its graph would have from now on.
+        the limits that its graph would have from now on.
 
     Returns:
-        Its name, the limit, what is used, and of `visits` the node.
+        Its name, the limit, the usage, and for `visits` the node.
     """
     frame = run.root
     if frame is None or not frame.spent_name or frame.spent_name == "nested":
@@ -312,7 +312,7 @@ def spent_limit(run: RunState, limits: Limits) -> tuple[str, float, float, str] 
     return None if most is None or used < most else (name, most, used, node)
 
 
-# -- time, in seconds alive -------------------------------------------------------------------------------------
+# -- time alive, in seconds ------------------------------------------------------------------------------------
 
 
 def seconds_left(run: RunState) -> list[tuple[str, float]]:
@@ -336,7 +336,7 @@ def time_left(run: RunState, frame: FrameState) -> float | None:
 
 
 def time_left_inside(run: RunState, activation: str) -> float | None:
-    """Seconds left for the graph inside an activation, by time-out or limit; None if neither bounds it."""
+    """Seconds left for the graph inside an activation, by timeout or limit; None if neither bounds it."""
     frame = run.inner_frames.get(activation)
     if frame is None:
         return None
@@ -348,7 +348,7 @@ def time_left_inside(run: RunState, activation: str) -> float | None:
 
 
 def timeouts(run: RunState) -> list[tuple[Activation, float]]:
-    """(activation of a subgraph's node, seconds left) of those with a time-out, the outermost first."""
+    """(activation of a subgraph's node, seconds left) of those with a timeout, the outermost first."""
     found = []
     for frame in run.frames():
         left = time_left(run, frame)

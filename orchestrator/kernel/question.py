@@ -23,13 +23,13 @@ PAUSE = "pause"
 NOT_STARTED = "the fork is not started"
 """The prompt of that question in a fork in which nothing runs before it is resumed."""
 FAMILY = "family"
-"""Key in the payload of questions about calls that relatives of a run have made."""
+"""Key in the payload of questions about calls that were made by related runs."""
 OWN_PARTS = frozenset({"key", "began", "call_id"})
-"""Keys in the payload of questions whose values differ from run to run."""
+"""Keys in the payload of questions whose values differ between runs."""
 
 
 class FamilyCallPayload(TypedDict):
-    """A call that a relative of a fork made, as the relative's journal knows it."""
+    """A call that a relative of a fork made, according to the relative's journal."""
 
     run: str
     """The relative."""
@@ -39,7 +39,7 @@ class FamilyCallPayload(TypedDict):
     """True if the arguments are those of the call that is asked about."""
     status: Literal["returned", "failed", "unknown"]
     args: NotRequired[object]
-    """The arguments, if they are others."""
+    """The arguments, if they differ."""
     result: NotRequired[object]
     error: NotRequired[str]
 
@@ -47,8 +47,7 @@ class FamilyCallPayload(TypedDict):
 class ApprovalPayload(TypedDict, total=False):
     """The payload of an approval. For a tool call it has the first five keys, otherwise none of them.
 
-    Nodes of your own, and journals of earlier versions, may have fields that are shown beside these keys; `parts_of`
-    reads both.
+    User nodes, and journals of earlier versions, may put the shown fields next to these keys; `parts_of` reads both.
     """
 
     tool: str
@@ -58,9 +57,9 @@ class ApprovalPayload(TypedDict, total=False):
     call_id: str
     """The call's id in the conversation with the model."""
     family: list[FamilyCallPayload]
-    """In a fork that asks before a call that cannot be undone: what journals of its relatives hold of the call."""
+    """In a fork that asks before an irreversible call: the records of the call in the journals of its relatives."""
     deleted: list[str]
-    """In such a fork: relatives whose journals are gone."""
+    """In such a fork: relatives whose journals were deleted."""
     shown: dict[str, object]
     """Fields of the state that the node shows, by name."""
 
@@ -71,14 +70,14 @@ class QuestionParts(NamedTuple):
     call: Mapping[str, object]
     """Keys of the payload that describe a call; empty if the question is not about one."""
     shown: Mapping[str, object]
-    """All other keys: fields of the state. Kept apart so that none can pass for a part of the call."""
+    """All other keys: fields of the state, kept apart so that none can be mistaken for part of the call."""
 
 
 _OF_CALL = ApprovalPayload.__annotations__.keys() - {"shown"}
 
 
 def parts_of(kind: str, payload: Mapping[str, object]) -> QuestionParts:
-    """Split a payload into the call and the fields shown beside it.
+    """Split a payload into the call and the fields shown next to it.
 
     Args:
         kind: the kind of the question.
@@ -103,26 +102,27 @@ class UnknownOutcomePayload(TypedDict):
     key: str
     """Its idempotency key."""
     attempt: int
-    """Number of times it began, from 1."""
+    """Number of times it started, from 1."""
     began: str
-    """When the last attempt began: ISO 8601, UTC, in seconds."""
+    """When the last attempt started: ISO 8601, UTC, to the second."""
     why: Literal["interrupted", "timeout", "connection", "cancelled", "refused", "failed", "returned"]
     """`refused`: the call returned, but its result was refused; `failed`: an earlier answer counted it as failed;
-    `returned`: the call returned, and after a crash the step makes it with other arguments."""
+    `returned`: the call returned, and after a crash the step makes it with other arguments.
+    """
     error: NotRequired[str]
     """Error of the last attempt, or the reason why the result was refused."""
     returned: NotRequired[str]
     """The result of a call that returned, as text, shortened and redacted."""
     reconcile: NotRequired[str]
-    """Why `reconcile` could not say what became of it."""
+    """The reason why `reconcile` could not determine the outcome of the call."""
     result: NotRequired[str]
-    """Why the result given in the previous answer was refused."""
+    """The reason why the result in the previous answer was refused."""
     arguments: NotRequired[str]
-    """Says that the step now makes the call with other arguments, and which ones `retry` uses."""
+    """A note that the step now makes the call with other arguments, and which ones `retry` uses."""
 
 
 class PausePayload(TypedDict):
-    """Nothing: a pause that a user asked for has no payload."""
+    """Empty: a pause that a user asked for has no payload."""
 
 
 def _is_empty(value: object) -> bool:
@@ -150,22 +150,22 @@ class Question(Erased, BaseModel, Generic[KindT, PayloadT]):
     choices: tuple[str, ...] = ()
     schema_: dict[str, object] | None = Field(default=None, alias="schema")
     digest: str = ""
-    """Identifies the content of the question: an approval counts only for this digest."""
+    """Identifies the content of the question: an approval is valid only for this digest."""
     deadline: float | None = None
-    """Unix time, seconds, after which the declared default holds."""
+    """Unix time, seconds, after which the declared default applies."""
     event: str = Field(default="", exclude_if=_is_empty)
     """Name of the event that answers it; empty: none does. `Executor.send` sends events."""
     match: dict[str, object] = Field(default_factory=dict, json_schema_extra={"default": {}}, exclude_if=_is_empty)
-    """Values that the event's data must hold: key -> value, as plain JSON."""
+    """Values that the event's data must contain: key -> value, as plain JSON."""
 
     @property
     def schema(self) -> dict[str, object] | None:  # type: ignore[override]  # pydantic's deprecated method
-        """JSON Schema of the answer, unless it is a choice. For `unknown_outcome`, of the call's result."""
+        """JSON Schema of the answer, unless it is a choice; for `unknown_outcome`, of the call's result."""
         return self.schema_
 
 
 def in_family(question: Question) -> bool:
-    """True if a question is about a call that relatives of the run, or attempts before, may have made."""
+    """True if a question is about a call that relatives of the run, or earlier attempts, may have made."""
     return question.kind == "approval" and FAMILY in question.payload
 
 
@@ -175,7 +175,7 @@ AnyQuestion: TypeAlias = (
     | Question[Literal["pause"], PausePayload]
     | Question[Literal["input", "event", "timer", "limit"], Shown]
 )
-"""A question of a run. `if question.kind == "approval":` tells type checkers what is in its payload."""
+"""A question of a run. `if question.kind == "approval":` lets type checkers infer the type of its payload."""
 
 
 class _Answer(BaseModel, metaclass=Spelled):
@@ -183,26 +183,26 @@ class _Answer(BaseModel, metaclass=Spelled):
 
     @model_serializer(mode="wrap")
     def _with_type(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
-        # The tag has a default, and records leave defaults out: without it an answer could not be told.
+        # The tag has a default, and records leave defaults out: without it, the kind of answer would be lost.
         return {**handler(self), "type": type(self).model_fields["type"].default}
 
 
 class Approve(_Answer):
-    """Yes; with `args`, yes to these arguments instead."""
+    """Approves; with `args`, approves these arguments instead."""
 
     type: Literal["approve"] = "approve"
     args: dict[str, object] | None = None
 
 
 class Deny(_Answer):
-    """No, and why."""
+    """Denies, with a reason."""
 
     type: Literal["deny"] = "deny"
     reason: str = ""
 
 
 class Value(_Answer):
-    """An answer that is neither yes nor no: any plain JSON value."""
+    """An answer that is neither an approval nor a denial: any plain JSON value."""
 
     type: Literal["value"] = "value"
     value: object = None
@@ -216,7 +216,7 @@ LATE = Deny(reason="deadline passed")
 
 
 def until(at: float) -> str:
-    """Prompt of a step that waits for a timer.
+    """Return the prompt of a step that waits for a timer.
 
     Args:
         at: Unix seconds.

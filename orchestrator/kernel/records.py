@@ -1,6 +1,6 @@
 """The journal's records: everything that happened to a run, as frozen data, and their JSON form.
 
-`seq` counts from 1 without gaps. `ts` is Unix time in seconds; the kernel reads no clock, so records bring the time.
+`seq` counts from 1 without gaps. `ts` is Unix time in seconds; the kernel reads no clock, so records contain the time.
 A record's JSON form is `{"type": ..., "seq": ..., "ts": ...}` without fields at their default. `decode` reads it back
 and refuses unknown types and fields.
 """
@@ -31,7 +31,7 @@ def _is_empty(text: str) -> bool:
 
 
 Moment: TypeAlias = Annotated[float, Field(ge=-LATEST, le=LATEST, allow_inf_nan=False)]
-"""Unix seconds, within the range of a calendar."""
+"""Unix seconds, within the range of the calendar."""
 
 
 class Failure(BaseModel):
@@ -60,10 +60,10 @@ class RecordBase(BaseModel):
     ts: Moment
     v: int = RECORD_VERSION
     seal: str = ""
-    """Proof that the owner of a key wrote the journal up to here; see `orchestrator.executor.Seal`."""
+    """Proof that the owner of a key wrote the journal up to this record; see `orchestrator.executor.Seal`."""
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
-        """The record itself, within a copy of what points to it; `model_copy(deep=True)` makes another one."""
+        """Return the record itself when its owner is copied; `model_copy(deep=True)` makes a new one."""
         return self if memo is not None else super().__deepcopy__()
 
 
@@ -83,7 +83,7 @@ class Stamp(TypedDict):
 
 
 class StepStamp(Stamp):
-    """The same, with the activation that the record is about."""
+    """The position and the time of the next record, and the activation that the record is about."""
 
     activation: str
     path: str
@@ -95,7 +95,7 @@ RULES: Final = 2
 
 
 class _KnownRules:
-    """The words for rules that this version does not know, in the schema: a validator in Python costs every record."""
+    """Describes the accepted rules in the JSON schema: a validator in Python would slow down every record."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         hint = "update the library if a newer version wrote the run"
@@ -104,7 +104,7 @@ class _KnownRules:
 
 
 class Caller(BaseModel):
-    """The call of a graph as a tool, from another run, that began a run."""
+    """The call of a graph as a tool, in another run, that started a run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -115,11 +115,11 @@ class Caller(BaseModel):
     depth: int = 1
     """Number of runs around this one."""
     in_fork: bool = False
-    """True if a run around this one is a fork: irreversible calls are asked about here, too."""
+    """True if a run around this one is a fork: irreversible calls need an answer here, too."""
 
 
 class RunStarted(RecordBase):
-    """A run began. `values` is the whole start state, validated; `refs` describes its input as text."""
+    """A run started. `values` is the whole start state, validated; `refs` describes its input as text."""
 
     type: Literal["run_started"] = "run_started"
     run_id: str
@@ -138,12 +138,12 @@ class RunStarted(RecordBase):
     rules: Annotated[Literal[2], _KnownRules()]
     """The version of the execution rules that the run follows, `RULES`: a journal of other rules is refused."""
     caller: Caller | None = None
-    """The call that began it, if its graph was called as a tool."""
+    """The call that started it, if its graph was called as a tool."""
     pause_before: tuple[str, ...] = ()
-    """Nodes before which the run pauses; inside of subgraphs by their path."""
+    """Nodes before which the run pauses; those inside subgraphs by their path."""
     pause_after: tuple[str, ...] = ()
     context: bool = False
-    """True if the run was given a context, and continues only with one."""
+    """True if the run was given a context; it then continues only with a context."""
     by: str = ""
     """Name of the person who started it."""
 
@@ -174,7 +174,7 @@ class Resumed(RecordBase):
     refs: JsonDict | None = None
     """As in `RunStarted`, if the run continues with other code."""
     by: str = ""
-    """Name of the person who asked for it; empty: the executor took the run up by itself, or it is not known."""
+    """Name of the person who asked for it; empty if the executor resumed the run by itself, or if it is not known."""
 
 
 class Cancelled(RecordBase):
@@ -202,22 +202,22 @@ class SetAside(BaseModel):
     attempts: int = 0
     """Number of attempts of a step, from its first one."""
     usage: Usage = Usage()
-    """Their usage. It counts against limits."""
+    """Their usage, which counts against limits."""
 
 
 class Forked(RecordBase):
-    """The run began as a copy of the first `at` records of `parent`; what it does from here on is its own.
+    """The run started as a copy of the first `at` records of `parent`; everything after them is its own.
 
-    Calls that were not settled count as not made. The other fields are what the fork changes.
+    Calls that were not settled count as not made. The other fields hold the changes that the fork makes.
     """
 
     type: Literal["forked"] = "forked"
     run_id: str
-    """The fork's own id, from which the keys of its calls come."""
+    """The fork's own id, from which the keys of its calls are derived."""
     parent: str
     at: int
     root: str = ""
-    """The run of which the first record is: its id gives the keys of activations, in all its forks."""
+    """The run that wrote the first record: its id determines the keys of activations in all its forks."""
     relation: Literal["fork", "replay", "call"] = "fork"
     """`call`: a forked run called a graph as a tool, and this is the fork of that call's run."""
     labels: dict[str, str] = Field(default_factory=dict)
@@ -227,65 +227,71 @@ class Forked(RecordBase):
     update: JsonDict = Field(default_factory=dict)
     """Field -> the value it is set to."""
     ops: dict[str, str] = Field(default_factory=dict)
-    """Field -> `replace`, where the field has a reducer."""
+    """Field -> `replace`, if the field has a reducer."""
     branch: str | None = None
-    """Path of the branch that `update` is for; None: the trunk."""
+    """Path of the branch that `update` applies to; None for the trunk."""
     key: str = ""
-    """The call whose result `result` takes the place of."""
+    """The call whose result `result` replaces."""
     result: object = None
     question: str = ""
-    """The question whose answer `answer` takes the place of."""
+    """The question whose answer `answer` replaces."""
     answer: Annotated[Answer, Field(discriminator="type")] | None = None
     live: Literal["", "never", "ask", "always"] = ""
-    """In a replay: True if calls without a result in the parent's journal are made."""
+    """In a replay: what happens to calls without a result in the parent's journal. `never` makes none of them, `ask`
+    asks first, `always` makes them. Empty outside replays.
+    """
     models: dict[str, str] = Field(default_factory=dict)
-    """In a replay: name that nodes use (`default` for none) -> the model that it has instead of the parent's."""
+    """In a replay: name that nodes use (`default` for none) -> the model that replaces the parent's."""
     withdrawn: tuple[str, ...] = ()
     """Questions whose answers allowed calls that were not settled: their steps ask again."""
     told: tuple[str, ...] = ()
-    """Keys of calls with an unknown outcome that answers given with the fork settle: the records behind it say how."""
+    """Keys of calls with an unknown outcome that are settled by answers given with the fork; the records after it hold
+    the outcomes.
+    """
     digests: dict[str, str] = Field(default_factory=dict)
     """Open question -> its digest in the fork."""
     set_aside: dict[str, SetAside] = Field(default_factory=dict)
-    """In a replay of a run that was reopened: activation -> what it begins behind; empty: the run's graph."""
+    """In a replay of a run that was reopened: activation -> the attempts before it; the empty key stands for the run's
+    graph.
+    """
     raised: int = 0
     """In such a replay: number of times the run was reopened after a spent limit."""
     limits: Limits | None = None
-    """In a replay that begins behind a record: limits that the run was given later."""
+    """In a replay that starts after a record: limits that the run was given later."""
     held: bool = False
-    """True if nothing runs in it until it is resumed, not even a step that was under way in the parent."""
+    """True if nothing runs in it until it is resumed, not even a step that was running in the parent."""
     over: bool = False
-    """True if it keeps the result that the parent had at `at`, behind a spent limit, and so is not reopened."""
+    """True if it keeps the result that the parent had at `at`, after a spent limit, and so is not reopened."""
     by: str = ""
     """Name of the person who made it, and gave `answer`."""
 
 
 class Migrated(RecordBase):
-    """The run continues in another version of its graph. Names of what is inside a subgraph begin with its path.
+    """The run continues in another version of its graph. Names inside a subgraph start with its path.
 
-    A name that is no key of a mapping stays. The graphs themselves are in the store, by the digests of their content.
+    A name that is no key of a mapping stays the same. The graphs themselves are in the store, by their content digests.
     """
 
     type: Literal["migrated"] = "migrated"
     structure: str
-    """Digest of the structure that it continues in."""
+    """Digest of the structure with which it continues."""
     content: str
-    """Digest of the content that it continues in."""
+    """Digest of the content with which it continues."""
     structure_before: str = ""
     content_before: str = ""
-    """Digest of the content of the graph that it was last driven in."""
+    """Digest of the content of the graph that was last driven."""
     nodes: dict[str, str] = Field(default_factory=dict)
     """Old path of a node -> its new path: `{"draft/ask": "draft/confirm"}`."""
     fields: dict[str, str] = Field(default_factory=dict)
     """Old path of a state field -> its new path."""
     forks: dict[str, str] = Field(default_factory=dict)
-    """Old path of the node of a fork -> the new path of the node that the fork is at now, if that is another one."""
+    """Old path of a fork's node -> the new path of the node that takes over the fork, if it is another one."""
     values: JsonDict | None = None
     """State fields that the migration added or mapped, with their values, in the run's own graph."""
     inside: dict[str, JsonDict] = Field(default_factory=dict)
-    """Activation of a subgraph's node -> the same for the graph inside."""
+    """Activation of a subgraph's node -> such values for the graph inside."""
     joins: dict[str, str | None] = Field(default_factory=dict)
-    """Join of an open fork -> the join that takes its place; None: the fork has no such join any more."""
+    """Join of an open fork -> the join that takes its place; None if the fork no longer has such a join."""
     withdrawn: tuple[str, ...] = ()
     """Activations whose questions and answers are withdrawn: they ask again."""
     grade: Literal["compatible", "decision", "migration"] = "compatible"
@@ -304,9 +310,9 @@ class Ended(RecordBase):
 
 
 class Reopened(RecordBase):
-    """The ended run goes on where it was: only this record follows `ended`.
+    """The ended run continues where it was: this is the only record that may follow `ended`.
 
-    Steps that failed begin a new attempt, steps that were stopped go on, withdrawn questions are asked again.
+    Steps that failed start a new attempt, steps that were stopped continue, withdrawn questions are asked again.
     """
 
     type: Literal["reopened"] = "reopened"
@@ -325,9 +331,9 @@ class StepDone(ActivationRecord):
     outcome: str = "done"
     update: JsonDict = Field(default_factory=dict)
     ops: dict[str, str] = Field(default_factory=dict)
-    """Field -> `replace` or `extend`, where its update does not go through the reducer as it is."""
+    """Field -> `replace` or `extend`, if its update does not pass through the reducer as usual."""
     reduced: JsonDict | None = None
-    """Values after the step of fields whose reducer is user code, so that folding needs no code."""
+    """Values, after the step, of fields whose reducer is user code, so that folding needs no code."""
     attempt: int = 1
     started: Moment = 0.0
     ended: Moment = 0.0
@@ -335,7 +341,7 @@ class StepDone(ActivationRecord):
     failed: int = 0
     """Number of tool calls in this attempt that failed or could not be made."""
     guards: dict[str, bool | str] = Field(default_factory=dict)
-    """Outcome -> whether its condition held, or why that is unknown; of a `Route`. No rule depends on them."""
+    """For a `Route`: outcome -> whether its condition was true, or why that is unknown. No rule depends on it."""
     cached: bool = False
     """True if outcome and update are those of an earlier step, from the cache. No rule depends on it."""
 
@@ -354,11 +360,11 @@ def step_done(
     guards: dict[str, bool | str] | None = None,
     cached: bool = False,
 ) -> StepDone:
-    """The record of a step that ended at the time of `stamp`, from parts that are already validated.
+    """Make the record of a step that ended at the time of `stamp`, from parts that are already validated.
 
-    Validating them again would be a twentieth of the cost of a step in memory.
+    Validating them again would take a twentieth of the time of an in-memory step.
     """
-    fields = _STEP_DONE.copy()  # of a dictionary that is full of them, and never becomes larger
+    fields = _STEP_DONE.copy()  # copied from a full dictionary, which never grows
     fields.update(stamp)
     fields["outcome"], fields["update"], fields["ops"], fields["reduced"] = outcome, update, ops, reduced
     fields["attempt"], fields["started"], fields["ended"] = attempt, started, stamp["ts"]
@@ -392,7 +398,7 @@ class StepFailed(ActivationRecord):
 
 
 class StepRetried(ActivationRecord):
-    """An attempt failed, and the next one begins at `next_at`."""
+    """An attempt failed, and the next one starts at `next_at`."""
 
     type: Literal["step_retried"] = "step_retried"
     attempt: int
@@ -404,7 +410,7 @@ class StepRetried(ActivationRecord):
 
 
 class GraphOpened(ActivationRecord):
-    """The graph inside a subgraph's activation began, with `values` as its whole start state."""
+    """The graph inside a subgraph's activation started, with `values` as its whole start state."""
 
     type: Literal["graph_opened"] = "graph_opened"
     attempt: int = 1
@@ -412,19 +418,19 @@ class GraphOpened(ActivationRecord):
 
 
 class TimerSet(RecordBase):
-    """An activation waits for a timer, which will fire at `at`, Unix seconds."""
+    """An activation waits for a timer, which fires at `at`, Unix seconds."""
 
     type: Literal["timer_set"] = "timer_set"
     activation: str
     name: str
-    """Its id among what the run waits for."""
+    """Its id among the things that the run waits for."""
     at: Moment
     path: str = ""
     node: str = ""
 
 
 class TimerFired(RecordBase):
-    """A timer, or the deadline of a question that an event answers, fired: the activation that waits goes on.
+    """A timer, or the deadline of a question that an event answers, fired: the waiting activation continues.
 
     The timer named `TIMEOUT` ends the graph inside a subgraph's activation with `error`.
     """
@@ -438,7 +444,7 @@ class TimerFired(RecordBase):
 
 
 TIMEOUT = "timeout"
-"""Name of the timer of an activation's time-out."""
+"""Name of the timer of an activation's timeout."""
 
 
 class LimitSpent(RecordBase):
@@ -452,7 +458,7 @@ class LimitSpent(RecordBase):
 
 
 class EffectIntended(ActivationRecord):
-    """An effect is about to happen. Durable before it does."""
+    """An effect is about to happen. The record is durable before the effect happens."""
 
     type: Literal["effect_intended"] = "effect_intended"
     key: str
@@ -465,15 +471,15 @@ class EffectIntended(ActivationRecord):
     occurrence: int = 0
     attempt: int = 1
     request: JsonDict = Field(default_factory=dict)
-    """The arguments or messages. Messages that the journal already holds are `{"ref": digest}`."""
+    """The arguments or messages. Messages that the journal already contains are `{"ref": digest}`."""
     again: bool = False
-    """True if it repeats, under the same key, an earlier effect whose end is unknown."""
+    """True if it repeats, under the same key, an earlier effect whose outcome is unknown."""
     inside: str = ""
-    """Key of the tool call that makes it; empty if the node itself does."""
+    """Key of the tool call that makes it; empty if the node makes it."""
     reserve: Reserve | None = None
     """Amount that it reserves until it is settled, if tokens or cost are limited."""
     taken: int | None = None
-    """In a replay: the record of the replayed run from which its result is taken, so that nothing is called."""
+    """In a replay: the record of the replayed run that its result is taken from, without a call."""
 
 
 class EffectSettled(ActivationRecord):
@@ -488,17 +494,19 @@ class EffectSettled(ActivationRecord):
     started: Moment = 0.0
     ended: Moment = 0.0
     unknown: bool = False
-    """True if it may or may not have happened, as a cancelled or timed-out irreversible call; or it has, and its result
-    was refused."""
+    """True if it may or may not have happened, such as a cancelled or timed-out irreversible call; or if it has
+    happened, and its result was refused.
+    """
     returned: str | None = None
-    """The reply, as bounded, redacted text, if the call returned and its result was refused; `error`, or the
-    error in a tool's result, says why."""
+    """The reply, as bounded, redacted text, if the call returned and its result was refused; `error`, or the error in a
+    tool's result, gives the reason.
+    """
     answered: bool = False
-    """True if a person who was asked said how it ended."""
+    """True if a person answered how it ended."""
     tries: int = 1
     """Number of tries."""
     next_at: Moment | None = None
-    """Unix seconds of the next try, if it failed and is tried again."""
+    """Unix seconds of the next try, if it failed and will be tried again."""
 
     @property
     def given_up(self) -> bool:
@@ -512,12 +520,12 @@ class EffectSettled(ActivationRecord):
 
 
 class Diverged(ActivationRecord):
-    """A step of a replay asked something that the replayed run did not: what follows from it is not replayed."""
+    """A step of a replay made a request that the replayed run did not: what follows from it is not replayed."""
 
     type: Literal["diverged"] = "diverged"
     kind: Literal["model", "tool", "effect", "question"]
     name: str
-    """The model, the tool or the effect; of a question its kind."""
+    """The model, the tool or the effect; for a question, its kind."""
     digest: str
     """Digest of the request."""
     occurrence: int = 0
@@ -525,25 +533,25 @@ class Diverged(ActivationRecord):
     request: JsonDict = Field(default_factory=dict)
     """As in `EffectIntended`."""
     why: str = ""
-    """Why the replayed run has no result for it, in words."""
+    """The reason why the replayed run has no result for it, in words."""
 
 
 def failed_result(result: object) -> str | None:
-    """The error in a tool call's result, as `EffectSettled.result` holds it; None if there is none."""
+    """The error in a tool call's result, in the form of `EffectSettled.result`; None if there is none."""
     if not isinstance(result, Mapping) or not (result.get("error") or result.get("exit_code")):
         return None
     return str(result.get("error") or f"exit code {result['exit_code']}")
 
 
 class Spent(ActivationRecord):
-    """Usage and reserve of the run that a call of this run began, as totals: repeating the record adds nothing.
+    """Usage and reserve of a run started by a call of this run, as totals: repeating the record adds nothing.
 
     Written before and after every call of the inner run. Each run counts its own steps and seconds.
     """
 
     type: Literal["spent"] = "spent"
     key: str
-    """The call that began the inner run."""
+    """The call that started the inner run."""
     run: str
     """The inner run."""
     call: str = ""
@@ -551,7 +559,7 @@ class Spent(ActivationRecord):
     usage: Usage = Usage()
     reserve: Reserve = Reserve()
     head: int = 0
-    """Number of the inner run's last record; 0: not known. A fork of this run forks the inner one there."""
+    """Number of the inner run's last record; 0 if not known. A fork of this run forks the inner run there."""
     message: int | None = None
 
 
@@ -563,7 +571,7 @@ class Asked(ActivationRecord):
 
 
 class Answered(RecordBase):
-    """A question was answered. `policy` marks answers that a rule gave."""
+    """A question was answered. `policy` marks answers given by a rule."""
 
     type: Literal["answered"] = "answered"
     question: str
@@ -571,7 +579,7 @@ class Answered(RecordBase):
     by: str = ""
     policy: bool = False
     message: int | None = None
-    """The inbox message that brought it."""
+    """The inbox message that contained it."""
     about: str = ""
     """Digest of the tool call that the question showed; the answer is valid for this call only."""
 
@@ -582,7 +590,7 @@ class AnswersWithdrawn(RecordBase):
     type: Literal["answers_withdrawn"] = "answers_withdrawn"
     questions: tuple[str, ...] = ()
     policy: bool = False
-    """True if the run's policy (`approve`) is withdrawn too."""
+    """True if the run's policy (`approve`) is withdrawn, too."""
     reason: str = ""
 
 
@@ -594,24 +602,26 @@ class EventReceived(RecordBase):
     data: object = None
     """Plain JSON."""
     id: str = ""
-    """Names the event: a second one with this id is the same event."""
+    """Identifies the event: a second one with this id is the same event."""
     by: str = ""
     questions: tuple[str, ...] = ()
-    """Questions that it answers, though they wait for no event: those of the node that it names."""
+    """Questions that it answers, although they wait for no event: those of the node that it names."""
     interrupts: str | None = None
-    """Path of the graph that it interrupts: its steps end, and then it goes on at the node that the event names."""
+    """Path of the graph that it interrupts: running steps end, and then the graph continues at the node that the event
+    names.
+    """
     message: int | None = None
-    """The inbox message that brought it."""
+    """The inbox message that contained it."""
 
 
 T = TypeVar("T")
 
 
 class CodedRecord(BaseModel):
-    """A record of which only position, time, type and digests of graphs are readable. Any other field of a record
-    raises `EncryptionKeyMissing` when it is read, so nothing that needs the content works on without it.
+    """A record of which only position, time, type and digests of graphs are readable.
 
-    Stores keep it as they keep all records: `encode` writes it with its type at the end, `decode` reads it back.
+    Reading any other field raises `EncryptionKeyMissing`, so code that needs the content cannot continue without it.
+    Stores keep it like any other record: `encode` writes it with its type at the end, `decode` reads it back.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -620,22 +630,22 @@ class CodedRecord(BaseModel):
     ts: Moment
     v: int = RECORD_VERSION
     key_id: str
-    """Names the key of `cipher`."""
+    """Identifies the key of `cipher`."""
     cipher: str
     """The encoded record, in base64."""
     structure: str = ""
-    """This and the next: digests of graphs, if the record names some. A copy of the run takes these graphs along."""
+    """Like `content`, a digest of a graph, if the record names one. A copy of the run includes these graphs."""
     content: str = ""
     type: str = Field(exclude=True)
     """The type of the record inside."""
     run_id: str = Field(default="", exclude=True)
-    """The run that it was read from; empty: unknown."""
+    """The run that it was read from; empty if unknown."""
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
             if name.startswith("_"):
-                return super().__getattr__(name)  # what Python and pydantic look for
+                return super().__getattr__(name)  # attributes that Python and pydantic probe for
             raise self.missing()
 
     def missing(self) -> EncryptionKeyMissing:
@@ -644,25 +654,25 @@ class CodedRecord(BaseModel):
 
 
 def coded_record(fields: object) -> Any:
-    """A coded record, from what is stored of it.
+    """Make a coded record from its stored parts.
 
     Raises:
-        ValueError: it is none.
+        the parts are not those of a coded record.
     """
     return CodedRecord.model_validate(fields)
 
 
 def of_run(record: T, run_id: str) -> T:
-    """The record; if it is coded, it names this run in its errors."""
+    """Return the record; a coded one then names this run in its errors."""
     coded = as_coded(record)
     return record if coded is None else cast("T", coded.model_copy(update={"run_id": run_id}))
 
 
 def check_readable(records: Iterable[object]) -> None:
-    """Refuse coded records, where only some types of records are looked for.
+    """Refuse coded records when the caller searches for certain types of records only.
 
     Raises:
-        EncryptionKeyMissing: one is coded.
+        one of the records is coded.
     """
     for record in records:
         coded = as_coded(record)
@@ -671,7 +681,7 @@ def check_readable(records: Iterable[object]) -> None:
 
 
 def as_coded(record: object) -> CodedRecord | None:
-    """A record as the coded one that it is; None: it is not coded."""
+    """Return a record as `CodedRecord`; None if it is not coded."""
     return record if isinstance(record, CodedRecord) else None
 
 
@@ -707,7 +717,7 @@ def encode_unsealed(record: Record) -> bytes:
 
 
 def record_from_fields(fields: JsonDict, run_id: str) -> Record:
-    """A record from its fields; `run_id` fills that field if the record has one and `fields` leave it out.
+    """Make a record from its fields; `run_id` fills that field if the record has one and `fields` leave it out.
 
     Raises:
         ValueError: this version does not know such a record (pydantic's `ValidationError` is one).
@@ -722,13 +732,14 @@ def decode(data: bytes | str, texts: Mapping[str, str] | None = None) -> Record:
 
     Args:
         data: the JSON.
-        texts: strings to put in place of the strings of the JSON that are their names.
+        name -> the string that replaces it in the JSON.
 
     Raises:
         ValueError: this version does not know such a record (pydantic's `ValidationError` is one).
     """
-    # Parsed first and validated then: only so are NaN and Infinity refused without a search of their own, which took
-    # longer than all the rest in long texts. JSON does not have them, `encode` never writes them, and they break folds.
+    # The JSON is parsed first and validated afterwards: this refuses NaN and Infinity without a separate search, which
+    # took longer than everything else for long texts. JSON does not have them, `encode` never writes them, and they
+    # break folds.
     try:
         fields = from_json(data, allow_inf_nan=False)
     except ValueError as error:
@@ -742,7 +753,7 @@ def decode(data: bytes | str, texts: Mapping[str, str] | None = None) -> Record:
 
 
 def _filled(value: object, texts: Mapping[str, str]) -> object:
-    """JSON with texts in place of their names, which may be keys as well. It is changed in place."""
+    """Replace names by their texts in JSON, including names that are keys. Changes the JSON in place."""
     todo: list[object] = [value]
     while todo:
         one = todo.pop()
@@ -760,12 +771,12 @@ def _filled(value: object, texts: Mapping[str, str]) -> object:
             if isinstance(item, dict | list):
                 todo.append(item)
             elif isinstance(item, str) and item in texts:
-                one[place] = texts[item]  # of a key that is there: the mapping keeps its size
+                one[place] = texts[item]  # an existing key is replaced: the mapping keeps its size
     return value
 
 
 def _deep(data: bytes | str, error: ValueError) -> object:
-    """Values nested deeper than pydantic reads, which earlier versions wrote: the standard library reads them."""
+    """Parse values nested deeper than pydantic reads, which earlier versions wrote, with the standard library."""
 
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is no JSON")
@@ -773,5 +784,5 @@ def _deep(data: bytes | str, error: ValueError) -> object:
     if "recursion limit" in str(error):
         with suppress(ValueError, RecursionError):
             return json.loads(data, parse_constant=refuse)
-    _adapter.validate_json(data)  # raises what it raises for any other text that is no record
-    raise error  # NaN or an infinity, which it reads
+    _adapter.validate_json(data)  # raises the same error as for any other text that is no record
+    raise error  # NaN or an infinity, which the standard library reads

@@ -1,8 +1,8 @@
-"""Puts the tokens of a frozen graph back, so that an ended run goes on (R13, R14).
+"""Puts the tokens of a frozen graph back, so that an ended run can continue (R13, R14).
 
-What ran, asked or was set aside by a limit is queued again, in front of what waited for its turn: admission then keeps
-to the limits. A step that failed begins a new attempt; where the graph inside it failed, that graph is put back
-instead, down to the innermost step that failed. What landed after it was stopped takes its edges now.
+Steps that ran, asked or were set aside by a limit are queued again, before those that waited: admission then respects
+the limits. A step that failed starts a new attempt; if the graph inside it failed, that graph is put back instead, down
+to the innermost step that failed. A step that ended after it was stopped takes its edges now.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from orchestrator.kernel.state import Activation, FrameState, FrozenTokens, Phas
 from orchestrator.kernel.transitions import send
 
 LANDED = frozenset({"completed", "exhausted"})
-"""How the graph inside a step ends if its result lasts for later attempts of the step."""
+"""Ends of the graph inside a step after which its result is valid for later attempts of the step."""
 
 
 def can_reopen(run: RunState) -> bool:
-    """True if a run has ended in a way that it can continue from."""
+    """True if a run has ended in a way from which it can continue."""
     return run.ended is not None and run.ended.status != "completed"
 
 
 def reopen(run: RunState, limits: Limits | None) -> None:
-    """Have a run that has ended go on where it was.
+    """Continue a run that has ended where it was.
 
     Args:
         run: the run.
-        limits: the limits of its graph from now on; None: as they are.
+        the limits of its graph from now on; None to keep them.
 
     Raises:
-        ValueError: it has not ended, or is completed.
+        it has not ended, or is completed.
     """
     root = run.root
     if root is None or root.result is None or not can_reopen(run):
@@ -42,13 +42,14 @@ def reopen(run: RunState, limits: Limits | None) -> None:
 
 
 def is_over(run: RunState, raised: int = 0) -> bool:
-    """True if a run has its result behind a spent limit, and only its end is to be noted.
+    """True if a run has its result after a spent limit, and only its end remains to be recorded.
 
-    A fork at such a record, if it was named, ends in the same way. A replay does, unless the replayed run was reopened.
+    A fork at such a record, made explicitly, ends in the same way. So does a replay, unless the replayed run was
+    reopened.
 
     Args:
         run: the run, at the record that is forked.
-        raised: of a replay, how often the replayed run was reopened by its end.
+        for a replay: how often the replayed run was reopened before its end.
     """
     root = run.root
     if run.ended is not None or root is None or root.result is None or raised > root.raised:
@@ -57,7 +58,7 @@ def is_over(run: RunState, raised: int = 0) -> bool:
 
 
 def reopen_fork(run: RunState) -> None:
-    """Have the fork of a run go on where that run was over; nothing if it was not, or if it completed."""
+    """Continue the fork of a run where that run was over; does nothing if it was not over, or had completed."""
     root = run.root
     if root is not None and root.result is not None:
         status = root.result.status if run.ended is None else run.ended.status
@@ -83,7 +84,7 @@ def _reopen(run: RunState, root: FrameState, status: str, limits: Limits | None)
 
 
 def raise_limits(run: RunState, limits: Limits) -> None:
-    """Change the limits of the run's graph. Steps that a spent limit refused may begin, if it is not spent any more."""
+    """Change the limits of the run's graph. Steps that a spent limit refused may start if it is no longer spent."""
     root = run.root
     if root is None:
         return
@@ -104,11 +105,11 @@ def raise_limits(run: RunState, limits: Limits) -> None:
 
 
 def put_back(run: RunState, frame: FrameState, frozen: FrozenTokens) -> None:
-    """Put the tokens of a graph back as they were when they were taken out, and go on with them."""
+    """Put the tokens of a graph back as they were when they were removed, and continue with them."""
     frame.result = frame.frozen = None
-    frame.parent_dropped, frame.interrupting = False, ""  # the event that interrupted it is kept
+    frame.parent_dropped, frame.interrupting = False, ""  # the event that interrupted the graph is kept
     if not frame.after_limit:
-        frame.spent_limit, frame.spent_name = None, ""  # refused steps are refused again, if it is still spent
+        frame.spent_limit, frame.spent_name = None, ""  # refused steps are refused again, if the limit is still spent
     frame.live, frame.ended_versions = frozen.live, frozen.ended_versions
     again: list[Activation] = []
     landed: list[tuple[int, Activation]] = []
@@ -145,7 +146,7 @@ def put_back(run: RunState, frame: FrameState, frozen: FrozenTokens) -> None:
 
 
 def begin_inside(run: RunState, token: Activation, kept: FrameState) -> None:
-    """Have the graph inside a step go on that had failed, in place of the step's own failure."""
+    """Continue the failed graph inside a step, in place of the step's own failure."""
     kept.timed_from = run.seconds
     _enter(run, token, kept)
     put_back(run, kept, kept.frozen or FrozenTokens({}, deque(), []))
@@ -159,7 +160,7 @@ def _enter(run: RunState, token: Activation, kept: FrameState) -> None:
 
 
 def _begin_again(run: RunState, token: Activation) -> None:
-    """A step that failed: the next attempt, which knows the effects of the ones before it."""
+    """Start the next attempt of a failed step, with access to the effects of the earlier ones."""
     run.ledger.take_back(token.key)
     token.failed = False
     token.attempt += 1
@@ -169,14 +170,14 @@ def _begin_again(run: RunState, token: Activation) -> None:
 
 
 def _go_on_behind(run: RunState, frame: FrameState, token: Activation) -> None:
-    """A step that landed, and whose graph ended with the limit of the graph inside it: now it takes its own edges."""
+    """Continue after a step whose graph ended because of a limit of the graph inside it: now it takes its own edges."""
     if frame.result is None and token.key in frame.live:
         tokens.withdraw(token)
         send(run, token, token.version, "done", None)
 
 
 def _land(run: RunState, frame: FrameState, token: Activation) -> None:
-    """A step that ended after it was stopped."""
+    """End a step that ended after it was stopped."""
     record, token.late = token.late, None
     assert record is not None
     token.phase = Phase.RUNNING

@@ -1,4 +1,4 @@
-"""The facts about one run, as folded from its records so far, and the observers of its fold."""
+"""The facts about one run, folded from its records so far, and observers of the fold."""
 
 from __future__ import annotations
 
@@ -25,38 +25,39 @@ class Delta:
 
     def __init__(self) -> None:
         self.started: list[Activation] = []
-        """Newly admitted: run them."""
+        """Newly admitted activations, to be started."""
         self.cancelled: list[Activation] = []
-        """No longer part of the run: stop them."""
+        """Activations that are no longer part of the run, to be stopped."""
         self.moved: list[tuple[Activation, Question, Answered]] = []
-        """Activations that an event, or time, continued: each with its question and the answer that it gets."""
+        """Activations that an event or a timer continued, each with its question and its answer."""
 
 
 @dataclass(slots=True, eq=False)
 class RunState:
-    """One run, folded up to record `head`. Read it; only `orchestrator.kernel.fold.apply` changes it."""
+    """One run, folded up to record `head`. Only `orchestrator.kernel.fold.apply` changes it."""
 
     plan: Plan
     observers: tuple[Observer, ...] = ()
     head: int = 0
     """`seq` of the last record."""
     started: RunStarted | None = None
-    """The first record: of a fork it is that of the run at the root of all forks."""
+    """The first record; for a fork, that of the run at the root of all forks."""
     forks: tuple[Forked, ...] = ()
-    """If the run is a fork: how it began, behind how the runs that it comes from began, if those are forks, too."""
+    """For a fork: the records that started it and the runs that it comes from, as far as those are forks, its own last.
+    """
     inherited: Usage = NO_USAGE
-    """The part of its usage that the runs it was forked from had spent."""
+    """The part of its usage that was spent by the runs it was forked from."""
     saved: Usage = NO_USAGE
-    """The part of its usage that a replay took from the journal of the run it replays, and that was not spent."""
+    """The part of its usage that a replay took from the replayed run's journal and did not spend."""
     ended: Ended | None = None
     root: FrameState | None = None
     """The run's own graph; None before the first record."""
     result: FrameResult | None = None
-    """Set when nothing is left to do but to journal the end."""
+    """Set when only the end remains to be journaled."""
     running: dict[str, Activation] = field(default_factory=dict)
     """Every admitted activation, in the order of admission."""
     questions: dict[str, Question] = field(default_factory=dict)
-    """The open ones."""
+    """The open questions."""
     asked_at: dict[str, float] = field(default_factory=dict)
     """Open question with a deadline -> when it was asked, by the clock of that deadline."""
     events: EventQueue = field(default_factory=EventQueue)
@@ -65,20 +66,20 @@ class RunState:
     """Tool calls of at most this risk are approved without asking."""
     paused: bool = False
     latest_refs: JsonObject | None = None
-    """The references that a later drive brought, if any did."""
+    """The references that a later drive provided, if any did."""
     breakpoints: Breakpoints | None = None
-    """Nodes at which the run pauses; None: nowhere."""
+    """Nodes at which the run pauses; None for none."""
     cancelled: bool = False
     content: str = ""
-    """Digest of the graph that it was last driven in."""
+    """Digest of the graph that was last driven."""
     lineage: tuple[tuple[str, str], ...] = ()
-    """Structure and content of each graph that it has had: the one that it began in, then one for each migration."""
+    """Structure and content of each graph that it has had: the one that it started in, then one for each migration."""
     first: Plan = field(init=False)
-    """The plan of the graph that it began in, if it was folded from its first record."""
+    """The plan of the graph that it started in, if it was folded from its first record."""
     later: dict[str, Plan] = field(default_factory=dict)
     """Content digest -> plan of a graph that a record may migrate it to."""
     tools: dict[str, str] = field(default_factory=dict)
-    """The tools that its nodes may call, with the digests of their schemas, as of the last drive."""
+    """The tools that its nodes may call, with the digests of their schemas, from the last drive."""
     ledger: Ledger = field(default_factory=Ledger)
     counters: defaultdict[str, FrameCounters] = field(default_factory=lambda: defaultdict(FrameCounters))
     """Place of a graph -> its counts."""
@@ -86,28 +87,28 @@ class RunState:
     asked: dict[str, float] = field(default_factory=dict)
     """Open question -> `ts` of the record that asked it."""
 
-    # Spent so far.
+    # Usage so far.
     steps: int = 0
-    """Steps that landed."""
+    """Steps that ended."""
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     cost: float = 0.0
     estimated: bool = False
-    """True if a part of the usage is an estimate."""
+    """True if part of the usage is an estimate."""
     seconds: float = 0.0
-    """Time alive: pauses, and the gaps that a crash left, do not count."""
+    """Time active: pauses, and gaps left by a crash, do not count."""
     updated: float = 0.0
     """`ts` of the last record."""
     totals: Totals = field(default_factory=Totals)
     longest_reply: int = 0
-    """Tokens of the longest reply of a model so far."""
+    """Tokens of a model's longest reply so far."""
     costliest_call: float | None = None
-    """Cost of the costliest call of a model so far; None if there was none."""
+    """Cost of the most expensive model call so far; None if there was none."""
     reserves: dict[str, Reserve] = field(default_factory=dict)
-    """Call under way -> what it reserves."""
+    """Call in progress -> what it reserves."""
 
-    # What the fold keeps at hand.
+    # Indexes maintained by the fold.
     askers: dict[str, Activation] = field(default_factory=dict)
     """Open question -> the activation that asks it."""
     inner_frames: dict[str, FrameState] = field(default_factory=dict)
@@ -115,13 +116,13 @@ class RunState:
     ready_frames: dict[str, FrameState] = field(default_factory=dict)
     """Graphs with tokens in their queues."""
     places: dict[str, set[str]] = field(default_factory=dict)
-    """Pool -> the activations that hold a place in it."""
+    """Pool -> the activations that occupy a place in it."""
     lines: dict[str, OrderedDict[str, Activation]] = field(default_factory=dict)
     """Pool -> the tokens that wait for a place in it, by activation, the next one first."""
     exhausting_frames: list[FrameState] = field(default_factory=list)
-    """Graphs of which a limit is spent, and that have not been merged yet."""
+    """Graphs with a spent limit that have not been merged yet."""
     stopped: dict[str, Activation] = field(default_factory=dict)
-    """Steps that were stopped and may go on when the run is reopened: their records may still land."""
+    """Steps that were stopped and may continue when the run is reopened: their records may still arrive."""
     was_running: bool = False
     """True if steps ran after the last record: the time up to the next one counts as time alive."""
     delta: Delta = field(default_factory=Delta)
@@ -133,7 +134,7 @@ class RunState:
 
     @property
     def from_start(self) -> Plan:
-        """The plan to fold the run's records with, from the first one on."""
+        """The plan for folding the run's records from the first one on."""
         return self.first.followed_by(self.later)
 
     @property
@@ -143,22 +144,22 @@ class RunState:
 
     @property
     def fork(self) -> Forked | None:
-        """The record that began the run, if it is a fork of another one."""
+        """The record that started the run, if it is a fork of another one."""
         return self.forks[-1] if self.forks else None
 
     @property
     def run_id(self) -> str:
-        """The run's id, empty before its first record."""
+        """The run's id; empty before its first record."""
         return self.fork.run_id if self.fork is not None else self.root_id
 
     @property
     def root_id(self) -> str:
-        """The id that the keys of its activations come from: its own, or of a fork that of the run at the root."""
+        """The id from which its activations' keys are derived: that of the run at the root of all forks."""
         return self.started.run_id if self.started is not None else ""
 
     @property
     def refs(self) -> JsonObject:
-        """The references to its code, as text: those that it was last given."""
+        """The references to its code, as text: the last ones given."""
         if self.latest_refs is not None:
             return self.latest_refs
         return {} if self.started is None else self.started.refs
@@ -171,19 +172,19 @@ class RunState:
 
     @property
     def created(self) -> float:
-        """When the run, or the fork, began: Unix seconds."""
+        """Creation time of the run, or of the fork, in Unix seconds."""
         begun = self.fork or self.started
         return begun.ts if begun is not None else 0.0
 
     @property
     def caller(self) -> Caller | None:
-        """The call of a graph as a tool that waits for the run, as its records say."""
+        """The call of a graph as a tool that waits for the run, according to its records."""
         begun = self.fork or self.started
         return begun.caller if begun is not None else None
 
     @property
     def in_fork(self) -> bool:
-        """True if it is a fork, or was called, at any depth, by one: irreversible calls are asked about first."""
+        """True if it is a fork, or was called, at any depth, by one: irreversible calls need an answer first."""
         return self.fork is not None or (self.caller is not None and self.caller.in_fork)
 
     @property
@@ -199,7 +200,7 @@ class RunState:
 
     @property
     def status(self) -> str:
-        """`running`, `paused`, or how it ended. Whether an executor drives a running one, only its lease says."""
+        """`running`, `paused`, or how it ended. Only the lease shows whether an executor drives a running one."""
         if self.ended is not None:
             return self.ended.status
         if self.is_held:
@@ -212,17 +213,22 @@ class RunState:
 
     @property
     def usage(self) -> Usage:
-        """Usage of the run, with the runs of graphs that it called as tools; steps and seconds are its own."""
+        """Usage of the run, including the runs of graphs that it called as tools; steps and seconds are its own."""
         if self.head <= 1:
             return NO_USAGE
         return Usage(
-            steps=self.steps, calls=self.calls, input_tokens=self.input_tokens, output_tokens=self.output_tokens,
-            cost=self.cost, seconds=self.seconds, estimated=self.estimated,
-        )  # fmt: skip
+            steps=self.steps,
+            calls=self.calls,
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            cost=self.cost,
+            seconds=self.seconds,
+            estimated=self.estimated,
+        )
 
     @property
     def own_usage(self) -> Usage:
-        """Usage of the run itself: of a fork without what it inherited, of a replay without what it saved."""
+        """Usage of the run itself: for a fork without what it inherited, for a replay without what it saved."""
         return self.usage - self.inherited - self.saved if self.forks else self.usage
 
     @property
@@ -231,13 +237,13 @@ class RunState:
         return self.own_usage.model_copy(update={"steps": 0, "seconds": 0.0})
 
     def frames(self) -> Iterator[FrameState]:
-        """The graphs that run, the outermost first."""
+        """The running graphs, the outermost first."""
         if self.root is not None:
             yield self.root
         yield from list(self.inner_frames.values())
 
     def frame_at(self, path: str) -> FrameState | None:
-        """The graph at a path, the empty one for the run's own."""
+        """The graph at a path; an empty path means the run's own graph."""
         return next((frame for frame in self.frames() if frame.path == path), None)
 
     def live_tokens(self) -> Iterator[Activation]:
@@ -253,7 +259,7 @@ class RunState:
         return found
 
     def copy(self) -> RunState:
-        """An independent state at the same record, without observers, in time that its values have no part in.
+        """Return an independent state at the same record, without observers, in time independent of the values' size.
 
         Versions, plans, records, results, questions and the items of maps are shared.
         """
@@ -266,8 +272,8 @@ class RunState:
 class Observer:
     """Watches one run. The methods do nothing here; an observer overrides those that it needs.
 
-    Between `sending`, `joining`, `collapsing` or `ending` and the `done` that belongs to it, tokens are added and
-    dropped, edges are taken and graphs finish for that reason. These spans nest.
+    Between `sending`, `joining`, `collapsing` or `ending` and the matching `done`, tokens are added and dropped, edges
+    are taken and graphs finish for that reason. These spans nest.
     """
 
     def applying(self, record: Record) -> None:
@@ -304,10 +310,10 @@ class Observer:
         """A dropped token is live again: its run was reopened."""
 
     def finished(self, frame: FrameState, result: FrameResult) -> None:
-        """A graph is about to get its result, and to drop the tokens it has left."""
+        """A graph is about to get its result, and to drop its remaining tokens."""
 
     def moved(self, record: Migrated) -> None:
-        """The run moved to another version of its graph: all its graphs and tokens are other objects, with their keys.
+        """The run moved to another version of its graph: all its graphs and tokens are new objects with the same keys.
 
         Joins that nothing can reach any more are about to fire.
         """

@@ -1,9 +1,9 @@
 """Seals: proof that the holder of a key wrote a run's journal, record by record, in this store.
 
-A journal can come from anywhere, and it says what was approved. Each record that an executor with a `Seal` writes
-carries a code (HMAC-SHA-256) over the run, the store's place and all records up to it, so that a record cannot be
-forged, changed, moved to another run or to another file, or put behind others. It can be taken away: a journal that
-is cut back to one of its own earlier states still has its seals.
+A journal can come from anywhere, and it records what was approved. Each record that an executor with a `Seal` writes
+contains a code (HMAC-SHA-256) over the run, the store's place and all records up to it, so that a record cannot be
+forged, changed, moved to another run or file, or appended. Truncation is not detected: a journal that is cut back to
+one of its own earlier states still has its seals.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from orchestrator.kernel.question import Approve, Deny, Question, parts_of
 from orchestrator.kernel.run_state import RunState
 
 _BYTES = 16
-"""Bytes of a seal that are kept: as many as nobody can guess."""
+"""Bytes of a seal that are kept: too many to guess."""
 _APPROVING = frozenset({"approval", "unknown_outcome"})
-"""Kinds of questions whose answers allow something to be done."""
+"""Kinds of questions whose answers permit an action."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Seal:
         Executor(store="sqlite:///runs.db", seal=Seal(key, "/srv/runs.db"))
 
     Args:
-        key: a secret of at least 16 random bytes, unreadable for users who can write the store. None: nothing is
-            sealed, and no approval counts.
+        a secret of at least 16 random bytes, unreadable for users who can write the store. None: nothing is sealed, and
+        no approval counts.
         place: the identity of the store, such as the absolute path of its file. A copy elsewhere has no valid seals.
     """
 
@@ -48,12 +48,12 @@ class Seal:
         return Chain(self.key, self._code("journal", {"run": run_id, "store": self.place}).encode())
 
     def message(self, run_id: str, body: Mapping[str, object]) -> str:
-        """The seal of a message to whoever drives the run; empty without a key."""
+        """Return the seal of a message to the process that drives the run; empty without a key."""
         rest = {name: value for name, value in body.items() if name != "seal"}
         return "" if self.key is None else self._code("message", {"run": run_id, "store": self.place, "body": rest})
 
     def sealed_message(self, run_id: str, body: Mapping[str, object]) -> bool:
-        """Whether a message was sealed with this key."""
+        """Return True if a message was sealed with this key."""
         code = self.message(run_id, body)
         return bool(code) and hmac.compare_digest(code, str(body.get("seal", "")))
 
@@ -70,12 +70,12 @@ class Chain:
         self._key, self._digest = key, digest
 
     def sealed(self, record: r.Record) -> r.Record:
-        """The next record, with its seal."""
+        """Return the next record, with its seal."""
         code = self._next(record)
         return record.model_copy(update={"seal": code}) if code else record
 
     def holds(self, record: r.Record) -> bool:
-        """Go on to the next record; whether its seal is valid."""
+        """Advance to the next record; return True if its seal is valid."""
         code = self._next(record)
         return bool(code) and hmac.compare_digest(code, record.seal)
 
@@ -88,23 +88,23 @@ class Chain:
 
 @dataclass(frozen=True)
 class Audit:
-    """Which records of a journal are believed."""
+    """The trusted records of a journal."""
 
     believed: frozenset[int]
-    """`seq` of those with a valid seal."""
+    """`seq` of the records with a valid seal."""
     chain: Chain | None
-    """At the journal's end; None: nothing is sealed."""
+    """The chain at the journal's end; None if nothing is sealed."""
     records: Sequence[r.Record] = ()
 
     @property
     def whole(self) -> bool:
-        """Whether all records are believed."""
+        """True if all records are trusted."""
         return len(self.believed) == len(self.records)
 
     def withdrawal(self, machine: RunState, now: float) -> r.AnswersWithdrawn | None:
-        """The record that takes away what is approved in records that are not believed; None: nothing is.
+        """Return the record that withdraws approvals in untrusted records; None if there are none.
 
-        An answer stays where what it allowed was done already: to ask for that again would change nothing.
+        An answer stays if the action that it permitted is already done: asking again would change nothing.
         """
         if self.whole:
             return None
@@ -116,7 +116,7 @@ class Audit:
         return r.AnswersWithdrawn(seq=machine.head + 1, ts=now, questions=tuple(questions), policy=policy, reason=why)
 
     def believes_policy(self) -> bool:
-        """Whether the run's policy, and everything behind it, is believed: it rules over what comes after it."""
+        """Return True if the run's policy is trusted, and all records after it, to which it applies."""
         said = [
             one.seq for one in self.records if isinstance(one, r.RunStarted | r.Resumed) and one.approve is not None
         ]
@@ -133,7 +133,7 @@ class Audit:
 
 
 def audit(seal: Seal | None, run_id: str, records: Sequence[r.Record]) -> Audit:
-    """Check the seals of a journal. Without a `seal` nothing is believed."""
+    """Check the seals of a journal. Without a `seal`, no record is trusted."""
     if seal is None:
         return Audit(frozenset(), None, records)
     chain = seal.chain(run_id)
@@ -141,15 +141,15 @@ def audit(seal: Seal | None, run_id: str, records: Sequence[r.Record]) -> Audit:
 
 
 def live_answers(machine: RunState) -> Iterable[tuple[str, r.Answered]]:
-    """The answers that steps have which are not done yet, by question."""
+    """Yield the answers of steps that are not done yet, by question."""
     for token in machine.live_tokens():
         yield from token.answers.items()
 
 
 def _done_since(machine: RunState, answer: r.Answered, question: Question) -> bool:
-    """Whether what this answer allowed was done since, and its end is known.
+    """Return True if the action that this answer permitted has been done since, and its outcome is known.
 
-    That can be seen of a tool call only: what else the step did may have been something else than was approved.
+    Only a tool call can be checked: any other action of the step may differ from what was approved.
     """
     token = next((one for one in machine.live_tokens() if one.answers.get(answer.question) is answer), None)
     return token is not None and any(
@@ -159,7 +159,7 @@ def _done_since(machine: RunState, answer: r.Answered, question: Question) -> bo
 
 
 def _is_of(intended: r.EffectIntended, question: Question, answer: r.Answered) -> bool:
-    """Whether a question is about this effect."""
+    """Return True if a question is about this effect."""
     if question.kind == "unknown_outcome":
         return question.payload.get("key") == intended.key
     given = answer.answer.args if isinstance(answer.answer, Approve) else None
@@ -170,15 +170,15 @@ def _is_of(intended: r.EffectIntended, question: Question, answer: r.Answered) -
 
 
 def copied(seal: Seal | None, run_id: str, checked: Audit) -> tuple[list[r.Record], Chain | None]:
-    """Records of one run as the beginning of another: what was believed there is believed here.
+    """Return records of one run as the start of another; what was trusted there stays trusted.
 
     Args:
-        seal: what the copy is sealed with.
+        the seal for the copy.
         run_id: the new run.
-        checked: the records, and which of them are believed.
+        the records, and which of them are trusted.
 
     Returns:
-        The records, sealed anew where they were believed and without a seal elsewhere; and the chain behind them.
+        The records, sealed again if they were trusted and without a seal otherwise; and the chain after them.
     """
     bare = [record.model_copy(update={"seal": ""}) if record.seal else record for record in checked.records]
     if seal is None:
@@ -192,7 +192,7 @@ def copied(seal: Seal | None, run_id: str, checked: Audit) -> tuple[list[r.Recor
 
 
 def unused_approvals(machine: RunState, asked: Iterable[r.Asked]) -> list[str]:
-    """Questions whose answers allow something that is not done yet, of steps that are not done.
+    """Return questions whose answers permit an action that is not done yet, of steps that are not done.
 
     Args:
         machine: the run.

@@ -1,7 +1,7 @@
 """A run's state as plain JSON, and back: a cache of a fold, never its replacement.
 
-Versions are written as what made them (an update, a merge), not as states, so a snapshot grows with what is live and
-not with the product of branches and state. `load(plan, dump(run))` continues exactly as `run` would.
+Versions are written by their origin (an update, a merge), not as states, so the size of a snapshot depends on the live
+tokens and not on the product of branches and state. `load(plan, dump(run))` continues exactly as `run` would.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from orchestrator.kernel.version import FIRST, ROOT, Path, Rank, Version
 Data: TypeAlias = dict[str, Any]
 
 FORMAT = 10
-"""The number of the format. A snapshot of another one is not read: the records are folded instead."""
+"""The number of the format. A snapshot of another format is not read: the records are folded instead."""
 
 RUN_FIELDS = (
     "head", "approve", "paused", "cancelled", "steps", "seconds", "updated", "content", "tools", "calls",
@@ -61,7 +61,7 @@ def dump(run: RunState) -> Data:
     """A run's state as plain JSON.
 
     Raises:
-        ValueError: the run has not begun.
+        the run has not started.
     """
     if run.root is None or run.started is None:
         raise ValueError("a run without records cannot have a snapshot")
@@ -97,7 +97,7 @@ def dump(run: RunState) -> Data:
 
 
 def _fork(run: RunState) -> Data:
-    """The part that only the snapshot of a fork holds."""
+    """The part that only the snapshot of a fork contains."""
     if not run.forks:
         return {}
     inherited, saved = (one.model_dump(mode="json") for one in (run.inherited, run.saved))
@@ -119,7 +119,7 @@ def _breakpoints(run: RunState) -> Data:
 
 
 def _pools(run: RunState) -> Data:
-    """Holders of places in pools, and tokens that wait for one, as pairs: stores sort the keys of mappings."""
+    """The holders of places in pools, and the tokens that wait for one, as pairs: stores sort the keys of mappings."""
     places = [[pool, sorted(keys)] for pool, keys in run.places.items()]
     lines = [[pool, list(line)] for pool, line in run.lines.items()]
     return {**({"places": places} if places else {}), **({"lines": lines} if lines else {})}
@@ -149,7 +149,7 @@ def _effect_json(entry: EffectEntry) -> list[Data | int | None]:
 
 
 class _SnapshotWriter:
-    """One frame, its shared objects numbered in tables."""
+    """Writes one frame, with its shared objects numbered in tables."""
 
     def __init__(self, frame: FrameState) -> None:
         self.frame = frame
@@ -211,7 +211,7 @@ class _SnapshotWriter:
         return self.known[id(path)]
 
     def _rank(self, rank: Rank) -> int:
-        """The number of a rank; the oldest items of its list have the lowest ones."""
+        """Return the number of a rank; the oldest items of its list have the lowest numbers."""
         line: list[Rank] = []
         step: Rank | None = rank
         while step is not None and id(step) not in self.known:
@@ -344,7 +344,7 @@ def _result(plan: Plan, result: FrameResult) -> Data:
 
 
 def load(plan: Plan, data: Mapping[str, Any]) -> RunState:
-    """The state that a snapshot was taken of.
+    """Return the state that a snapshot contains.
 
     Raises:
         ValueError: the snapshot has another format; fold the records instead.
@@ -378,11 +378,13 @@ def load(plan: Plan, data: Mapping[str, Any]) -> RunState:
     stops = data.get("breakpoints")
     if stops is not None:
         run.breakpoints = Breakpoints(
-            before=frozenset(stops["before"]), after=frozenset(stops["after"]), at=stops["at"],
+            before=frozenset(stops["before"]),
+            after=frozenset(stops["after"]),
+            at=stops["at"],
             passed=frozenset(stops["passed"]),
-        )  # fmt: skip
+        )
     run.latest_refs = data.get("refs")
-    events = data.get("events")  # only of runs that received any
+    events = data.get("events")  # only for runs that received events
     if events is not None:
         run.events = EventQueue.restored(events["kept"], events["ids"], events["count"])
     run.reserves = {key: Reserve.model_validate(reserve) for key, reserve in data["held"]}
@@ -401,17 +403,17 @@ def load(plan: Plan, data: Mapping[str, Any]) -> RunState:
 
 
 def lineage_of(data: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """`RunState.lineage` of a snapshot: its last graph is the one to load the snapshot in."""
+    """Return `RunState.lineage` of a snapshot: its last graph is the one to load the snapshot with."""
     return tuple((structure, content) for structure, content in data["lineage"])
 
 
 def load_frames(run: RunState, plan: Plan, data: Iterable[Data]) -> tuple[dict[str, FrameState], dict[str, Activation]]:
-    """Give a run the running graphs that were written.
+    """Give a run the running graphs from a snapshot.
 
     Args:
         run: the run.
         plan: the plan of its own graph.
-        data: the graphs, each behind the one around it.
+        the graphs, each after the one around it.
 
     Returns:
         The graphs by key, and their tokens by activation.
@@ -447,7 +449,7 @@ def _effect(intended: Data, settled: Data | None, inside: Data | None, began: in
 
 
 class _SnapshotReader:
-    """One frame back from its tables."""
+    """Reads one frame from its tables."""
 
     def __init__(self, run: RunState, plan: Plan, data: Data, parent: Activation | None) -> None:
         self.run, self.plan, self.data = run, plan, data
@@ -489,7 +491,7 @@ class _SnapshotReader:
             frame.result = self._result(plan, data["result"])
 
     def _frozen(self, data: Data | None) -> FrozenTokens | None:
-        """Tokens that were set aside; forks and items of maps count them as live ones until they are put back."""
+        """Tokens that were set aside; forks and items of maps count them as live until they are put back."""
         if data is None:
             return None
         frame = self.frame
@@ -516,7 +518,7 @@ class _SnapshotReader:
             values = {**parents[0].values, **schema.decode(entry["hidden"])}
             return Version(values, parents=parents, key=entry["key"], hidden=frozenset(entry["hidden"]))
         if "update" not in entry:
-            # Always a merge of what it was: a version of one parent that updates nothing gives fields back.
+            # Always a merge of its parents: a version of one parent without an update restores fields.
             local = schema.decode(entry["local"])
             merged = merge(schema, parents, key=entry["key"], local=local)
             return Version(merged.values, parents=parents, key=entry["key"], node=entry["node"], rank=rank)
@@ -524,9 +526,15 @@ class _SnapshotReader:
         if entry["reduced"]:
             values = {**values, **(entry["reduced"] if schema.cls is None else schema.decode(entry["reduced"]))}
         return Version(
-            values, parents=parents, key=entry["key"], node=entry["node"], rank=rank, update=entry["update"],
-            ops=entry["ops"], taken=taken,
-        )  # fmt: skip
+            values,
+            parents=parents,
+            key=entry["key"],
+            node=entry["node"],
+            rank=rank,
+            update=entry["update"],
+            ops=entry["ops"],
+            taken=taken,
+        )
 
     def _fork(self, entry: Data) -> OpenFork:
         scope = self.plan.topology.scope(entry["fork"], frozenset(entry["below"]))
@@ -552,7 +560,7 @@ class _SnapshotReader:
 
     def _token(self, entry: Data) -> Activation:
         schema = self.plan.schema
-        # A migration may have removed the field that a map took its items from: they stay JSON.
+        # A migration may have removed the field from which a map took its items: they stay JSON.
         stack = tuple(
             (vertex, schema.decode({name: [item]}).get(name, [item]), name) for vertex, item, name in entry["stack"]
         )

@@ -1,7 +1,7 @@
 """The facts about one running graph: its tokens, the forks open around them, and what it has spent.
 
-A graph's state belongs to one run, whose fold changes it in place. Everything that it points to (versions, paths,
-plans, records) is immutable. Nothing here acts: functions in the other modules do.
+A graph's state belongs to one run, whose fold changes it in place. Everything that it refers to (versions, paths,
+plans, records) is immutable. There is no behaviour here: functions in the other modules have it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def hash_id(*parts: str) -> str:
 
 
 ItemBinding: TypeAlias = tuple[str, object, str]
-"""A map's vertex, the item of it that a token works on, and the field that the item came from."""
+"""A map's vertex, the item that a token works on, and the field that contained the item."""
 
 
 class Phase(Enum):
@@ -45,7 +45,7 @@ class Phase(Enum):
     RUNNING = "running"
     """Admitted. An executor runs it, or will run it after taking over the run."""
     INSIDE = "inside"
-    """At a subgraph that runs."""
+    """At a subgraph that is running."""
     ASKING = "asking"
     """Waits for an answer."""
     PARKED = "parked"
@@ -53,7 +53,7 @@ class Phase(Enum):
 
 
 class OpenFork:
-    """A fork, or map, that was entered and whose closing join has not fired yet."""
+    """A fork or map that was entered and whose closing join has not fired yet."""
 
     __slots__ = ("arrivals", "fork", "key", "left", "live", "passed", "rank", "reach", "scope", "trunk", "version")
 
@@ -63,7 +63,7 @@ class OpenFork:
         self.version = version
         """The state when the fork was opened: joins restore its `local` fields."""
         self.trunk = version
-        """The same plus what the joins inside have merged so far."""
+        """That state plus what the joins inside have merged so far."""
         self.arrivals: dict[str, list[Activation]] = {}
         """Join -> tokens that wait at it, in the journal's order."""
         self.reach: dict[str, int] = dict.fromkeys(scope.joins, 0)
@@ -71,19 +71,30 @@ class OpenFork:
         self.live: int = 0
         """Number of its live tokens."""
         self.left: bool = False
-        """True if a token of it ended, or left it through a join."""
+        """True if one of its tokens ended, or left it through a join."""
         self.passed: dict[str, frozenset[str]] = {}
-        """Join that fired and let the other branches run -> the plain fields that it merged: a branch that comes to it
-        later does not change them (R8)."""
+        """Join that fired and let the other branches run -> the plain fields that it merged: a branch that reaches it
+        later does not change them (R8).
+        """
 
 
 class MapItem:
     """One item of a map whose items need each other (R12)."""
 
     __slots__ = (
-        "done", "ended", "fork", "index", "late", "missing", "needs", "open", "ordered_map", "started", "versions",
+        "done",
+        "ended",
+        "fork",
+        "index",
+        "late",
+        "missing",
+        "needs",
+        "open",
+        "ordered_map",
+        "started",
+        "versions",
         "waiting",
-    )  # fmt: skip
+    )
 
     def __init__(self, ordered_map: OrderedMap, index: int, needs: tuple[int, ...], fork: OpenFork) -> None:
         self.ordered_map, self.index, self.needs, self.fork = ordered_map, index, needs, fork
@@ -94,7 +105,7 @@ class MapItem:
         self.waiting: dict[str, Activation] = {}
         self.ended: list[Version] = []
         self.late: list[Version] = []
-        """The versions of its tokens that came to a join which had fired without them (R8)."""
+        """The versions of its tokens that reached a join which had fired without them (R8)."""
         self.versions: list[Version] = []
         """The versions of its waiting and late tokens when it was done."""
         self.started = self.done = False
@@ -107,9 +118,10 @@ class OrderedMap:
 
     def __init__(self, target: str | None, forks: tuple[OpenFork, ...]) -> None:
         self.forks = forks
-        """The forks open when the map opened, its own included: an item is done when its tokens wait at their joins."""
+        """The forks open when the map opened, including its own: an item is done when its tokens wait at their joins.
+        """
         self.target = target
-        """The node an empty map would go to; without such a join no item is skipped."""
+        """The node to which an empty map would lead; without such a join no item is skipped."""
         self.items: list[MapItem] = []
         self.dependents: dict[int, list[int]] = {}
         """Item -> the items that need it."""
@@ -125,9 +137,9 @@ class Activation:
     phase: Phase = Phase.QUEUED
     attempt: int = 1
     not_before: float | None = None
-    """Unix seconds before which the next attempt does not begin."""
+    """Unix seconds before which the next attempt does not start."""
     backoff: float | None = None
-    """Seconds from the end of the last attempt to `not_before`: the longest wait, whatever the clock says."""
+    """Seconds from the end of the last attempt to `not_before`: the longest delay, even if the clock is changed."""
     answers: Mapping[str, Answered] = MappingProxyType({})
     """Question -> its answer."""
     withdrawn: int = 0
@@ -135,18 +147,18 @@ class Activation:
     error: Failure | None = None
     """The failure behind the reserved outcome that led here."""
     fault: Failure | None = None
-    """Why the node cannot run at all; landed as the step's failure."""
+    """The reason why the node cannot run at all; recorded as the step's failure."""
     child: FrameResult | None = None
     """The result of the graph inside, if the node is a subgraph that has ended."""
     took: int = 0
     """The events that it took itself, as bits; see `Version.taken`."""
     opened: bool = False
-    """True if the graph inside has begun."""
+    """True if the graph inside has started."""
     counted: bool = False
     """True if limits have counted it as a step."""
     merged: bool = False
     """True if a join, or a spent limit, made it."""
-    # What `reopened` needs, once its graph is frozen (R13).
+    # State needed by `reopened` once the graph is frozen (R13).
     failed: bool = False
     """True if it failed, and its graph with it."""
     late: StepDone | None = None
@@ -154,13 +166,13 @@ class Activation:
     kept: FrameState | None = None
     """The graph inside, frozen: it failed, or the graph around it ended."""
     spent_inside: bool = False
-    """True if it landed, and a spent limit of the graph inside ended the graph around it (early versions)."""
+    """True if it ended, and a spent limit of the graph inside ended the graph around it (early versions)."""
     asked_before: frozenset[str] = frozenset()
     """Questions that the end of a run withdrew: they are asked again under other ids."""
     timers: Mapping[str, float] = MappingProxyType({})
-    """Timers among them -> when they were due, Unix seconds: the step sleeps until then, no longer."""
+    """Timers among these questions -> when they were due, Unix seconds: the step sleeps until then, no longer."""
     reopened: int = 0
-    """The record that reopened the run while this had not landed; 0: none."""
+    """The record that reopened the run before this activation ended; 0 for none."""
 
     def __init__(
         self,
@@ -175,7 +187,7 @@ class Activation:
     ) -> None:
         self.frame, self.key, self.node, self.version, self.rank = frame, key, node, version, rank
         self.forks = forks
-        """Outermost first."""
+        """The open forks, outermost first."""
         self.stack = stack
         """The open maps and their items, outermost first (R10)."""
         self.map_items = map_items
@@ -193,7 +205,7 @@ class Activation:
 
     @property
     def path(self) -> str:
-        """The branch, as text; in a subgraph it begins with the path and node of the subgraph's activation."""
+        """The branch, as text; in a subgraph it starts with the path and node of the subgraph's activation."""
         prefix, path = self.frame.path, self.rank.path
         if path.parent is None:
             return prefix
@@ -201,7 +213,7 @@ class Activation:
 
     @property
     def item(self) -> object:
-        """The item of the innermost open map, or None."""
+        """The item of the innermost open map; None outside maps."""
         return self.stack[-1][1] if self.stack else None
 
     @property
@@ -220,14 +232,14 @@ class FrameResult:
     status: str
     """`completed`, `failed`, `exhausted` or `cancelled`."""
     values: dict[str, object]
-    """The final state, as kernel values; of a failed graph its trunk."""
+    """The final state, as kernel values; for a failed graph, its trunk."""
     error: Failure | None = None
     irreversible: int = 0
     """Number of irreversible effects in it that happened, or may have."""
     taken: int = 0
     """The events that the causes of this result took, as bits; see `Version.taken`."""
     entered: tuple[str, ...] = ()
-    """The outcomes by which END or STOP was entered, sorted; only of a graph inside another one."""
+    """The outcomes by which END or STOP was entered, sorted; only for a graph inside another one."""
 
     def __deepcopy__(self, memo: object) -> FrameResult:
         return self
@@ -247,7 +259,7 @@ class FrameCounters:
     """Counts of all graphs at one place, for drawings and reports; no rule depends on them."""
 
     visits: defaultdict[str, int] = field(default_factory=partial(defaultdict, int))
-    """Node -> admissions."""
+    """Node -> number of admissions."""
     taken: defaultdict[int, int] = field(default_factory=partial(defaultdict, int))
     """Number of an edge -> how often it was taken."""
     busy: defaultdict[str, float] = field(default_factory=partial(defaultdict, float))
@@ -261,7 +273,7 @@ class FrameState:
     plan: Plan
     key: str
     root: Version
-    """The state that it began with."""
+    """The state that it started with."""
     limits: Limits
     counters: FrameCounters
     parent: Activation | None = None
@@ -278,42 +290,42 @@ class FrameState:
     """Tokens that may run as soon as limits allow."""
     ended_versions: list[Version] = field(default_factory=list)
     entered: set[str] = field(default_factory=set)
-    """The outcomes by which END was entered; only of a graph inside another one, whose node may take one of them."""
+    """The outcomes by which END was entered; only for a graph inside another one, whose node may take one of them."""
     touched_joins: dict[tuple[int, str], tuple[OpenFork, str]] = field(default_factory=dict)
-    """Joins that a move may have enabled; only these are looked at, so a step costs what it touches."""
+    """Joins that a move may have enabled; only these are examined, so the cost of a step depends on what it touches."""
     touched_items: dict[int, MapItem] = field(default_factory=dict)
     """Map items that a move may have finished."""
     may_drop_history: bool = True
-    """False once a version ended that no later one can have among its causes."""
+    """False once a version has ended that cannot be among the causes of any later one."""
     parent_dropped: bool = False
     passes: bool = False
     """True if a join fired and let other branches run."""
     result: FrameResult | None = None
 
-    # Spent of this graph's limits, with everything that runs inside it.
+    # Usage counted against this graph's limits, including everything that runs inside it.
     steps: int = 0
     calls: int = 0
     tokens: int = 0
     cost: float = 0.0
     active: int = 0
-    """Activations that run."""
+    """Number of running activations."""
     began: float = 0.0
-    """`RunState.seconds` when it began."""
+    """`RunState.seconds` when it started."""
     visits: dict[str, int] = field(default_factory=dict)
-    """Node -> admissions, of nodes whose visits are limited."""
+    """Node -> admissions, for nodes whose visits are limited."""
     irreversible: int = 0
     """Irreversible effects in it that happened, or may have."""
-    # Reserved by calls under way.
+    # Reserved by calls in progress.
     reserved_calls: int = 0
     reserved_tokens: int = 0
     reserved_cost: float = 0.0
 
     exhausting: str | None = None
-    """The limit that is spent, until all running steps have landed."""
+    """The limit that is spent, until all running steps have ended."""
     spent_limit: Failure | None = None
-    """The spent limit as a failure; kept behind the exhausted edge."""
+    """The spent limit as a failure; kept after the exhausted edge."""
     interrupting: str = ""
-    """The node to go on at when all running steps have landed: an event for it interrupted the graph."""
+    """The node at which to continue when all running steps have ended: an event for it interrupted the graph."""
     spent_name: str = ""
     """Name of the limit that was spent first."""
     after_limit: bool = False
@@ -323,15 +335,15 @@ class FrameState:
     frozen: FrozenTokens | None = None
     """The tokens that it had when it failed or was cancelled."""
     before_limit: FrozenTokens | None = None
-    """The tokens that it had when its limit was spent; only of the run's own graph."""
+    """The tokens that it had when its limit was spent; only for the run's own graph."""
     raised: int = 0
     """Number of times it was reopened after a spent limit."""
     timed_from: float = 0.0
-    """`RunState.seconds` from which the time-out of the node around it counts."""
+    """`RunState.seconds` from which the timeout of the node around it counts."""
 
     @property
     def trunk(self) -> Version:
-        """The state at the outermost open fork plus what its joins merged; of a single token, its own."""
+        """The state at the outermost open fork plus what its joins merged; for a single token, its own."""
         live: Collection[Activation] = self.live.values()
         if self.passes and any(fork.passed for token in live for fork in token.forks):
             # A join's token is ahead of the branches that it let run.
@@ -343,11 +355,11 @@ class FrameState:
 
 @dataclass(frozen=True, slots=True)
 class Breakpoints:
-    """Nodes at which a run pauses. Those inside of subgraphs are named by their path, `outer/inner`."""
+    """Nodes at which a run pauses. Those inside subgraphs are named by their path, `outer/inner`."""
 
     before: frozenset[str] = frozenset()
     after: frozenset[str] = frozenset()
     at: str = ""
-    """The node before which the run stands."""
+    """The node before which the run is paused."""
     passed: frozenset[str] = frozenset()
-    """Activations that were let through and have not begun."""
+    """Activations that were allowed to continue and have not started."""

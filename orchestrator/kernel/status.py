@@ -1,6 +1,6 @@
 """A run's status and origin.
 
-They are apart from `orchestrator.kernel.records`, so that listing runs does not load the models of records.
+Defined outside `orchestrator.kernel.records`, so that listing runs does not load the models of records.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ FINAL: frozenset[str] = frozenset({"completed", "failed", "cancelled", "exhauste
 
 
 Relation: TypeAlias = Literal["fork", "replay", "call"]
-"""How a run began from another: as a fork, as a replay, or by a call of its graph as a tool."""
+"""How a run started from another: as a fork, as a replay, or by a call of its graph as a tool."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """The run, and the record of it, from which another run began."""
+    """The run, and its record, from which another run started."""
 
     run_id: str
     seq: int
-    """The record: the one that a fork contains last, or the intent of the call; 0 if it is not known."""
+    """The record: the last one that a fork contains, or the intent of the call; 0 if it is not known."""
     relation: Relation

@@ -1,6 +1,6 @@
 """Adds and removes a graph's live tokens, and counts for each open fork and join how many can still reach it (R4).
 
-A join is looked at only when one of these counts, or its queue, changes.
+A join is examined only when one of these counts, or its queue, changes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def enqueue(run: RunState, token: Activation) -> None:
 
 
 def enqueue_all(run: RunState, branches: Sequence[Activation]) -> None:
-    """Add the branches of a map that may run. What they can reach is the same, and counted once."""
+    """Add the branches of a map that may run. They can all reach the same joins, which are counted once."""
     first = branches[0]
     first.frame.queue.extend(branches)
     for token in branches:
@@ -76,7 +76,7 @@ def _enter(run: RunState, token: Activation) -> None:
 
 
 def _begin_behind(run: RunState, token: Activation, set_aside: Mapping[str, SetAside]) -> None:
-    """Have a step of a replay begin behind the attempts that the replayed run set aside."""
+    """Make a step of a replay start after the attempts that the replayed run set aside."""
     aside = set_aside.get(token.key)
     if aside is not None and token.attempt <= aside.attempts:  # an item that waits for others is added again
         token.attempt = aside.attempts + 1
@@ -84,12 +84,12 @@ def _begin_behind(run: RunState, token: Activation, set_aside: Mapping[str, SetA
 
 
 def charge(run: RunState, line: Iterable[FrameState], usage: Usage) -> None:
-    """Count what a replay has not spent, and the replayed run had, at this step.
+    """Count usage of the replayed run that the replay did not spend at this step.
 
     Args:
         run: the replay.
         line: the graphs around the step.
-        usage: what it had spent.
+        the usage of the replayed run.
     """
     run.calls += usage.calls
     run.input_tokens += usage.input_tokens
@@ -103,7 +103,7 @@ def charge(run: RunState, line: Iterable[FrameState], usage: Usage) -> None:
 
 
 def remove(token: Activation) -> None:
-    """Remove a token from the live ones. Its phase must still be the one it was added with."""
+    """Remove a token from the live ones. Its phase must be the same as when it was added."""
     _leave(token)
     if token.forks:
         _count(token.frame, token, -1)
@@ -131,7 +131,7 @@ def _leave(token: Activation) -> None:
 
 
 def withdraw(token: Activation) -> None:
-    """Remove a token from the live ones and from the queue, join or map in which it waits (of a line: `drop`)."""
+    """Remove a token from the live ones and from where it waits: queue, join or map (from a pool's queue: `drop`)."""
     if token.phase is Phase.WAITING:
         for entry in token.forks:
             waiting = entry.arrivals.get(token.node)
@@ -165,7 +165,7 @@ def _count(frame: FrameState, token: Activation, step: int) -> None:
 
 
 def scope_of(frame: FrameState, token: Activation, entry: OpenFork) -> ForkScope:
-    """Who can reach which join of an open fork, for one of its tokens: joins that let it run are in its way (R8)."""
+    """The scope of an open fork for one of its tokens: it cannot pass joins that let it run (R8)."""
     passed = [join for one in token.forks[token.forks.index(entry) :] for join in one.passed]
     if not passed:
         return entry.scope
@@ -202,7 +202,7 @@ def plain_fields(frame: FrameState, versions: Iterable[Version], since: Version)
     Args:
         frame: the graph.
         versions: the versions that are merged.
-        since: the version that all of them come from; what led to it does not count.
+        the version that all of them come from; earlier updates do not count.
     """
     fields = frame.plan.schema.fields
     found: set[str] = set()
@@ -220,13 +220,13 @@ def plain_fields(frame: FrameState, versions: Iterable[Version], since: Version)
 
 
 def absorb(frame: FrameState, token: Activation, entry: OpenFork) -> None:
-    """End a token at a join that fired without it. What it updated is merged when the graph ends, as at END.
+    """End a token at a join that fired without it. Its updates are merged when the graph ends, as at END.
 
-    The fields that the join merged are as if the branch had not updated them.
+    For the fields that the join merged, the branch's updates do not count.
 
     Args:
         frame: the graph.
-        token: the token; it is not one of the live ones yet.
+        the token, which is not among the live ones yet.
         entry: the open fork that the join belongs to.
     """
     version, hidden = token.version, entry.passed[token.node]
@@ -238,6 +238,6 @@ def absorb(frame: FrameState, token: Activation, entry: OpenFork) -> None:
     for one in token.forks:
         one.left = True
     for item in token.map_items:
-        # Items that need it go on as they would if it waited: they see what it updated.
+        # Items that need it continue as if it waited: they see its updates.
         (item.late if entry in item.ordered_map.forks else item.ended).append(token.version)
         frame.touched_items[id(item)] = item

@@ -24,7 +24,7 @@ def send(run: RunState, source: Activation, version: Version, outcome: str, erro
         run: the run.
         source: the activation that ended.
         version: the state after it.
-        outcome: what it ended with.
+        the outcome that it took.
         error: the failure behind a reserved outcome.
     """
     frame, node, rank, forks = source.frame, source.node, source.rank, source.forks
@@ -55,10 +55,10 @@ def send(run: RunState, source: Activation, version: Version, outcome: str, erro
 
 
 def _note_entry(frame: FrameState, end: str, outcome: str) -> None:
-    """Note the outcome by which an end of a graph inside another one is entered: the node around it may take it."""
+    """Record the outcome by which an inner graph's end is entered: the node around it may take that outcome."""
     if frame.parent is not None and frame.result is None:
         if end == STOP:
-            frame.entered.clear()  # nothing of the other branches counts (R9)
+            frame.entered.clear()  # nothing from the other branches counts (R9)
         frame.entered.add(outcome)
 
 
@@ -72,7 +72,7 @@ def take_edge(run: RunState, frame: FrameState, index: int) -> None:
 def _open_fork(
     frame: FrameState, vertex: str, key: str, rank: Rank, version: Version, forks: tuple[OpenFork, ...]
 ) -> tuple[OpenFork, ...]:
-    """The open forks behind a fork. An open fork is used again: a branch that loops back stays inside (R3)."""
+    """The open forks after a fork. An open fork is reused: a branch that loops back stays inside (R3)."""
     if any(entry.fork == vertex for entry in forks):
         return forks
     scope = frame.plan.topology.scope(vertex, frozenset(entry.fork for entry in forks))
@@ -84,7 +84,7 @@ def _open_map(
 ) -> None:
     frame, vertex, origin = source.frame, source.node, source.key
     if route.map_vertex is not None:
-        # A fork of its own: its items need other keys than the edges, or items, beside it.
+        # A map is a fork of its own: its items need keys that differ from those of other edges and items.
         vertex, origin = route.map_vertex, hash_id(source.key, route.map_vertex)
         forks = _open_fork(frame, vertex, origin, rank, version, forks)
     assert route.each is not None
@@ -139,7 +139,7 @@ def _empty_target(frame: FrameState, fork: str, mapped: str, outer: frozenset[st
 
 
 def _arrive(run: RunState, token: Activation) -> None:
-    """Have a token reach its node, END or STOP."""
+    """Move a token to its node, END or STOP."""
     frame = token.frame
     if frame.result is not None:
         return
@@ -158,7 +158,7 @@ def _arrive(run: RunState, token: Activation) -> None:
 
 
 def settle_item(run: RunState, frame: FrameState, item: MapItem) -> None:
-    """If the item is done, note it and start the items that needed only this one still."""
+    """If the item is done, record it and start the items that were waiting only for this one."""
     if item.done or item.open or not item.started:
         return
     item.done = True
@@ -200,7 +200,7 @@ def _needed_version(frame: FrameState, item: MapItem, needed: Sequence[MapItem])
     ordered_map = item.ordered_map
     known = ordered_map.merged.get(item.needs)
     if known is None:
-        # Without the fork's own version: all these come from it, and R15 may have dropped it from their history.
+        # Without the fork's own version: all of these come from it, and R15 may have dropped it from their history.
         versions = [version for other in needed for version in other.versions or other.ended]
         versions = versions or [item.fork.version]
         key = hash_id(item.fork.key, *(str(index) for index in item.needs))
@@ -209,7 +209,7 @@ def _needed_version(frame: FrameState, item: MapItem, needed: Sequence[MapItem])
 
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
-"""Types whose values carry neither."""
+"""Types whose values have neither `id` nor `needs`."""
 
 
 def _get(item: object, name: str) -> object:
@@ -223,14 +223,14 @@ def _has(item: object, name: str) -> bool:
 
 
 def has_needs(items: Sequence[object]) -> bool:
-    """True if the items carry `id` and `needs`."""
+    """True if the items have `id` and `needs`."""
     if _PLAIN.issuperset(map(type, items)):
         return False
     return any(_has(item, "needs") and _has(item, "id") for item in items)
 
 
 def needed_indexes(items: Sequence[object]) -> tuple[tuple[int, ...], ...]:
-    """For each item the sorted indexes of those it needs. `needs_error` must have found no error in the items."""
+    """The sorted indexes of the items that each item needs. `needs_error` must have found no error in the items."""
     index = {_get(item, "id"): i for i, item in enumerate(items)}
     return tuple(tuple(sorted({index[need] for need in _needs(item) if need in index})) for item in items)
 

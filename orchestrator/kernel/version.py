@@ -1,14 +1,14 @@
 """State as versions, and the order of the branches that made them (R6).
 
-A step commits a version, a fork copies the pointer, a join merges. Versions are immutable. Those without a token or
-version that points to them are garbage.
+A step commits a version, a fork copies the pointer, a join merges. Versions are immutable. Those that no token or
+version refers to are garbage.
 
 A branch has a *path*: the numbers of the branches taken at the forks around it. Paths alone do not order all branches:
-a token that leaves a fork returns to the fork's path, so branches of different rounds of a loop, or behind two joins
-of one fork, can have equal paths. A `Rank` therefore also holds the token's origin: the list of the paths of the
-lowest branch that each closing join on its way merged. Two branches without knowledge of each other parted at some
-fork; the first path that either of them records after it begins with its branch of that fork. So their ranks always
-differ, and no id is needed to order them.
+a token that leaves a fork returns to the fork's path, so branches in different rounds of a loop, or after two joins of
+one fork, can have equal paths. A `Rank` therefore also contains the token's origin: the list of the paths of the lowest
+branch that each closing join on its way merged. Two independent branches separated at some fork; the first path that
+either of them records after it starts with its branch of that fork. Their ranks therefore always differ, and no id is
+needed to order them.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Path:
         return self
 
     def __str__(self) -> str:
-        """Segments `fork.index` joined by `/`; of a path deeper than eight only the last eight."""
-        if self.depth == 1:  # as most are
+        """Segments `fork.index` joined by `/`; for a path deeper than eight, only the last eight."""
+        if self.depth == 1:  # the usual case
             return f"{self.fork}.{self.index}"
         segments: list[str] = []
         step: Path = self
@@ -51,8 +51,8 @@ ROOT = Path(None, "", 0)
 
 
 def compare(one: Path, other: Path) -> int:
-    """Negative, zero or positive as `one` comes before, with or after `other`. Costs their distance."""
-    if one.parent is other.parent:  # nearly always: branches of one fork
+    """Negative, zero or positive as `one` comes before, with or after `other`. Linear in their distance."""
+    if one.parent is other.parent:  # the usual case: branches of one fork
         return one.index - other.index
     result = one.depth - other.depth
     a, b = one, other
@@ -72,10 +72,10 @@ def compare(one: Path, other: Path) -> int:
 
 
 class Rank:
-    """Orders branches without knowledge of each other: by path, then by the list behind `joined`.
+    """Orders independent branches: by path, then by the list that ends in `joined`.
 
-    The list is linked from its newest item, and branches share their common part. `_skip` leads back over many
-    items at once, so that comparing two lists costs the logarithm of their length (Myers, "An applicative random-access
+    The list is linked from its newest item, and branches share their common part. `_skip` leads back over many items at
+    once, so that comparing two lists takes time logarithmic in their length (Myers, "An applicative random-access
     stack", 1983).
     """
 
@@ -84,7 +84,9 @@ class Rank:
     def __init__(self, path: Path, joined: Rank | None = None, *, closed: bool = False) -> None:
         self.path = path
         self.joined = joined
-        """The lowest branch that the last closing join merged. The list is its list, and then its path."""
+        """The lowest branch that the last closing join merged. The list of this rank is that branch's list, followed by
+        its path.
+        """
         self.closed = closed
         """True if a closing join made this rank and no fork has extended its path since."""
         self.length: int = 0
@@ -103,11 +105,11 @@ class Rank:
         return order < 0 or (order == 0 and _list_before(self.joined, other.joined))
 
     def branch(self, fork: str, index: int) -> Rank:
-        """The rank of a branch of a fork that is opened here."""
+        """Return the rank of a branch of a fork that is opened here."""
         return Rank(Path(self.path, fork, index), self.joined)
 
     def at(self, length: int) -> Rank:
-        """The item with `length` items before it in this rank's list; the rank itself is the newest."""
+        """Return the item with `length` items before it in this rank's list; the rank itself is the newest item."""
         rank = self
         while rank.length > length:
             skip = rank._skip
@@ -129,7 +131,7 @@ def _skip_over(joined: Rank) -> Rank:
 
 
 def _list_before(one: Rank | None, other: Rank | None) -> bool:
-    """True if the list that ends in `one` comes before: the oldest items decide, a prefix comes first."""
+    """Return True if the list that ends in `one` comes first: the oldest items decide, a prefix comes first."""
     if one is other or other is None:
         return False
     if one is None:
@@ -159,9 +161,9 @@ _by_number: Callable[[Ranked], Any] = attrgetter("rank.path.index")
 
 
 def order_among(ranked: Collection[Ranked]) -> Callable[[Ranked], Any]:
-    """The sort key of these tokens, or versions.
+    """Return the sort key of these tokens or versions.
 
-    Branches of one fork, as most are, are in the order of their numbers: comparing these costs no call.
+    Branches of one fork, the usual case, are ordered by their numbers: comparing these takes no call.
     """
     for first in ranked:
         fork, joined = first.rank.path.parent, first.rank.joined
@@ -192,7 +194,7 @@ class Version:
         self.key, self.node, self.rank = key, node, rank
         self.update, self.ops = update, ops
         self.hidden = hidden
-        """Fields whose updates a merge takes from its causes only where another way leads to them (R8)."""
+        """Fields whose updates a merge takes from its causes only if another way leads to them (R8)."""
         generation = 0
         for parent in parents:
             taken |= parent.taken

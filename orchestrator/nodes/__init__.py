@@ -1,7 +1,7 @@
-"""The node kinds that come with the library, one file each, or one for a family.
+"""The node kinds of the library: one module for each kind, or for a family of kinds.
 
-Each names the state fields that it reads and writes by *ports*, which can be changed for each node. Each has a `State`
-class to inherit from, with the fields that the ports name by default.
+Each kind names the state fields that it reads and writes by *ports*, which can be changed for each node. Each has a
+`State` class to inherit from, with the fields that the ports name by default.
 """
 
 from __future__ import annotations
@@ -84,12 +84,12 @@ _HOMES = {
     "orchestrator.nodes.state_types": ("STATE_TYPES",),
     "orchestrator.nodes.steps": ("Step",),
 }
-"""Modules with several names, or one that is no kind. The module of any other kind has its name."""
+"""Module -> its names, if it has several or is not named after a kind. Any other kind has a module of its own name."""
 _NO_KINDS = ("ITEM", "STATE_TYPES", "AnswerForm", "CallProtocol", "Step")
 KINDS = {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower(): name for name in __all__ if name not in _NO_KINDS}
 """Name of a kind -> its class."""
 
-if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
+if not TYPE_CHECKING:  # type checkers know these names from the imports above and report all others
     _alone = {name: kind for kind, name in KINDS.items() if not any(name in names for names in _HOMES.values())}
     __getattr__, __dir__ = lazy_names(
         __name__, {**{f"{__name__}.{kind}": (name,) for name, kind in _alone.items()}, **_HOMES}

@@ -1,4 +1,4 @@
-"""A plan is worked through: which step is next?"""
+"""Choose the next step of a plan."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Advance(Node, kind="advance"):
 
     The number of results is the number of completed steps, so the node that works on a step adds one result. The result
     of the last step is the answer; until then `answer` is the latest result. If the node that works on a step writes
-    its conversation back to `messages`, a tool that ended the work in it (`ends=True`) ends the whole plan: `done` is
+    its conversation back to `messages`, a tool that ended the work there (`ends=True`) ends the whole plan: `done` is
     taken, and the remaining steps are skipped.
 
     Raises:
@@ -49,16 +49,16 @@ class Advance(Node, kind="advance"):
         steps: list[str] = []
         """The plan."""
         results: Annotated[list[str], append] = []
-        """Results of its steps so far."""
+        """Results of the completed steps."""
         step: str = ""
         """The step to work on."""
         messages: list[Message] = []
-        """The same as the beginning of a conversation, with the task and the results."""
+        """The start of a conversation about the step, with the task and the earlier results."""
         answer: str = ""
         """Result of the last step."""
 
     effect: Effect = "pure"
-    """It looks at the state only."""
+    """It reads only the state."""
     prompt: Annotated[str, filled_by("question", "done", "step")] = PROMPT
     """The prompt for one step."""
     question: Annotated[str, Port(str)] = "question"
@@ -66,11 +66,11 @@ class Advance(Node, kind="advance"):
     steps: Annotated[str, Port(list)] = "steps"
     """Field with the plan."""
     results: Annotated[str, Port(list)] = "results"
-    """Field with what came of the steps so far."""
+    """Field with the results of the completed steps."""
     step: Annotated[str, Port(str)] = "step"
     """Field that gets the next step."""
     messages: Annotated[str, Port(list)] = "messages"
-    """Field that gets the conversation to begin with; a plain one."""
+    """Field that gets the start of the conversation; a plain field."""
     answer: Annotated[str, Port(str)] = "answer"
     """Field that gets the last result."""
 

@@ -1,4 +1,4 @@
-"""A person is asked for a value."""
+"""Ask a person for a value."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from orchestrator.tools.validation import faults as schema_faults
 
 
 def _is_reject(on_busy: str) -> bool:
-    """True for the default, which is left out of the data so that digests stay the same."""
+    """Return True for the default, which is left out of the data so that digests stay the same."""
     return on_busy == "reject"
 
 
 class Ask(Node, kind="ask"):
-    """Ask a person, wait for the answer, across restarts if need be, and write it to a field.
+    """Ask a person, wait for the answer, across restarts if necessary, and write it to a field.
 
     Raises:
-        UserDenied: the person would not answer, or the deadline passed.
+        the person denied the question, or the deadline passed.
     """
 
     fills = ("answer",)
@@ -36,21 +36,22 @@ class Ask(Node, kind="ask"):
         """The answer."""
 
     prompt: Annotated[str, Field(examples=["What should be done?"])]
-    """The question. `{field}` stands for each shown field."""
+    """The question. `{field}` is replaced by the value of each shown field."""
     show: Annotated[tuple[str, ...], Port()] = ()
     """Fields that the question shows."""
     answer: Annotated[str, Port()] = "reply"
     """Field that gets the answer."""
     choices: tuple[str, ...] = ()
-    """The only answers that are taken; empty: any."""
+    """The only accepted answers; empty for any answer."""
     accepts: dict[str, JsonValue] | None = None
-    """JSON Schema of the answer, for who answers; the field's own type is checked in any case."""
+    """JSON Schema of the answer, for the person who answers; the field's own type is checked in any case."""
     deadline: float | None = None
-    """Seconds to wait for the answer; None: no limit."""
+    """Seconds to wait for the answer; None for no limit."""
     on_busy: Literal["reject", "queue", "interrupt"] = Field(default="reject", exclude_if=_is_reject)
-    """Handling of a message to this node (an event of its name, see `Executor.send`) that arrives while the run does
-    not wait here. `reject`: refuse it. `queue`: keep it, and answer the question with it when the run arrives here.
-    `interrupt`: the same, and the run continues here as soon as the running steps have ended; no others start."""
+    """What happens to a message to this node (an event of its name, see `Executor.send`) that arrives while the run is
+    not waiting here. `reject`: refuse it. `queue`: keep it, and answer the question with it when the run arrives here.
+    `interrupt`: the same, and the run continues here as soon as the running steps have ended; no others start.
+    """
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -85,8 +86,8 @@ class Ask(Node, kind="ask"):
                 why = f": {answer.reason}" if answer.reason else ""
                 raise UserDenied(f"{prompt} was not answered{why}")
             value = answer.value if answer.type == "value" else True
-            # An executor refuses an answer that its question does not take; one that only the state does not
-            # take is asked for again.
+            # The executor refuses an answer that the question does not accept; after one that only the state does not
+            # accept, the question is asked again.
             refused = self._refused(value, state)
             if refused is None:
                 return {self.answer: value}

@@ -1,4 +1,4 @@
-"""A function that knows nothing of graphs is called."""
+"""Call a function that does not depend on graphs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Call(Node, kind="call"):
     """Call `ref`, a function named as `module:attr`, with state fields as arguments.
 
     The function is imported when it is first called, or when a graph file with it is loaded. It may be async. A sync
-    function runs in a thread, unless `effect="pure"` declares that it is quick and may run inline.
+    function runs in a thread, unless `effect="pure"` declares that it is fast and may run inline.
 
     Raises:
         GraphUnknown: the function does not exist.
@@ -33,9 +33,9 @@ class Call(Node, kind="call"):
     ref: Annotated[str, Field(examples=["module:function"])]
     """`module:attr`."""
     args: Mapping[str, str] = {}
-    """Its parameter -> the state field that fills it, or `ITEM`."""
+    """Parameter -> the state field that fills it, or `ITEM`."""
     result: Annotated[str | None, Port()] = None
-    """Field that gets what it returns; None: it returns an update of the state, or None."""
+    """Field that gets the return value; None if the function returns an update of the state, or None."""
 
     @property
     def does(self) -> str:

@@ -1,6 +1,6 @@
-"""Facts about node kinds from their code: their summaries, fields, ports and outcomes.
+"""Facts about node kinds, taken from their code: summaries, fields, ports and outcomes.
 
-The documentation and the palette of the live page are made of it.
+The documentation and the palette of the live page are generated from them.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ import orchestrator.nodes as nodes
 from orchestrator.graph.model import Node, Port
 
 Category: TypeAlias = Literal["model", "people", "code and tools", "waiting", "graphs", "state"]
-"""Purpose of a kind: it asks a model or people, calls code, waits, runs a graph, or works on the state alone."""
+"""Purpose of a kind: it asks a model or people, calls code, waits, runs a graph, or works only on the state."""
 _LONG = 40
-"""Characters of a default that is shown."""
+"""The most characters of a default that is shown."""
 
 
 @dataclass(frozen=True)
 class FieldFacts:
-    """A field of a kind."""
+    """Facts about a field of a kind."""
 
     name: str
     type: str
     default: str
     port: str
-    """`reads` or `writes`, with the type of the state field; empty: it is no port."""
+    """`reads` or `writes`, with the type of the state field; empty if the field is no port."""
     meaning: str
 
     @property
     def required(self) -> bool:
-        """True if a node of the kind must have it."""
+        """True if every node of the kind must set it."""
         return self.default == _REQUIRED
 
 
@@ -48,32 +48,32 @@ _REQUIRED = "required"
 
 
 def kinds() -> dict[str, type[Node]]:
-    """The kinds that come with the library, by their names."""
+    """Return the kinds of the library, by name."""
     return {kind: getattr(nodes, name) for kind, name in sorted(nodes.KINDS.items())}
 
 
 def own_fields(cls: type[Node]) -> list[FieldFacts]:
-    """The fields that a kind has beside those of all kinds."""
+    """Return the fields that a kind adds to those of all kinds."""
     return [field for field in _fields(cls) if field.name not in Node.model_fields]
 
 
 def common_fields() -> list[FieldFacts]:
-    """The fields of all kinds."""
+    """Return the fields of all kinds."""
     return _fields(Node)
 
 
 def summary(cls: type[Node]) -> str:
-    """The first sentence of the description."""
+    """Return the first sentence of the description."""
     return re.split(r"(?<=\.)\s", " ".join(_docstring(cls).split()), maxsplit=1)[0]
 
 
 def description(cls: type[Node]) -> str:
-    """The description, without its part about failures."""
+    """Return the description, without its section on errors."""
     return _docstring(cls).partition("\nRaises:\n")[0].strip()
 
 
 def failures(cls: type[Node]) -> list[tuple[str, str]]:
-    """Error -> when a step of the kind raises it."""
+    """Return pairs of an error and the condition under which a step of the kind raises it."""
     raised = inspect.cleandoc(_docstring(cls).partition("\nRaises:\n")[2])
     entries = re.findall(r"^(\w+): (.*(?:\n {4}.*)*)", inspect.cleandoc(raised), re.M)
     return [(name, " ".join(words.split())) for name, words in entries]
@@ -97,13 +97,13 @@ def category(cls: type[Node]) -> Category:
 
 
 def sample(cls: type[Node]) -> Mapping[str, Any]:
-    """The data of a node of a kind with what a node of it must have, and nothing else: its fields' first examples."""
+    """Return the data of a minimal node of a kind: its required fields, with the first of their examples."""
     examples = {info.alias or name: info.examples[0] for name, info in cls.model_fields.items() if info.examples}
     return {"kind": cls.kind, **dict(sorted(examples.items(), key=_is_graph))}
 
 
 def _is_graph(item: tuple[str, Any]) -> bool:
-    """Sorts the graph inside to the end, as in files."""
+    """Return True for the graph inside, to sort it to the end, as in files."""
     return item[0] == "graph"
 
 
@@ -124,7 +124,7 @@ def _fields(cls: type[Node]) -> list[FieldFacts]:
 
 @cache
 def _meanings(cls: type) -> dict[str, str]:
-    """The texts below the fields of a class, which Python does not keep; none where there is no source."""
+    """Return the texts below the fields of a class, which Python does not keep; none if the source is missing."""
     if not cls.__module__.startswith("orchestrator."):
         return {}
     try:
@@ -147,7 +147,7 @@ def _port(cls: type[Node], name: str, port: Port, meaning: str) -> str:
 
 
 def _shown(annotation: Any) -> str:
-    """A type as a person writes it."""
+    """Return a type as a person writes it."""
     if annotation is JsonValue:
         return "JsonValue"
     origin, inside = get_origin(annotation), get_args(annotation)

@@ -1,4 +1,4 @@
-"""A call that a model wants made is checked, before anybody is asked about it and before it is made."""
+"""Check a model's call before anyone is asked about it and before it is made."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class CheckCall(Node, kind="check_call"):
         """The fields that the ports name by default: all that one call needs on its way through a graph."""
 
         call: ToolCall
-        """The call that the model makes."""
+        """The call requested by the model."""
         tool: str = ""
         """The tool's name."""
         args: dict[str, JsonValue] = {}
-        """The arguments, checked."""
+        """The validated arguments."""
         message: Message | None = None
         """The result of the call, as a message of the conversation."""
 
     effect: Effect = "pure"
-    """It looks at the call and at the tools' schemas only."""
+    """It reads only the call and the tools' schemas."""
     call: Annotated[str, Port()] = "call"
     """Field with the `ToolCall`."""
     tool: Annotated[str, Port(str)] = "tool"
@@ -50,9 +50,9 @@ class CheckCall(Node, kind="check_call"):
     args: Annotated[str, Port(dict)] = "args"
     """Field that gets the arguments."""
     message: Annotated[str, Port()] = "message"
-    """Field that gets the message of a call that cannot be made."""
+    """Field that gets the message for a call that cannot be made."""
     on_error: Literal["raise", "observe"] = "observe"
-    """Handling of a call that cannot be made: the step fails, or the model gets the reason."""
+    """What happens if a call cannot be made: the step fails, or the model gets the reason."""
 
     @property
     def does(self) -> str:
@@ -71,10 +71,10 @@ class CheckCall(Node, kind="check_call"):
 
 
 def checked(ctx: Context, call: ToolCall) -> dict[str, Any]:
-    """The arguments of a call as its tool will get them.
+    """Return the arguments of a call in the form that its tool receives.
 
     Raises:
-        AgentError: there is no such tool, or they do not fit it.
+        there is no such tool, or the arguments do not fit it.
     """
     tool = ctx.tools.get(call.name)
     if tool is None:

@@ -1,4 +1,4 @@
-"""A model chooses the arguments for the chosen tool."""
+"""Let a model choose the arguments for the chosen tool."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Parameters:
 class ChooseArgs(Node, kind="choose_args"):
     """Write the arguments for the chosen tool, checked in full and in their final form.
 
-    For a tool without parameters no model is asked. Texts are converted to the types of the tool's schema (`"60"` to
+    For a tool without parameters no model is called. Texts are converted to the types of the tool's schema (`"60"` to
     the number 60); nothing that the model writes is evaluated.
 
     Raises:
@@ -48,20 +48,20 @@ class ChooseArgs(Node, kind="choose_args"):
         question: str
         """The main question."""
         current: str = ""
-        """A follow-up question, while there is one."""
+        """A follow-up question, if there is one."""
         tool: str = ""
         """The chosen tool's name."""
         args: dict[str, JsonValue] = {}
         """The chosen arguments."""
 
     system: str = SYSTEM
-    """The system message, as it stands."""
+    """The system message, verbatim."""
     prompt: Annotated[str, filled_by("question", "tool", "description", "parameters")] = PROMPT
     """The user's message."""
     question: Annotated[str, Port(str)] = "question"
     """Field with the main question."""
     current: Annotated[str | None, Port(str)] = None
-    """Field with the follow-up question that is asked instead, when it is not empty."""
+    """Field with the follow-up question, which is asked instead if it is not empty."""
     tool: Annotated[str, Port(str)] = "tool"
     """Field with the tool's name."""
     args: Annotated[str, Port(dict)] = "args"
@@ -90,7 +90,7 @@ class ChooseArgs(Node, kind="choose_args"):
 
 
 def describe(parameters: Any) -> str:
-    """A tool's parameters in words, a line each: name, type, what it means, and its default."""
+    """Return a tool's parameters in words, one per line: name, type, meaning and default."""
     required = parameters.get("required", ())
     lines = [_line(name, schema, name in required) for name, schema in parameters["properties"].items()]
     if "$defs" in parameters:

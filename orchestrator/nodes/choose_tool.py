@@ -1,4 +1,4 @@
-"""A model chooses the tool for the question in hand."""
+"""Let a model choose the tool for the current question."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Tools:
 
 
 class ChooseTool(Node, kind="choose_tool"):
-    """Write the name of a tool for the current question. With only one tool, no model is asked.
+    """Write the name of a tool for the current question. With only one tool, no model is called.
 
     Raises:
         AgentError: the reply is not the name of one of the tools.
@@ -39,18 +39,18 @@ class ChooseTool(Node, kind="choose_tool"):
         question: str
         """The main question."""
         current: str = ""
-        """A follow-up question, while there is one."""
+        """A follow-up question, if there is one."""
         tool: str = ""
         """The chosen tool's name."""
 
     system: str = SYSTEM
-    """The system message, as it stands."""
+    """The system message, verbatim."""
     prompt: Annotated[str, filled_by("question", "tools")] = PROMPT
     """The user's message."""
     question: Annotated[str, Port(str)] = "question"
     """Field with the main question."""
     current: Annotated[str | None, Port(str)] = None
-    """Field with the follow-up question that is asked instead, when it is not empty."""
+    """Field with the follow-up question, which is asked instead if it is not empty."""
     tool: Annotated[str, Port(str)] = "tool"
     """Field that gets the tool's name."""
 
@@ -69,7 +69,7 @@ class ChooseTool(Node, kind="choose_tool"):
         if len(tools) == 1:
             return {self.tool: tools[0].name}
         question = question_in_hand(state, self.question, self.current)
-        # The order of the tools is the caller's: it may sway a model.
+        # The tools keep the caller's order, which may influence a model.
         offered = [{"name": tool.name, "description": tool.description} for tool in tools]
         lines = "\n".join(f"{tool['name']}: {' '.join(tool['description'].split())}" for tool in offered)
         prompt, data = fill(self.prompt, question=question, tools=lines), {"question": question, "tools": offered}

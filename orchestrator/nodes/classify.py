@@ -1,4 +1,4 @@
-"""A model decides which of several classes a text belongs to."""
+"""Let a model decide to which of several classes a text belongs."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Classify(Node, kind="classify"):
     """Ask a model which class a text belongs to, and take the outcome of that name.
 
     `Classify(choices={"billing": "about money", "other": "everything else"})` has the outcomes `billing` and `other`.
-    The reply is an object with the name, or the name alone; case and marks around it make no difference. Another reply
-    is shown to the model with the fault, at most `retries` times in a step.
+    The reply is an object with the name, or the name alone; case and surrounding marks are ignored. After any other
+    reply the model is shown the fault and asked again, at most `retries` times in a step.
 
     Raises:
-        AgentError: the reply was refused or cut, or no reply names a class.
+        the reply was refused or truncated, or no reply names a class.
     """
 
     in_order = ("choices",)
@@ -59,7 +59,7 @@ class Classify(Node, kind="classify"):
         """The text."""
 
     choices: Annotated[Mapping[str, str], Field(examples=[{"billing": "about money", "other": "everything else"}])]
-    """Outcome -> what belongs to this class, in the order in which a model sees them."""
+    """Outcome -> description of the class, in the order in which a model sees them."""
     system: str = SYSTEM
     """The system message, verbatim."""
     prompt: Annotated[str, filled_by("text", "choices")] = PROMPT
@@ -69,7 +69,7 @@ class Classify(Node, kind="classify"):
     text: Annotated[str, Port()] = "question"
     """Field with the text."""
     result: Annotated[str | None, Port(str)] = None
-    """Field that gets the name of the class; None: no field."""
+    """Field that gets the name of the class; None for no field."""
     retries: NonNegativeInt = 1
     """Retries in one step after a reply that names no class."""
 
@@ -126,7 +126,7 @@ class Classify(Node, kind="classify"):
         }
 
     def _read(self, reply: Reply, written: str) -> str | None:
-        """The class that a reply names; None if it names none."""
+        """Return the class that a reply names; None if it names none."""
         found: object = reply.parsed
         if isinstance(found, Mapping):
             found = found.get("choice") if len(found) == 1 else None

@@ -1,4 +1,4 @@
-"""A model completes a text."""
+"""Let a model complete a text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from orchestrator.tools.result import as_text
 from orchestrator.tools.validation import faults
 
 _MOST_FAULTS = 10
-"""Faults of a value that a message names."""
+"""The most faults of a value that a message lists."""
 
 
 CORRECTION = """\
@@ -62,11 +62,11 @@ class Complete(Node, kind="complete"):
 
     The fields that the prompt names are also the facts of the message (`Message.data`).
 
-    With `output=`, a pydantic model or a JSON Schema, the reply is a value of it, and the field gets that value. A
-    reply that does not fit is shown to the model with the fault, at most `retries` times in a step.
+    With `output=`, a pydantic model or a JSON Schema, the reply is a value of that type, and the field gets the value.
+    After a reply that does not fit, the model is shown the fault and asked again, at most `retries` times in a step.
 
-    If the reply is refused, cut or empty, or does not fit, the node takes `unusable`, provided that it has a field for
-    the `fault`.
+    If the reply is refused, truncated or empty, or does not fit, the node takes `unusable`, provided that it has a
+    field for the `fault`.
 
     Raises:
         AgentError: the reply is unusable, and `fault` names no field.
@@ -86,19 +86,19 @@ class Complete(Node, kind="complete"):
         """The model's reply."""
 
     system: str = ""
-    """The system message, as it stands; empty: none."""
+    """The system message, verbatim; empty for none."""
     prompt: Annotated[str, AfterValidator(_readable), Port()] = "{question}"
     """The user's message; its placeholders are state fields."""
     result: Annotated[str, Port(str)] = "reply"
     """Field that gets the reply: its text, or with `output` the value."""
     output: Any = Field(default=None, exclude_if=_is_none)
-    """The type of the reply: a pydantic model, or a JSON Schema; None: a text."""
+    """The type of the reply: a pydantic model, or a JSON Schema; None for text."""
     correction: Annotated[str, filled_by("fault")] = Field(default=CORRECTION, exclude_if=_is_default)
     """The prompt after a reply that does not fit `output`."""
     retries: NonNegativeInt = Field(default=1, exclude_if=_is_one)
     """Retries in one step after a reply that does not fit `output`."""
     fault: Annotated[str | None, Port(str)] = None
-    """Field for the reason why a reply cannot be used; None: such a reply is a failure."""
+    """Field for the reason why a reply cannot be used; None: such a reply fails the step."""
     task: str | None = None
     """The kind of decision, which is passed to the model with the messages."""
     options: Mapping[str, JsonValue] = {}
@@ -188,7 +188,7 @@ class Complete(Node, kind="complete"):
     async def _fitting(
         self, ctx: Context, messages: list[Message], facts: Mapping[str, Any]
     ) -> tuple[object, str | None]:
-        """The value of a reply that fits the output, or what was wrong with the last one."""
+        """Return the value of a reply that fits the output, or the fault of the last reply."""
         options: dict[str, Any] = dict(self.options)
         left = self.retries
         while True:
@@ -211,10 +211,10 @@ class Complete(Node, kind="complete"):
         return schema
 
     def _read(self, reply: Reply) -> object:
-        """The value that a reply is.
+        """Return the value that a reply represents.
 
         Raises:
-            ValueError: it is no JSON, does not fit, or the state cannot hold it, such as one with NaN.
+            the reply is not JSON, does not fit, or cannot be stored in the state, such as one with NaN.
         """
         value = reply.parsed
         if value is None and unfenced(reply.text) != "null":

@@ -1,4 +1,4 @@
-"""Approvals by a person, in a node of their own, so that an answer never makes earlier work run again."""
+"""Approval by a person, in a separate node, so that an answer never causes earlier work to run again."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Confirm(Node, kind="confirm"):
     """Ask for approval and wait for it, across restarts if necessary.
 
     With `tool` and `args` it asks about a tool call. The question shows exactly the call that will be made, and the
-    answer belongs to this call. The answer may contain other arguments: they are checked and written to the field, so
-    that the call that is made is the approved one. Without `tool` and `args` it shows its prompt and the fields of
-    `show`.
+    answer is valid for this call only. The answer may contain other arguments: they are checked and written to the
+    field, so that the call that is made is the approved one. Without `tool` and `args` it shows its prompt and the
+    fields of `show`.
 
     Raises:
         UserDenied: the person denied, and `on_denied` is `raise`.
@@ -36,7 +36,7 @@ class Confirm(Node, kind="confirm"):
     asks = "person"
 
     class State(BaseModel):
-        """The fields that its ports name where a tool call is confirmed."""
+        """The fields that its ports name when it confirms a tool call."""
 
         tool: str = ""
         """The chosen tool's name."""
@@ -44,23 +44,23 @@ class Confirm(Node, kind="confirm"):
         """The chosen arguments."""
 
     prompt: str = ""
-    """The question. `{field}` stands for each shown field, `{tool}` and `{args}` for the call."""
+    """The question. `{field}` is replaced by the value of each shown field, `{tool}` and `{args}` by the call."""
     show: Annotated[tuple[str, ...], Port()] = ()
     """Fields that the question shows."""
     reason: Annotated[str | None, Port(str)] = None
-    """Field that gets the reason of a denial."""
+    """Field that gets the reason for a denial."""
     tool: Annotated[str | None, Port(str)] = None
     """Field with the name of the tool that is about to be called."""
     args: Annotated[str | None, Port(dict)] = None
-    """Field with its arguments; gets those that were approved instead."""
+    """Field with its arguments; gets the approved arguments if they differ."""
     call: Annotated[str | None, Port()] = None
     """Field with the model's `ToolCall` that the tool and its arguments come from."""
     message: Annotated[str | None, Port()] = None
-    """Field that gets, after a denial, the message that tells the model of it as the result of that call."""
+    """Field that gets, after a denial, the message that reports it to the model as the result of that call."""
     above: Risk | None = None
-    """Only tools of a higher risk than this are asked about; None: all are."""
+    """Ask only about tools of a higher risk than this; None to ask about all."""
     from_risk: Risk | None = None
-    """The same, said the other way: only tools of this risk or a higher one are asked about."""
+    """Ask only about tools of this risk or a higher one: another way to set `above`."""
     on_denied: Literal["route", "raise"] = "route"
     """`route`: take the outcome `denied`. `raise`: there is no such outcome, the step fails."""
 
@@ -139,11 +139,11 @@ class Confirm(Node, kind="confirm"):
             try:
                 return Outcome("approved", {self.args: tool.validate(edited)})
             except AgentError as error:
-                # An executor refuses such an answer when it comes; whatever slips through is asked again.
+                # The executor refuses such an answer when it arrives; if one gets through, the question is asked again.
                 fault = f" ({error})"
 
     def asks_about(self, risk: Risk) -> bool:
-        """Return whether the node asks about calls of tools of a risk.
+        """Return whether the node asks about calls of tools with a given risk.
 
         Args:
             risk: the risk.
@@ -156,7 +156,7 @@ class Confirm(Node, kind="confirm"):
         return self.from_risk is None or risk_at_most(self.from_risk, risk)
 
     def _denied(self, answer: Answer, what: str, call: ToolCall | None = None) -> Outcome[str] | None:
-        """The denial that an answer is, None if it is none."""
+        """Return the outcome of a denial; None if the answer is not a denial."""
         if answer.type != "deny":
             return None
         why = f": {answer.reason}" if answer.reason else ""
@@ -169,5 +169,5 @@ class Confirm(Node, kind="confirm"):
 
 
 def _call_id(ctx: Context, tool: str, args: JsonObject) -> str:
-    """Names a call that no model gave an id: the same for the same call in the same place."""
+    """Return an id for a call without one from a model: the same for the same call in the same place."""
     return digest({"run": ctx.run_id, "path": ctx.path, "node": ctx.node, "tool": tool, "args": args})

@@ -1,4 +1,4 @@
-"""Shared code of the nodes that work on a conversation: adding messages, adding results, and trimming it."""
+"""Shared code of the nodes that work on a conversation: adding messages, adding results, and trimming."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from orchestrator.tools.truncation import SHOWN, cut
 
 
 def added(state: object, field: str, messages: Sequence[Message]) -> list[Message] | Extend:
-    """Messages as the field takes them: one with the reducer `append` collects them, a plain one holds only these."""
+    """Return messages for the field: with the reducer `append` they are added, a plain field holds only these."""
     info = getattr(type(state), "model_fields", {}).get(field)
     return extend(messages) if info is not None and append in info.metadata else list(messages)
 
 
 def joined(state: object, field: str, messages: Sequence[Message]) -> list[Message] | Extend:
-    """The same where nothing may be lost: a plain field holds what it held, and these behind it."""
+    """Return messages so that none is lost: a plain field keeps its messages, followed by these."""
     update = added(state, field, messages)
     return update if isinstance(update, Extend) else [*getattr(state, field), *update]
 
 
 ENDED = "ended"
-"""In the data of a result's message: the call ended the work."""
+"""Key in the data of a result's message: the call ended the work."""
 BEGAN_ANEW = "[this call started from a clean state: what earlier calls of this tool had set up is gone]"
 """The note to the model when a stateful tool lost its state between two calls."""
 
@@ -36,8 +36,8 @@ def result_message(call: ToolCall, result: ToolResult, note: str = "", *, most: 
     """Return the message with the result of a call.
 
     Args:
-        note: a line that stands before it.
-        most: characters of the result that are shown; what is missing is said, and the journal has it.
+        a line put before the result.
+        the most characters of the result to show; the message mentions the rest, which is in the journal.
     """
     lines = (note, BEGAN_ANEW if result.metadata.get("began_anew") else "", cut(result.text, most))
     facts: dict[str, JsonValue] = {"output": result.output, "error": result.error, "exit_code": result.exit_code}
@@ -48,10 +48,10 @@ def result_message(call: ToolCall, result: ToolResult, note: str = "", *, most: 
 
 
 def ended_by(talk: Sequence[Message], tools: Toolbox | None = None) -> Message | None:
-    """The result that ended the work (`ends=True`), if a call of the conversation's last round did; the last of them.
+    """Return the result of a call in the last round that ended the work (`ends=True`); for several, the last.
 
     Args:
-        tools: tells of results that do not say it, of nodes of the user's own and of older journals.
+        used for results without that mark, from user nodes and older journals.
     """
     for message in reversed(talk):
         if message.role != "tool":
@@ -64,19 +64,19 @@ def ended_by(talk: Sequence[Message], tools: Toolbox | None = None) -> Message |
 
 
 def answer_of(message: Message) -> str:
-    """The answer that a call which ended the work gave."""
+    """Return the answer given by a call that ended the work."""
     return as_text((message.data or {}).get("output"))
 
 
 def failed(call: ToolCall, why: str) -> Message:
-    """Return the message that a call failed."""
+    """Return the message about a call that failed."""
     return result_message(call, ToolFailure(error=why))
 
 
 def distinct(calls: Sequence[ToolCall], talk: Sequence[Message]) -> tuple[ToolCall, ...]:
-    """The calls of one reply, each with an id of its own: a result names its call by it.
+    """Return the calls of one reply, each with a distinct id, by which results refer to them.
 
-    One without an id gets one that no call of the conversation has.
+    A call without an id gets one that no other call of the conversation has.
     """
     taken = {call.id for call in (*calls, *(call for message in talk for call in message.tool_calls))}
     seen: set[str] = set()
@@ -93,11 +93,11 @@ def distinct(calls: Sequence[ToolCall], talk: Sequence[Message]) -> tuple[ToolCa
 
 
 def trimmed(messages: Sequence[Message], keep: int | None) -> list[Message]:
-    """A conversation with its last `keep` messages, and a little more where that would tear it.
+    """Return the last `keep` messages of a conversation, and a few more if that keeps related messages together.
 
-    Turns that are over stay, or go, as a whole, so that no question stands before the answer to another one; the
-    one that is being worked on is cut behind its question, calls and their results together. What the system said
-    stays, so does the first question with its answer.
+    Completed turns are kept or dropped as a whole, so that no question precedes the answer to another one; the current
+    turn is cut after its question, with calls and their results together. System messages are kept, and so is the first
+    question with its answer.
     """
     if keep is None or len(messages) <= keep:
         return list(messages)

@@ -1,4 +1,4 @@
-"""Chosen tools are called."""
+"""Call the chosen tools."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _OWN = ("done", "finished")
 class Execute(Node, kind="execute"):
     """Call tools, and take `finished` if a tool that ends the work (`ends=True`) succeeded, else `done`.
 
-    A tool can choose another outcome, one of those that `outcomes=` names: `ToolResult(outcome="billing")`, as tools
-    made by `handoff` do. It takes precedence over `finished`; of several calls, the first in order that chose one
-    counts. A call that failed chooses none.
+    A tool can choose another outcome, one of those in `outcomes=`: `ToolResult(outcome="billing")`, as tools made by
+    `handoff` do. It takes precedence over `finished`; among several calls, the first in order that chose one counts. A
+    call that failed chooses none.
 
     A failing tool fails the step with `ToolFailed`, after its `retry` if it has one. With an edge for the outcome
     `failed`, that edge is taken instead: the results are written, and `ctx.error` is set in the next node. With
@@ -62,7 +62,7 @@ class Execute(Node, kind="execute"):
     outcomes_field = "chosen"
 
     class State(BaseModel):
-        """The fields that the ports of the first form name by default."""
+        """The fields that the ports name by default for a single call."""
 
         tool: str = ""
         """The chosen tool's name."""
@@ -75,7 +75,7 @@ class Execute(Node, kind="execute"):
         """The fields for `Execute(calls="pending", results="observations")`."""
 
         pending: list[ToolCall] = []
-        """Calls that are to be made."""
+        """Calls to make."""
         observations: Annotated[list[Message], append] = []
         """Results of all calls."""
 
@@ -100,13 +100,13 @@ class Execute(Node, kind="execute"):
     results: Annotated[str | None, Port(list)] = None
     """Field that gets a message for each of them; one with the reducer `append` or a plain one."""
     on_error: Literal["raise", "observe"] = "observe"
-    """Handling of a call that cannot be made: the step fails, or the call's result says so."""
+    """What happens if a call cannot be made: the step fails, or the call's result gives the reason."""
     on_failure: Literal["raise", "observe"] = "raise"
-    """Handling of a call that was made and failed: the step fails, or the call's result says so."""
+    """What happens if a call fails: the step fails, or the call's result gives the reason."""
     most: PositiveInt = 16
     """The most concurrent calls; they start in their order."""
     chosen: tuple[str, ...] = Field(default=(), alias="outcomes")
-    """Outcomes that tools can choose, besides `done` and `finished`; given as `outcomes=`."""
+    """Outcomes that tools can choose, in addition to `done` and `finished`; given as `outcomes=`."""
 
     @field_validator("chosen")
     @classmethod
@@ -122,7 +122,7 @@ class Execute(Node, kind="execute"):
         if (self.call is None) != (self.message is None):
             raise ValueError("call= and message= belong together: name both fields, or neither")
         defaults = {name: type(self).model_fields[name].default for name in _ONE}
-        own = [name for name in sorted(_ONE) if getattr(self, name) != defaults[name]]  # data says the defaults, too
+        own = [name for name in sorted(_ONE) if getattr(self, name) != defaults[name]]  # data contains defaults, too
         if self.calls is not None and own:
             raise ValueError(f"{own[0]}= is for a single call and calls= for several: name one of them")
         if self.steps is not None and self.question is None:
@@ -183,7 +183,7 @@ class Execute(Node, kind="execute"):
     def _outcome(
         self, called: Sequence[tuple[str, bool, ToolResult]], update: Mapping[str, object], node: str
     ) -> Outcome[str]:
-        """The outcome after calls: of each the tool's name, whether it could be made, and its result."""
+        """Return the outcome after calls, given for each the tool's name, whether it could be made, and its result."""
         plain = self._chosen_by(called, node) or (
             "finished" if any(result.ended for _, _, result in called) else "done"
         )
@@ -195,7 +195,7 @@ class Execute(Node, kind="execute"):
         return Failing(FAILED, update, error=ToolFailed(name, result), otherwise=None if raised else plain)
 
     def _chosen_by(self, called: Sequence[tuple[str, bool, ToolResult]], node: str) -> str | None:
-        """The outcome that the first call chose that succeeded and chose one."""
+        """Return the outcome chosen by the first successful call that chose one."""
         for name, _, result in called:
             if result.outcome is not None and not result.failed:
                 chosen = result.outcome if result.outcome in self.outcomes else plain_name(result.outcome)
@@ -233,26 +233,26 @@ class Execute(Node, kind="execute"):
 
 
 def _pool(ctx: Context, call: ToolCall) -> object:
-    """The pool of the call's tool, if it has one: all calls of a run share an instance."""
+    """Return the pool of the call's tool, if it has one: all calls of a run share an instance."""
     tool = ctx.tools.get(call.name)
     return None if tool is None else tool.pool
 
 
 def _most(ctx: Context, call: ToolCall) -> int:
-    """Number of characters of the result that the model receives."""
+    """The most characters of a result that the model receives."""
     tool = ctx.tools.get(call.name)
     return SHOWN if tool is None else tool.max_shown
 
 
 def _edited(ctx: Context, call: ToolCall, args: Mapping[str, object]) -> str:
-    """Tells the model of a call that a person had it made with other arguments, if that is so."""
+    """Return a note to the model about a call that a person approved with other arguments; empty for any other call."""
     tool = ctx.tools.get(call.name)
     if tool is not None and call.arguments is not None:
         try:
             if tool.validate(call.arguments) == args:
                 return ""
         except AgentError:
-            pass  # what it wanted could not have been called
+            pass  # the original arguments were not valid
     return f"The user had it called with other arguments: {canonical(args)}"
 
 
@@ -262,14 +262,15 @@ T = TypeVar("T")
 async def gather(
     calls: Sequence[Callable[[], Awaitable[T]]], *, most: int | None = None, lanes: Sequence[Hashable] = ()
 ) -> list[T]:
-    """Await all calls, many at the same time; they begin in their order.
+    """Await all calls, many at the same time; they start in order.
 
-    A call that fails does not stop the others: what they do is not undone by it, and their results are worth
-    having. When all have landed, the error of the first one in order is raised, whichever failed first in time. What
-    is no `Exception`, such as a call that has to wait for a person, comes before errors: it can still end well.
+    A call that fails does not stop the others: their effects remain, and their results are useful. When all have ended,
+    the error of the first failed call in order is raised, whichever failed first in time. An exception that is no
+    `Exception`, such as that of a call that has to wait for a person, takes precedence over errors: its step can still
+    succeed.
 
     Args:
-        most: how many may be under way at the same time; None: all.
+        the most calls in progress at the same time; None for all.
         lanes: of each call what it needs for itself, None if nothing: calls with the same are made one after the
             other, and none of them behind one that failed.
     """

@@ -1,4 +1,4 @@
-"""An answer is taken out of a text, without a model."""
+"""Extract an answer from a text, without a model."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ _clause = {
     "choice": re.compile(r"[;:.!?—–]|,(?!\s{0,9}(?:and|or)?\s{0,9}\(?[A-E]\b)|\b(?:because|since|as)\b"),
     "yes_no": re.compile(r"[;:.!?—–]|,(?!\s{0,9}(?:yes|no)\b)|\b(?:because|since|as)\b", re.IGNORECASE),
 }
-"""End of the part of a sentence that gives the answer: the rest says why."""
+"""End of the clause that contains the answer: the rest of the sentence explains it."""
 _first = {
     "choice": re.compile(r"[^\w\n]{0,8}[A-E][)\]*_\"”]{0,4}(?:[.;:!—]|,(?!\s{0,9}(?:and|or)?\s{0,9}\(?[A-E]\b))"),
     "yes_no": re.compile(r"[^\w\n]{0,8}(?:yes|no)\b[*_\"”]{0,4}(?:[.;:!—]|,(?!\s{0,9}(?:yes|no)\b))", re.IGNORECASE),
 }
-"""A reply that begins with the answer: "Yes, since there is no other way." """
+"""A reply that starts with the answer, as in "Yes, since there is no other way"."""
 _UNCERTAIN = ""
-"""Stands among readings for what looks like an answer and has no value: `1.5 million`, `10 + 10`."""
+"""A reading that looks like an answer and has no single value: `1.5 million`, `10 + 10`."""
 _negative = re.compile(
     r"""
     (?: (?<![\w)\]%.])[-−–]                                     # -5, but neither 3-5 nor (a)-5
@@ -87,11 +87,12 @@ _quotes = {'"': '"', "'": "'", "“": "”", "‘": "’", "`": "`"}
 class Extract(Node, kind="extract"):
     """Find the answer in a text. Take `found` and write the answer, or take `missing` and write nothing.
 
-    The answer is what follows "the answer is"; if several lines have that, the last one counts. Without such a
+    The answer is the text after "the answer is"; if several lines contain that, the last one counts. Without such a
     line, the last line with a value of the form is read, unless the answer has to be `announced`.
 
-    A number is taken from behind the last equals sign of its sentence (`20 + 8 = 28`), or else only if the sentence has
-    one distinct number. In the same way a sentence that names two letters, or says both yes and no, has no answer.
+    A number is taken from the text after the last equals sign of its sentence (`20 + 8 = 28`), or else only if the
+    sentence has one distinct number. Likewise, a sentence that names two letters, or contains both yes and no, has no
+    answer.
 
     Raises:
         AgentError: there is no answer, and one is `required`.
@@ -110,19 +111,19 @@ class Extract(Node, kind="extract"):
         """The answer."""
 
     effect: Effect = "pure"
-    """It looks at the text only."""
+    """It reads only the text."""
     text: Annotated[str, Port(str)] = "reply"
     """Field with the text."""
     answer: Annotated[str, Port()] = "answer"
     """Field that gets the answer."""
     form: AnswerForm = "text"
-    """The form of an answer: the rest of the sentence; a number; a letter from A to E; `yes` or `no`."""
+    """The form of an answer: `text` (the rest of the sentence), a number, a letter from A to E, or `yes` or `no`."""
     announced: bool = False
     """True to read only text after "the answer is"."""
     required: bool = False
     """True to fail the step if the text has no answer."""
     fault: Annotated[str | None, Port(str)] = None
-    """Field for the message that a text has no answer; None: no field."""
+    """Field for the message that a text has no answer; None for no field."""
 
     @property
     def does(self) -> str:
@@ -148,17 +149,17 @@ class Extract(Node, kind="extract"):
 def find_answer(text: str, form: AnswerForm, *, announced: bool = False) -> str | None:
     """Read the answer that a text states.
 
-    Of a number, a letter, yes or no, a statement is read only if it has one reading: what stands behind its last equals
-    sign, or else its only value. A statement with several values has no answer, so that the model is asked, rather than
-    one of them taken.
+    For a number, a letter, yes or no, a statement is read only if it is unambiguous: the value after its last equals
+    sign, or else its only value. A statement with several values has no answer, so that the model is asked rather than
+    one of them chosen.
 
     Args:
         text: the text.
-        form: what an answer is.
-        announced: whether only what stands behind "the answer is" is taken.
+        the form of an answer.
+        True to accept only text after "the answer is".
 
     Returns:
-        The answer in one way of writing it; None if the text has none, or several.
+        The answer in a normalized form; None if the text has none, or several.
     """
     lines = _statements(text)
     for statements in lines:
@@ -169,7 +170,7 @@ def find_answer(text: str, form: AnswerForm, *, announced: bool = False) -> str 
                 found |= {said} if said.strip() else set()
                 if found:
                     return said
-            elif not text.startswith("not ", start):  # 'not 3' is a text, but no number
+            elif not text.startswith("not ", start):  # 'not 3' is a text, but not a number
                 found |= _read(text, start, start + len(_sentence(text[start:end])), form)
         if found:
             return _only(found)
@@ -182,7 +183,7 @@ def find_answer(text: str, form: AnswerForm, *, announced: bool = False) -> str 
 
 
 def _statements(text: str) -> list[list[tuple[int, int]]]:
-    """The places where answers are announced, by lines, from the last line and the last place in a line."""
+    """Return the places where answers are announced, by line, from the last line and the last place in a line."""
     lines: list[list[tuple[int, int]]] = []
     after = len(text)
     for place in reversed([*_said.finditer(text)]):
@@ -199,7 +200,7 @@ def _only(found: set[str]) -> str | None:
 
 
 def _last_line(text: str, form: AnswerForm) -> set[str]:
-    """The readings of the last line that has any, or of the beginning if that is the answer."""
+    """Return the readings of the last line that has any, or of the beginning if that is the answer."""
     if form in _first and (first := _first[form].match(text)):
         return _values(text, 0, first.end(), form)
     end = len(text)
@@ -213,7 +214,7 @@ def _last_line(text: str, form: AnswerForm) -> set[str]:
 
 
 def _read(text: str, start: int, end: int, form: AnswerForm) -> set[str]:
-    """The readings of a statement."""
+    """Return the readings of a statement."""
     if form == "number":
         last = next(reversed([*_equals.finditer(text, start, end)]), None)
         behind = _values(text, last.end(), end, form) if last is not None else set[str]()
@@ -228,7 +229,7 @@ def _read(text: str, start: int, end: int, form: AnswerForm) -> set[str]:
 
 
 def _values(text: str, start: int, end: int, form: AnswerForm) -> set[str]:
-    """All distinct values between two places."""
+    """Return all distinct values between two places."""
     found = set[str]()
     before: int | None = None
     for hit in _patterns[form].finditer(text, start, end):
@@ -264,7 +265,7 @@ def _fraction(above: str, under: str, *, negative: bool) -> str:
 
 
 def _sentence(line: str) -> str:
-    """The first sentence of a line; a full stop after an initial or a title ends none."""
+    """Return the first sentence of a line; a full stop after an initial or a title does not end it."""
     for end in _end.finditer(line):
         if not _abbreviated.search(line[max(0, end.start() - 8) : end.start()]):
             return line[: end.end()]
@@ -272,7 +273,7 @@ def _sentence(line: str) -> str:
 
 
 def _bare(words: str) -> str:
-    """Without marks of emphasis, a full stop and quotes around it; quotes inside stay."""
+    """Return a text without emphasis, full stop and surrounding quotes; inner quotes are kept."""
     for _ in range(4):
         words = words.strip(" \t\r\n*_").removesuffix(".").rstrip(" \t*_")
         inside = words[1:-1]

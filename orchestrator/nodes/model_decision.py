@@ -1,4 +1,4 @@
-"""Shared code of the nodes that let a model decide: the current question, the call, and reading the reply."""
+"""Shared code of the nodes in which a model decides: the current question, the call, and reading the reply."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from orchestrator.models.messages import system as said
 from orchestrator.tools.tool import Tool
 
 _SHOWN = 200
-"""Characters of a reply that an error message quotes."""
+"""The most characters of a reply that an error message quotes."""
 
 
 def question_in_hand(state: object, question: str, current: str | None) -> str:
-    """The follow-up question, if there is a field for it and it holds one, else the main question."""
+    """Return the follow-up question, if there is a field for it and it is not empty, else the main question."""
     follow_up = getattr(state, current) if current is not None else ""
     return str(follow_up or getattr(state, question))
 
 
 async def decide(ctx: Context, *, task: str, system: str, prompt: str, data: Mapping[str, Any]) -> str:
-    """Ask the model for one decision and give the text of its reply, without the space around it.
+    """Ask the model for one decision and return the text of its reply, without surrounding space.
 
-    The prompt says in words what `data` holds as facts, so a model may go by either.
+    The prompt contains in words what `data` contains as facts, so a model may use either.
 
     Raises:
-        AgentError: the model would not answer, or had no room to say all of it.
+        the model refused to answer, or its reply was truncated.
     """
     return whole(await ctx.model.complete([said(system), user(prompt, data=data)], task=task), task)
 
 
 def whole(reply: Reply, task: str) -> str:
-    """The text of a reply, without the space around it.
+    """Return the text of a complete reply, without surrounding space.
 
     Raises:
-        AgentError: the model would not answer, or had no room to say all of it.
+        the model refused to answer, or its reply was truncated.
     """
     if reply.refused:
         raise AgentError(f"{task}: the model refused to answer ({reply.finish}): {quoted(reply.text)}")
@@ -49,7 +49,7 @@ def whole(reply: Reply, task: str) -> str:
 
 
 def tools_of(ctx: Context, node: str) -> Sequence[Tool]:
-    """The tools that the node may use, in the order given.
+    """Return the tools that the node may use, in the order given.
 
     Raises:
         GraphUnknown: there are none.
@@ -63,10 +63,10 @@ def tools_of(ctx: Context, node: str) -> Sequence[Tool]:
 
 
 def tool_named(ctx: Context, name: str, node: str) -> Tool:
-    """The tool of a name.
+    """Return the tool with a name.
 
     Raises:
-        AgentError: there is none; names those that there are.
+        there is none; the message names the existing tools.
     """
     for tool in tools_of(ctx, node):
         if tool.name == name:
@@ -75,16 +75,16 @@ def tool_named(ctx: Context, name: str, node: str) -> Tool:
 
 
 def unknown_tool(ctx: Context, name: str, node: str) -> NoReturn:
-    """Say that a tool of this name is not among those that there are."""
+    """Raise the error for a name that no tool has."""
     known = ", ".join(tool.name for tool in ctx.tools)
     raise AgentError(f"{node}: {quoted(name)} is not an available tool; choose one of: {known}")
 
 
 def json_object(reply: str, node: str) -> dict[str, Any]:
-    """The JSON object that a reply is, also inside one Markdown fence. Nothing is repaired and nothing evaluated.
+    """Parse a reply as a JSON object, possibly inside one Markdown fence. Nothing is repaired or evaluated.
 
     Raises:
-        AgentError: it is not JSON, or not an object.
+        the reply is not JSON, or not an object.
     """
     try:
         found = _strict(reply)
@@ -119,7 +119,7 @@ def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def quoted(text: str) -> str:
-    """A reply as an error message quotes it: not too long."""
+    """Return a reply as an error message quotes it, shortened."""
     return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
 
 

@@ -1,4 +1,4 @@
-"""The calls of one reply have come together: is there more to do?"""
+"""Decide, after the calls of one reply have ended, whether to continue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Observe(Node, kind="observe"):
 
     If a tool that ends the work (`ends=True`) succeeded in that round, it takes `finished` and writes the tool's result
     as the answer (for several, the last in the order of the calls). Otherwise it takes `more` or, with `most`, `spent`
-    after that many rounds. It needs no tools, because the results say whether they end the work.
+    after that many rounds. It needs no tools, because each result records whether it ends the work.
     """
 
     look = "code"
@@ -37,7 +37,7 @@ class Observe(Node, kind="observe"):
         """Rounds of calls so far."""
 
     effect: Effect = "pure"
-    """It looks at the conversation only."""
+    """It reads only the conversation."""
     messages: Annotated[str, Port(list)] = "messages"
     """Field with the conversation."""
     answer: Annotated[str, Port()] = "answer"
@@ -45,7 +45,7 @@ class Observe(Node, kind="observe"):
     rounds: Annotated[str | None, Port(int)] = None
     """Field that counts the rounds."""
     most: PositiveInt | None = None
-    """Rounds after which no further one is made."""
+    """The most rounds."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

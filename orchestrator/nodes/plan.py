@@ -1,4 +1,4 @@
-"""A model plans the whole work before any of it is done, and its plan is read, or has to be written again."""
+"""Let a model plan the whole work in advance, and read its plan or have it corrected."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Write the whole plan again."""
 
 
 def _is_none(value: object) -> bool:
-    """Graphs that do not use it are stored as before."""
+    """Return True for the default, so that graphs which do not use the field are stored as before."""
     return value is None
 
 
@@ -58,15 +58,15 @@ class Plan(Node, kind="plan"):
     unreadable calls, duplicate numbers, references to missing calls, and cycles. Whether the tools exist, and whether
     the inputs fit them, is checked when they are called.
 
-    With `drafts` and `faults`, the node asks the model once and writes its reply for a `ReadPlan` to read, so that each
-    correction is a step of its own:
+    With `drafts` and `faults`, the node calls the model once and writes its reply for a `ReadPlan` to read, so that
+    each correction is a separate step:
 
         plan -> read
         read -> plan : again
         read -> work : each steps
 
     Raises:
-        AgentError: the reply is refused or cut, or contains no usable plan.
+        the reply is refused or truncated, or contains no usable plan.
         GraphUnknown: there are no tools for a blueprint.
     """
 
@@ -87,12 +87,12 @@ class Plan(Node, kind="plan"):
         question: str
         """The task."""
         steps: list[PlannedCall] = []
-        """The calls that are to be made. An edge `each steps` makes them in the order of their needs."""
+        """The calls to make. An edge `each steps` makes them in the order of their needs."""
 
     form: Form = "steps"
     """The form of a plan: a list of steps in words (Plan-and-Solve), or of calls (ReWOO)."""
     system: str = SYSTEM["steps"]
-    """The system message, as it stands; that of the form, if not given."""
+    """The system message, verbatim; by default, that of the form."""
     prompt: Annotated[str, filled_by("question", "tools")] = PROMPT
     """The user's message."""
     correction: Annotated[str, filled_by("fault")] = CORRECTION
@@ -102,11 +102,13 @@ class Plan(Node, kind="plan"):
     steps: Annotated[str, Port(list)] = "steps"
     """Field that gets the steps."""
     drafts: Annotated[str | None, Port(list)] = Field(default=None, exclude_if=_is_none)
-    """Field that gets the plan as the model wrote it, behind those that could not be used; None: it is read here."""
+    """Field that gets the plan as the model wrote it, after earlier drafts that could not be used; None if the plan is
+    read here.
+    """
     faults: Annotated[str | None, Port(list)] = Field(default=None, exclude_if=_is_none)
     """Field with the faults of each earlier draft."""
     retries: NonNegativeInt = 1
-    """The most retries of the planner, where the plan is read here."""
+    """The most retries of the planner, if the plan is read here."""
 
     def ports(self) -> dict[str, str]:
         """See `Node.ports`."""
@@ -125,7 +127,7 @@ class Plan(Node, kind="plan"):
             return data
         form: Any = data.get("form", "steps")
         given = data.get("system")
-        # The words of the other form are nobody's own: `with_(form=...)` brings them along.
+        # A default text belongs to its form, not to the user: `with_(form=...)` replaces it.
         return {**data, "system": SYSTEM.get(form, "") if given is None or given in SYSTEM.values() else given}
 
     @property
@@ -146,7 +148,7 @@ class Plan(Node, kind="plan"):
         messages = [said(self.system), user(prompt, data=facts)]
         drafts, faults, cleared = list[str](), list[str](), dict[str, object]()
         if self.faults is not None and ctx.error is not None:
-            cleared = {self.faults: []}  # the drafts are of a plan that was given up
+            cleared = {self.faults: []}  # the drafts belong to a discarded plan
         elif self.drafts is not None and self.faults is not None:
             drafts, faults = list(getattr(state, self.drafts)), list(getattr(state, self.faults))
         for draft, fault in zip(drafts, faults, strict=False):
@@ -164,7 +166,7 @@ class Plan(Node, kind="plan"):
             messages += self._wrong(reply, faults[-1], facts)
 
     def _wrong(self, draft: str, fault: str, facts: Mapping[str, JsonValue]) -> list[Message]:
-        """A plan that cannot be used, and why."""
+        """Return a plan that cannot be used, and the reason, as messages."""
         return [assistant(draft), user(fill(self.correction, fault=fault), data={**facts, "fault": fault})]
 
 
@@ -172,7 +174,7 @@ def plan_in(reply: str, form: Form) -> list[str] | list[PlannedCall]:
     """Return the steps of a plan that a model wrote.
 
     Raises:
-        PlanFault: they cannot be read, or not be carried out.
+        the steps cannot be read, or cannot be carried out.
     """
     return read_steps(reply) if form == "steps" else read_blueprint(reply)
 
@@ -210,7 +212,7 @@ class ReadPlan(Node, kind="read_plan"):
     Take `again` if it cannot be used: an edge leads back to the `Plan`, which shows the planner its errors.
 
     Raises:
-        AgentError: the plan cannot be used, and `retries` are spent.
+        the plan cannot be used, and no `retries` are left.
     """
 
     look = "code"
@@ -218,7 +220,7 @@ class ReadPlan(Node, kind="read_plan"):
     fills = ("steps", "drafts", "faults")
 
     class State(BaseModel):
-        """The fields that the ports name by default, beside the steps (see `Plan`)."""
+        """The fields that the ports name by default, in addition to the steps (see `Plan`)."""
 
         drafts: list[str] = []
         """The plans as the model wrote them, until one can be used."""
@@ -226,9 +228,9 @@ class ReadPlan(Node, kind="read_plan"):
         """The fault of each of them."""
 
     effect: Effect = "pure"
-    """It looks at the draft only."""
+    """It reads only the draft."""
     form: Form = "steps"
-    """The form of a plan, as in the `Plan`."""
+    """The form of a plan, the same as in the `Plan`."""
     drafts: Annotated[str, Port(list)] = "drafts"
     """Field with the drafts."""
     faults: Annotated[str, Port(list)] = "faults"

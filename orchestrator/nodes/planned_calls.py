@@ -1,8 +1,8 @@
-"""Planned calls, each a branch of a map: its input is filled with evidence, and its result becomes evidence.
+"""Planned calls, each in a branch of a map: evidence is inserted into its input, and its result becomes evidence.
 
-What a plan writes is read by the tool's schema: `Encyclopedia[The Hennchata]` is the one text that the tool takes,
-`multiply[#E1, 4]` two numbers, `multiply[{"a": #E1, "b": 4}]` and `multiply[a=#E1, b=4]` the same. It is taken apart
-before evidence is put in, so nothing that a tool said is ever read as a plan.
+The input in a plan is read according to the tool's schema: `Encyclopedia[The Hennchata]` is the one text that the tool
+takes, `multiply[#E1, 4]` two numbers, `multiply[{"a": #E1, "b": 4}]` and `multiply[a=#E1, b=4]` the same. It is parsed
+before evidence is inserted, so the output of a tool is never read as a plan.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WORK_ENDED = "this call was not made: a call that it comes after ended the work"
 
 
 class PlannedCallState(BaseModel):
-    """The fields that the nodes of planned calls name by default. All but the evidence are a branch's own."""
+    """The fields that the nodes of planned calls name by default. All but the evidence are local to a branch."""
 
     evidence: Annotated[dict[str, Step], merge] = {}
     """The result of each step, by its id."""
@@ -47,14 +47,14 @@ class PlannedCallState(BaseModel):
     result: Annotated[ToolResult | None, local] = None
     """Result of the call."""
     denial: Annotated[str, local] = ""
-    """Why a person refused it."""
+    """The reason why a person denied it."""
 
 
 class Fill(Node, kind="fill"):
     """Insert the evidence so far into the input of one step of a blueprint. The step is the item of its map.
 
     It checks the arguments and takes `call`. A step that needs no call takes `done` with its result: a step that is
-    only text, and a call that cannot be made, whose result says why. `Record` writes the evidence of either:
+    only text, or a call that cannot be made, whose result gives the reason. `Record` writes the evidence of either:
 
         plan -> fill       : each steps
         fill -> confirm    : call
@@ -66,11 +66,11 @@ class Fill(Node, kind="fill"):
 
     Names of tools match regardless of case, if only one tool matches.
 
-    With `max_calls`, the calls that can start first are made, and the evidence of all others says that none is left. So
-    no limit ends the work between a call and its evidence.
+    With `max_calls`, only the calls that can start first are made, and the evidence of all others is that no calls are
+    left. So no limit ends the work between a call and its evidence.
 
     Steps that need a step that ended the work (`ends=True`), directly or through others, are not called, and their
-    evidence says so. Steps that do not need it are carried out anyway.
+    evidence records that. Steps that do not need it are carried out anyway.
 
     Raises:
         AgentError: the tool does not exist or the arguments do not fit it, and `on_error` is `raise`.
@@ -85,7 +85,7 @@ class Fill(Node, kind="fill"):
         """The fields that the ports name by default."""
 
     effect: Effect = "pure"
-    """It reads the state and the tools' declarations only."""
+    """It reads only the state and the tools' declarations."""
     evidence: Annotated[str, Port(dict)] = "evidence"
     """Field with the evidence so far."""
     tool: Annotated[str, Port(str)] = "tool"
@@ -95,11 +95,11 @@ class Fill(Node, kind="fill"):
     result: Annotated[str, Port()] = "result"
     """Field that gets the result of a step that needs no call."""
     steps: Annotated[str | None, Port(list)] = None
-    """Field with the whole plan, which `max_calls` is counted in."""
+    """Field with the whole plan, in which `max_calls` is counted."""
     max_calls: PositiveInt | None = None
-    """The most calls of the plan to make; None: all."""
+    """The most calls of the plan to make; None for all."""
     on_error: Literal["raise", "observe"] = "observe"
-    """Handling of a call that cannot be made: the step fails, or the evidence says why."""
+    """What happens if a call cannot be made: the step fails, or the evidence gives the reason."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -114,7 +114,8 @@ class Fill(Node, kind="fill"):
 
     async def run(self, state: object, ctx: Context) -> Outcome[Literal["call", "done"]]:
         call = planned_call(ctx)
-        if getattr(state, self.tool):  # called, or denied, by a node that an earlier version of the graph had here
+        # The call was made, or denied, by a node that an earlier version of the graph had here.
+        if getattr(state, self.tool):
             return Outcome("done")
         evidence: Mapping[str, Step] = getattr(state, self.evidence)
         plan = None if self.steps is None else getattr(state, self.steps)
@@ -129,7 +130,7 @@ class Record(Node, kind="record"):
     """Write the evidence of one step of a blueprint, the item of its map. No other node of the branch writes evidence.
 
     The evidence is the result of the call, or of a step that needed none. Without a result the call was denied, and the
-    evidence says so. The fields of the branch are empty then, for another round of planned calls in it. See `Fill`.
+    evidence records that. The branch's fields are then cleared for another round of planned calls. See `Fill`.
 
     Raises:
         StepError: the node is not in a map of planned calls.
@@ -143,7 +144,7 @@ class Record(Node, kind="record"):
         """The fields that the ports name by default."""
 
     effect: Effect = "pure"
-    """It reads the state only."""
+    """It reads only the state."""
     evidence: Annotated[str, Port(dict)] = "evidence"
     """Field that gets the evidence, one with the reducer `merge`."""
     tool: Annotated[str, Port(str)] = "tool"
@@ -177,7 +178,7 @@ class Record(Node, kind="record"):
 class Work(Node, kind="work"):
     """Prepare the call of one step of a blueprint, and write its evidence afterwards. The step is the item of its map.
 
-    `Fill` and `Record` do the same in two nodes, which shows both in the drawing; new graphs use them.
+    `Fill` and `Record` do the same in two nodes, which drawings show separately; prefer them in new graphs.
 
     Before the call it inserts the evidence so far into the step's input, checks the arguments, writes the call and
     takes `call`. After the call, or its denial, it writes the step's evidence and takes `done`:
@@ -193,11 +194,11 @@ class Work(Node, kind="work"):
 
     Names of tools match regardless of case, if only one tool matches.
 
-    With `max_calls`, the calls that can start first are made, and the evidence of all others says that none is left. So
-    no limit ends the work between a call and its evidence.
+    With `max_calls`, only the calls that can start first are made, and the evidence of all others is that no calls are
+    left. So no limit ends the work between a call and its evidence.
 
     Steps that need a step that ended the work (`ends=True`), directly or through others, are not called, and their
-    evidence says so. Steps that do not need it are carried out anyway.
+    evidence records that. Steps that do not need it are carried out anyway.
 
     Raises:
         AgentError: the tool does not exist or the arguments do not fit it, and `on_error` is `raise`.
@@ -216,17 +217,17 @@ class Work(Node, kind="work"):
     tool: Annotated[str, Port(str)] = "tool"
     """Field that gets the tool's name, until the call is done."""
     args: Annotated[str, Port(dict)] = "args"
-    """Field that gets the arguments; what it holds behind the call is what was called with."""
+    """Field that gets the arguments; after the call, those that were used."""
     result: Annotated[str, Port()] = "result"
-    """Field with what the call gave."""
+    """Field with the result of the call."""
     denial: Annotated[str | None, Port(str)] = None
     """Field with the reason of a denial."""
     steps: Annotated[str | None, Port(list)] = None
-    """Field with the whole plan, which `max_calls` is counted in."""
+    """Field with the whole plan, in which `max_calls` is counted."""
     max_calls: PositiveInt | None = None
-    """The most calls of the plan to make; None: all."""
+    """The most calls of the plan to make; None for all."""
     on_error: Literal["raise", "observe"] = "observe"
-    """Handling of a call that cannot be made: the step fails, or the evidence says why."""
+    """What happens if a call cannot be made: the step fails, or the evidence gives the reason."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -251,7 +252,7 @@ class Work(Node, kind="work"):
         return Outcome("done", {self.evidence: evidence_of(call, found.call.tool, {}, found.result)})
 
     def _made(self, state: object, call: PlannedCall) -> Outcome[Literal["call", "done"]]:
-        """The call was made, or refused."""
+        """Write the evidence after the call was made or denied."""
         result: ToolResult | None = getattr(state, self.result)
         if result is None:
             result = denied_call(getattr(state, self.denial) if self.denial is not None else "")
@@ -264,18 +265,18 @@ class Work(Node, kind="work"):
 
 @dataclass(frozen=True, slots=True)
 class FilledCall:
-    """A step of a blueprint with the evidence so far in its input."""
+    """A step of a blueprint with the evidence so far inserted into its input."""
 
     call: PlannedCall
-    """The step, with the tool's own name if the tool is there."""
+    """The step, with the tool's real name if the tool exists."""
     args: dict[str, Any] = field(default_factory=dict)
     """Arguments for the tool."""
     result: ToolResult | None = None
-    """The result, if no call is needed; None: call the tool."""
+    """The result, if no call is needed; None if the tool has to be called."""
 
 
 def planned_call(ctx: Context) -> PlannedCall:
-    """The step that a branch is for.
+    """Return the step that a branch is for.
 
     Raises:
         StepError: the node is not in a map of planned calls.
@@ -298,11 +299,11 @@ def filled(
 
     Args:
         call: the step.
-        evidence: what came of the steps that it needs.
-        ctx: has the tools.
-        plan: the whole plan, which `max_calls` is counted in; None: all calls may be made.
-        max_calls: how many of its calls may be made.
-        on_error: whether a call that cannot be made raises, or has the error as its result.
+        the results of the steps that it needs.
+        the context, which has the tools.
+        the whole plan, in which `max_calls` is counted; None to allow all calls.
+        the most calls of the plan to make.
+        `raise` to raise for a call that cannot be made, `observe` to return the error as its result.
 
     Raises:
         AgentError: the tool does not exist or the arguments do not fit it, and `on_error` is `raise`.
@@ -327,17 +328,17 @@ def filled(
 
 
 def denied_call(reason: str) -> ToolResult:
-    """The result of a call that a person refused."""
+    """Return the result of a call that a person denied."""
     return ToolFailure(error="the user denied this call" + (f": {reason}" if reason else ""))
 
 
 def evidence_of(call: PlannedCall, tool: str, args: dict[str, Any], result: ToolResult) -> dict[str, Step]:
-    """The evidence of a step, by its id: which tool was meant, with which arguments, and what came of it."""
+    """Return the evidence of a step, by its id: the tool, the arguments and the result."""
     return {call.id: step_of(call.thought, tool, args, result)}
 
 
 def _may_call(call: PlannedCall, steps: Sequence[object], max_calls: int | None, ctx: Context) -> bool:
-    """Return True if `max_calls` allows this call, in whichever order the branches run."""
+    """Return True if `max_calls` allows this call, whatever the order in which the branches run."""
     plan = {one.id: one for one in map(PlannedCall.model_validate, steps)}
     order = TopologicalSorter({name: [need for need in one.needs if need in plan] for name, one in plan.items()})
     wanted = [name for name in order.static_order() if _tool_of(plan[name], ctx) is not None]
@@ -345,7 +346,7 @@ def _may_call(call: PlannedCall, steps: Sequence[object], max_calls: int | None,
 
 
 def _tool_of(call: PlannedCall, ctx: Context) -> Tool | None:
-    """The tool that a call names, also in another case of letters if that is the name of one tool only."""
+    """Return the tool that a call names; the name may differ in case if only one tool matches."""
     tool = ctx.tools.get(call.tool) if call.tool else None
     if tool is not None:
         return tool
@@ -357,7 +358,7 @@ Evidence: TypeAlias = Mapping[str, Step]
 """Results of the calls, by their ids."""
 
 _LONGEST = 20_000
-"""Characters of the longest input that is looked at for JSON."""
+"""The most characters of an input that is searched for JSON."""
 _bare = re.compile(
     rf"""'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|{REFERENCE.pattern}""", re.IGNORECASE | re.DOTALL
 )
@@ -374,8 +375,8 @@ _apart = re.compile(
 def arguments_of(call: PlannedCall, evidence: Evidence, parameters: JsonObject) -> dict[str, Any]:
     """Return the arguments for the tool; not validated yet.
 
-    An input that is nothing but one reference is the evidence itself, of whatever type; in a longer one its text
-    is put in. A tool with one required parameter that takes a text gets all of the input as that text.
+    An input that is only one reference is the evidence itself, of any type; in a longer input the evidence is inserted
+    as text. A tool with one required parameter of type text gets the whole input as that text.
 
     Raises:
         AgentError: the input has more parts than the tool has parameters.
@@ -397,11 +398,11 @@ def arguments_of(call: PlannedCall, evidence: Evidence, parameters: JsonObject) 
 
 
 def evidence_in(text: str, evidence: Evidence) -> Any:
-    """A text with its evidence; the evidence itself, of whatever type, where the text is one reference only."""
+    """Return a text with its evidence inserted; the evidence itself, of any type, if the text is only one reference."""
     whole = REFERENCE.fullmatch(text.strip())
     if whole is not None:
         return _value(whole, evidence)
-    # One pass: what is put in is not looked at again.
+    # In one pass: inserted text is not searched again.
     return REFERENCE.sub(lambda match: as_text(_value(match, evidence)), text)
 
 
@@ -425,7 +426,7 @@ def _filled(piece: Any, evidence: Evidence, *, as_texts: bool = False) -> Any:
 
 
 def _named(text: str, properties: Mapping[str, Any]) -> dict[str, str] | None:
-    """`a=2, b=#E1` by names, None if it is not written so."""
+    """Return `a=2, b=#E1` as a mapping; None if the text has another form."""
     names = "|".join(re.escape(name) for name in properties)
     parts = re.split(rf"(?:\A|,)\s*({names})\s*(?:=(?!=)|:)", text)
     if parts[0].strip() or len(parts) < 3 or len(set(parts[1::2])) < len(parts[1::2]):
@@ -434,7 +435,7 @@ def _named(text: str, properties: Mapping[str, Any]) -> dict[str, str] | None:
 
 
 def _placed(text: str, properties: Mapping[str, Any], only: str | None) -> dict[str, str]:
-    """The parts of a text by their places; all of it, where the tool needs one argument only."""
+    """Return the parts of a text by position; the whole text, if the tool needs only one argument."""
     if only is not None:
         return {only: text}
     parts = cut_at_commas(text, _apart)
@@ -445,7 +446,7 @@ def _placed(text: str, properties: Mapping[str, Any], only: str | None) -> dict[
 
 
 def _piece(text: str, schema: Any, root: JsonObject) -> Any:
-    """One argument as it is written: a text without its quotes, or a list or an object where one is wanted."""
+    """Return one argument: a text without its quotes, or a list or an object if the tool takes one."""
     text = text.strip()
     kinds = kinds_taken(schema, root)
     read = _json(text)
@@ -462,7 +463,7 @@ def _piece(text: str, schema: Any, root: JsonObject) -> Any:
 
 
 def _fitting(piece: Any, evidence: Evidence, schema: Any, root: JsonObject) -> Any:
-    """One argument with its evidence, which is a text where the tool takes texts only."""
+    """Return one argument with its evidence, as text if the tool takes only texts."""
     value = _filled(piece, evidence)
     if faults(coerced(value, schema, root), schema, root):
         text = _filled(piece, evidence, as_texts=True)
@@ -476,9 +477,10 @@ def _properties(parameters: JsonObject) -> dict[str, Any]:
 
 
 def _json(text: str) -> Any:
-    """The JSON that a text is, references in it as texts; None if it is none.
+    """Parse a text as JSON, with references as texts; None if it is not JSON.
 
-    A list or an object may also be written as in Python, which is only read: with single quotes, `True`, a last comma.
+    A list or an object may also be written as in Python, with single quotes, `True` or a trailing comma. It is parsed,
+    never evaluated.
     """
     if len(text) > _LONGEST:
         return None

@@ -1,4 +1,4 @@
-"""A list to map over, for work that is done several times."""
+"""Make a list to map over, to repeat the same work several times."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from orchestrator.graph.model import Effect, Node, Port
 
 
 class Repeat(Node, kind="repeat"):
-    """Write the numbers from 1 to `times`, so that a map over them does the same so many times."""
+    """Write the numbers from 1 to `times`, so that a map over them repeats the same work that many times."""
 
     look = "code"
 
@@ -23,7 +23,7 @@ class Repeat(Node, kind="repeat"):
         """The numbers."""
 
     effect: Effect = "pure"
-    """It looks at nothing."""
+    """It reads nothing."""
     times: Annotated[int, Field(ge=1, le=100_000, examples=[3])]
     """The last number, at most 100,000."""
     into: Annotated[str, Port(list)] = "rounds"

@@ -1,10 +1,10 @@
 """A model continues a conversation: it answers, or it calls tools.
 
-`Respond` asks the model and reads its reply in one node. `CallModel` and `ReadReply` are its two halves, for graphs
-that show each call of the model as a step of its own. The fields and methods of asking are in `Continuation`, those of
-reading in `Interpretation`.
+`Respond` calls the model and reads its reply in one node. `CallModel` and `ReadReply` are its two halves, for graphs
+that show each model call as a separate step. `Continuation` has the fields and methods for the request,
+`Interpretation` those for reading the reply.
 
-Models tell their thoughts from their answers by labels: `Thought 1: ...`, `Final Answer: ...`.
+Models separate thoughts from answers by labels: `Thought 1: ...`, `Final Answer: ...`.
 """
 
 from __future__ import annotations
@@ -38,39 +38,42 @@ CallProtocol: TypeAlias = Literal["native", "json", "bracket", "plugin", "separa
 
 
 class Talk(BaseModel, metaclass=Spelled):
-    """The fields that asking a model and reading its reply have in common."""
+    """The fields shared by the request to a model and the reading of its reply."""
 
     kind: ClassVar[str]
 
     messages: Annotated[str, Port(list)] = "messages"
     """Field with the conversation, one with the reducer `append` or a plain one."""
     protocol: CallProtocol = "native"
-    """The form of tool calls: the provider's own, or text in this form (see `TextProtocol`)."""
+    """The form of tool calls: the provider's own, or text in the named form (see `TextProtocol`)."""
     finish: str = ""
-    """Name of an action that is offered beside the tools, by which the model gives its answer; empty: none is."""
+    """Name of an action, offered in addition to the tools, by which the model gives its answer; empty for none."""
     tools_offered: bool = True
-    """False: the model can only answer, in words or by `finish`. The text of a reply that cannot be used is the answer
-    then, once the retries are spent."""
+    """False: the model can only answer, in words or by `finish`. Once the retries are used up, the text of an unusable
+    reply becomes the answer.
+    """
 
     def _fail(self, why: str) -> NoReturn:
         raise AgentError(f"{self.kind}: {why}")
 
 
 class Continuation(Talk):
-    """The fields of a request for the next message, and how it is made."""
+    """The fields of a request for the next message, and the methods that make it."""
 
     system: str = ""
-    """The system message, verbatim; empty: none."""
+    """The system message, verbatim; empty for none."""
     prompt: Annotated[str, filled_by("question")] = "{question}"
     """The user's message."""
     question: Annotated[str | None, Port(str)] = None
-    """Field with the user's question; None: the conversation holds it."""
+    """Field with the user's question; None if the conversation contains it."""
     tools_prompt: str | None = None
-    """The words in which a form of text describes the tools; see `TextProtocol`."""
+    """The text that describes the tools in a text protocol; see `TextProtocol`."""
     parallel_tool_calls: bool | None = None
-    """True or False to allow several calls in one reply or not; None: leave it to the model."""
+    """True or False to allow several calls in one reply or not; None to leave it to the model."""
     keep: PositiveInt | None = None
-    """The model sees so many messages at least, the latest ones, the system message and the questions; None: all."""
+    """The model sees at least this many of the latest messages, plus the system message and the questions; None for
+    all.
+    """
     task: str | None = None
     """The kind of decision, which is passed to the model with the messages."""
 
@@ -91,7 +94,7 @@ class Continuation(Talk):
             )
 
     def asked(self, state: object, talk: Sequence[Message], *, ended: bool) -> list[Message]:
-        """The question as a message, if it is the user's turn.
+        """Return the question as a message, if it is the user's turn.
 
         Args:
             state: the state, with the question.
@@ -116,7 +119,7 @@ class Continuation(Talk):
             model: the model, see `model_of`.
             ctx: the context of the step.
             talk: the conversation, with the question.
-            corrections: replies that could not be used, each with the reason.
+            replies that could not be used, each with the reason.
 
         Raises:
             StepError: a tool has the name of the action `finish`.
@@ -130,7 +133,7 @@ class Continuation(Talk):
         return await model.complete(messages, tools, task=self.task, **options)
 
     def model_of(self, ctx: Context, talk: Sequence[Message], corrections: Sequence[Message] = ()) -> Model:
-        """The step's model, which makes and reads calls in the form of `protocol`.
+        """Return the step's model, which makes and reads calls in the form of `protocol`.
 
         Raises:
             AgentError: there is nothing to answer.
@@ -145,10 +148,10 @@ class Continuation(Talk):
             place["corrected"] = len(corrections)
 
         def new_id() -> str:
-            """An id that a step which runs again after a crash gives again."""
+            """Return an id that a step which runs again after a crash reproduces."""
             return digest({**place, "call": next(numbers)})
 
-        # A call of an unknown tool is refused where calls are checked, as with a model that calls tools by itself.
+        # A call of an unknown tool is refused where calls are checked, as for a model with native tool calls.
         unknown: Literal["call", "text"] = "call" if self.tools_offered else "text"
         return TextProtocol(ctx.model, self.protocol, tools_prompt=self.tools_prompt, new_id=new_id, unknown=unknown)
 
@@ -160,7 +163,7 @@ class Continuation(Talk):
 
 
 def _finishing(name: str) -> JsonObject:
-    """The action that ends the work, as a model is offered it."""
+    """Return the action that ends the work, in the form in which tools are offered to a model."""
     answer = {"type": "string", "description": "The final answer."}
     parameters = {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
     what = "End the work, and give the final answer to the question."
@@ -169,16 +172,16 @@ def _finishing(name: str) -> JsonObject:
 
 
 def _item_type(annotation: Any) -> object:
-    """The type of the items of a list that is not a union; None if it is not known."""
+    """Return the type of a list's items, unless it is a union; None if it is not known."""
     return next(iter(get_args(annotation)), None) if get_origin(annotation) is list else None
 
 
 _NO_MESSAGE = (Any, JsonValue, str, int, float, bool, dict)
-"""Types of items that stay what they were as JSON."""
+"""Types of items that can remain plain JSON."""
 
 
 ACTION = "action"
-"""Stands for the name of a tool where an action cannot be read."""
+"""Replaces the name of the tool in an action that cannot be read."""
 NO_THOUGHT = "Nothing was called: first say in a sentence what you think, then make the call again."
 NO_ACTION = "That is a thought, and no more. Go on: call a tool, or give the final answer."
 EMPTY = "Your reply was empty. Call a tool, or give the final answer."
@@ -188,48 +191,50 @@ _REASONING = ("reasoning_content", "reasoning")
 
 
 def _is_retry(value: object) -> bool:
-    """Graphs that do not use it are stored as before."""
+    """Return True for the default, so that graphs which do not use the field are stored as before."""
     return value == "retry"
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A reply, read: calls, or an answer, or what is wrong with it."""
+    """A reply after reading: calls, an answer, or a fault."""
 
     message: Message
     """The message for the conversation."""
     calls: tuple[ToolCall, ...] = ()
     answer: str = ""
     fault: str = ""
-    """The fault of the reply, in the words that the model receives; empty: it can be used."""
+    """The fault of the reply, in the words that the model receives; empty if the reply can be used."""
     unread: str = ""
-    """Why an action in it cannot be read."""
+    """The reason why an action in it cannot be read."""
 
 
 class Interpretation(Talk):
-    """The fields that say which replies can be used, and how a reply is read."""
+    """The fields that define which replies can be used, and the methods that read a reply."""
 
     calls: Annotated[str, Port(list)] = "pending"
     """Field that gets the calls."""
     answer: Annotated[str, Port()] = "answer"
     """Field that gets the answer."""
     thought: Literal["optional", "required"] = "optional"
-    """A rule for calls without a thought. `required`: a call needs one, as text, or reasoning that the provider shows
-    or that a reply begins with, in `<think>...</think>`."""
+    """A rule for calls without a thought. `required`: a call needs one, as text, or as reasoning that the provider
+    returns or that the reply starts with, in `<think>...</think>`.
+    """
     retries: NonNegativeInt = 1
     """Retries in one turn after a reply that cannot be used."""
     unreadable: Literal["retry", "observe"] = Field(default="retry", exclude_if=_is_retry)
-    """Handling of an action in text that cannot be read: ask the model again, or pass the reason to it as what it
-    observes, and the outcome `unreadable` leads to the next turn, as in the paper of ReAct."""
+    """What happens if an action in text cannot be read. `retry`: the model is asked again. `observe`: the model
+    receives the reason as an observation, and the outcome `unreadable` leads to the next turn, as in the ReAct paper.
+    """
 
     @property
     def observes(self) -> bool:
-        """True if the model observes that an action cannot be read."""
+        """True if the model receives, as an observation, that an action cannot be read."""
         return self.tools_offered and self.unreadable == "observe"
 
     @property
     def ways(self) -> tuple[str, ...]:
-        """The outcomes of a reply that need not be corrected."""
+        """The outcomes of a reply that needs no correction."""
         if not self.tools_offered:
             return ("answer",)
         return ("answer", "calls", "unreadable") if self.observes else ("answer", "calls")
@@ -240,10 +245,10 @@ class Interpretation(Talk):
         Args:
             reply: the reply.
             talk: the conversation before it.
-            corrections: the replies before it that could not be used, each with the reason.
+            the earlier replies that could not be used, each with the reason.
 
         Raises:
-            AgentError: the reply was refused or cut, or it cannot be used and no retry is left.
+            the reply was refused or truncated, or it cannot be used and no retry is left.
         """
         found = self._read(reply, talk, _lone_thought(corrections))
         usable = not found.fault or (bool(found.unread) and self.observes)
@@ -255,10 +260,10 @@ class Interpretation(Talk):
         return self._answered(found, thought_in(content) or content.strip(), "")
 
     def outcome(self, found: Reading, state: object, talk: Sequence[Message], asked: Sequence[Message]) -> Outcome[str]:
-        """Return the outcome of a reply that need not be corrected, with the conversation that goes on from it.
+        """Return the outcome of a reply that needs no correction, with the updated conversation.
 
         Args:
-            found: the reply, read.
+            the reply after reading.
             state: the state of the step.
             talk: the conversation before the question.
             asked: the question, if it is not part of the conversation yet.
@@ -272,7 +277,7 @@ class Interpretation(Talk):
         return Outcome("answer", {**update, self.calls: [], self.answer: found.answer})
 
     def _observed(self, found: Reading, after: int) -> list[Message]:
-        """An action that cannot be read, as the model wrote it, and why, as what came of it."""
+        """Return an action that cannot be read, as the model wrote it, and the reason as its observation."""
         call = ToolCall(id=digest({"after": after, "unreadable": found.message.content}), name=ACTION, arguments={})
         message = said_in(found.message.model_copy(update={"tool_calls": (call,)}), self.protocol, "")
         return [message, tool_result(call, f"Invalid action: {found.unread}.")]
@@ -295,7 +300,7 @@ class Interpretation(Talk):
         if calls and self._ends(calls[0]):
             return self._finished(used, calls[0])
         if calls:
-            # The work does not end before the results of the calls beside it are there.
+            # The work does not end before the results of the other calls in the reply are there.
             calls = tuple(call for call in calls if not self._ends(call))
             words = facts.get("words") if len(calls) == len(reply.tool_calls) else None
             message = said_in(used.message.model_copy(update={"tool_calls": calls}), self.protocol, words)
@@ -306,7 +311,7 @@ class Interpretation(Talk):
             fault = NO_THOUGHT if self.thought == "required" and not thinks else ""
             return Reading(message, calls=calls, fault=fault)
         unread = facts.get("unread")
-        if unread:  # also where an answer stands behind it: it may rest on results that the model made up
+        if unread:  # also if an answer follows it, which may be based on results that the model made up
             return replace(used, fault=UNREAD.format(why=unread), unread=str(unread))
         labelled = self.protocol == "bracket" or self.thought == "required" or bool(self.finish)
         found = answer_in(reply.text, self.finish) if labelled else (reply.text.strip(), "")
@@ -320,7 +325,7 @@ class Interpretation(Talk):
         return bool(self.finish) and call.name == self.finish
 
     def _finished(self, used: Reading, call: ToolCall) -> Reading:
-        """The answer that an action which ends the work gives."""
+        """Return the answer that an action which ends the work contains."""
         given = list((call.arguments or {}).values())
         if len(given) != 1 or not isinstance(given[0], str | int | float) or not str(given[0]).strip():
             return replace(used, fault=f"{self.finish} takes the answer, one text, and nothing else.")
@@ -333,13 +338,13 @@ class Interpretation(Talk):
 
 
 def corrected(corrections: Sequence[Message], found: Reading) -> list[Message]:
-    """The corrections so far, with a reply that cannot be used and the reason."""
+    """Return the corrections so far, followed by a reply that cannot be used and the reason."""
     results = [failed(call, found.fault) for call in found.message.tool_calls]
     return [*corrections, found.message, *(results or [user(found.fault)])]
 
 
 def _lone_thought(corrections: Sequence[Message]) -> str:
-    """The last thought that came without an action; the action alone may follow it."""
+    """Return the last thought without an action; the action alone may follow it."""
     thought = ""
     for message, reason in pairwise(corrections):
         if reason.role == "user" and reason.content == NO_ACTION and thought_in(message.content):
@@ -347,24 +352,24 @@ def _lone_thought(corrections: Sequence[Message]) -> str:
     return thought
 
 
-# -- the kinds: both at once, or each by itself ------------------------------------------------------------------------
+# -- the kinds: both halves together, and each alone -------------------------------------------------------------------
 
 
 class Respond(Continuation, Interpretation, Node, kind="respond"):
     """Ask the model to continue. Take `answer` and write the model's answer, or take `calls` and write its calls.
 
     If a call of the last round ended the work (`ends=True`), the node takes `answer` with the result of that call, and
-    does not ask the model. With `unreadable="observe"`, take `unreadable` after an action that cannot be read.
+    does not call the model. With `unreadable="observe"`, it takes `unreadable` after an action that cannot be read.
 
     The question is added to the conversation when it is the user's turn: at the start, and after an answer. The system
     message is part of each request but not of the conversation. An unusable reply (an unreadable call, a thought
     without a call, an empty reply) is shown to the model with the error, at most `retries` times in a step. The
     conversation contains only the usable reply, the journal all of them.
 
-    In a graph that shows each call of the model as a step of its own, use `CallModel` and `ReadReply` instead.
+    In a graph that shows each model call as a separate step, use `CallModel` and `ReadReply` instead.
 
     Raises:
-        AgentError: there is no question, the reply was refused or cut, or no reply was usable.
+        there is no question, the reply was refused or truncated, or no reply was usable.
     """
 
     fills = ("messages", "calls", "answer")
@@ -416,7 +421,8 @@ class CallModel(Continuation, Node, kind="call_model"):
 
     The question is added to the conversation when it is the user's turn: at the start, and after an answer. The system
     message is part of each request but not of the conversation. So are the corrections: the replies of this turn that
-    `ReadReply` could not use, each with the reason. A step that an error or a spent limit led to begins without them.
+    `ReadReply` could not use, each with the reason. A step reached through an error or a spent limit starts without
+    them.
 
     Raises:
         AgentError: there is no question, and the conversation is empty.
@@ -471,13 +477,13 @@ class ReadReply(Interpretation, Node, kind="read_reply"):
 
     Take `again` after a reply that cannot be used (an unreadable call, a thought without a call, an empty reply): an
     edge leads back to the `CallModel`, which shows the model its reply with the reason. With `unreadable="observe"`,
-    take `unreadable` after an action that cannot be read. The conversation gets only the usable reply. Where there is
-    no reply, because a run moved here from another version of its graph, take `again`.
+    take `unreadable` after an action that cannot be read. The conversation gets only the usable reply. If there is no
+    reply, because a run moved here from another version of its graph, take `again`.
 
-    Set `protocol`, `finish` and `tools_offered` as in the `CallModel`.
+    Set `protocol`, `finish` and `tools_offered` to the same values as in the `CallModel`.
 
     Raises:
-        AgentError: the reply was refused or cut, or it cannot be used and `retries` are spent.
+        the reply was refused or truncated, or it cannot be used and no `retries` are left.
     """
 
     look = "code"
@@ -499,7 +505,7 @@ class ReadReply(Interpretation, Node, kind="read_reply"):
         """The replies of this turn that could not be used, each with the reason."""
 
     effect: Effect = "pure"
-    """It looks at the reply and at the conversation only."""
+    """It reads only the reply and the conversation."""
     reply: Annotated[str, Port()] = "reply"
     """Field with the `Reply`."""
     corrections: Annotated[str, Port(list)] = "corrections"
@@ -525,7 +531,7 @@ class ReadReply(Interpretation, Node, kind="read_reply"):
 
     async def run(self, state: object, ctx: Context) -> Outcome[str]:
         given = getattr(state, self.reply)
-        if given is None and self.retries:  # a migration led here, out of a node that asked and read
+        if given is None and self.retries:  # a migration led here from a node that both asked and read
             return Outcome("again")
         if given is None:
             self._fail(f"there is no reply in {self.reply!r}: place a CallModel before it")
@@ -543,7 +549,7 @@ class ReadReply(Interpretation, Node, kind="read_reply"):
 
 # -- labels of thoughts and answers ------------------------------------------------------------------------------------
 
-# Every repetition has a bound, so that no text takes long.
+# Every repetition is bounded, so that no text takes long to read.
 _label = r"^[ \t]{{0,8}}\*{{0,2}}{}(?:[ \t]{{0,8}}\d{{1,6}})?[ \t]{{0,8}}\*{{0,2}}[ \t]{{0,8}}:[ \t]{{0,8}}(?:\*\*)?"
 _thought = re.compile(_label.format("Thought"), re.IGNORECASE)
 _final = re.compile(_label.format("Final[ \t]{1,8}Answer"), re.IGNORECASE | re.MULTILINE)
@@ -558,10 +564,10 @@ def thought_in(text: str) -> str:
 
 
 def answer_in(text: str, finish: str = "") -> tuple[str, str] | None:
-    """The answer in a text that makes no call, and the thoughts before it; None: it is a thought, and no more.
+    """Return the answer in a text without calls, and the thoughts before it; None if the text is only a thought.
 
     A text without labels is an answer. `finish` is the name of an action that ends the work: a last line
-    `Finish[answer]` is read even where nothing says that it is an action.
+    `Finish[answer]` is read even without the label of an action.
     """
     bare = text.strip()
     if finish:

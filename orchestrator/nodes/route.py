@@ -1,9 +1,9 @@
-"""A condition on the state decides which edge follows.
+"""Choose the next edge by conditions on the state.
 
-Guards are conditions in CEL, the Common Expression Language (https://cel.dev), by `cel-expr-python`. CEL has no loops,
-no assignments and no side effects. A guard is checked against the types of the state's fields when the graph is built.
-What an evaluation costs is bounded: by the length of the guard, by the size of what it reads, and by the few
-comprehensions that are allowed.
+Guards are conditions in CEL, the Common Expression Language (https://cel.dev), evaluated by `cel-expr-python`. CEL has
+no loops, no assignments and no side effects. A guard is checked against the types of the state's fields when the graph
+is built. The cost of an evaluation is bounded by the length of the guard, by the size of the data that it reads, and by
+the small number of comprehensions allowed.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ class Route(Node, kind="route"):
 
     A guard is a condition on state fields in CEL, the Common Expression Language (https://cel.dev):
     `Route(cases={"billing": "kind == 'billing' && score > 0.5"}, default="other")`. Guards need the extra `route`. They
-    are checked against the types of the fields when the graph is built. Optional fields, models and dates are of no
-    type that CEL knows, so what is inside of them is first looked at in a run: `has(user.age) && user.age > 17`.
+    are checked against the types of the fields when the graph is built. CEL has no types for optional fields, models
+    and dates, so their contents are first checked during a run: `has(user.age) && user.age > 17`.
 
-    All guards are evaluated, and their values are part of the run: `show`, `why` and the page of a run tell them. The
-    cost is bounded: a guard has at most 2,000 characters, reads at most 1,000,000, and has one comprehension at most.
+    All guards are evaluated, and their values are part of the run: `show`, `why` and the page of a run display them.
+    The cost is bounded: a guard has at most 2,000 characters, reads at most 1,000,000, and has at most one
+    comprehension.
 
     Raises:
-        AgentError: no guard is true and there is no `default`, or one before the first true guard cannot be evaluated.
+        no guard is true and there is no `default`, or a guard before the first true one cannot be evaluated.
     """
 
     look = "code"
@@ -49,11 +50,11 @@ class Route(Node, kind="route"):
     fills = ()
 
     effect: Effect = "pure"
-    """It looks at the state only."""
+    """It reads only the state."""
     cases: Annotated[Mapping[str, str], Port(), Field(examples=[{"long": "size(question) > 200"}])]
     """Outcome -> guard, in the order in which they are tried."""
     default: Annotated[str | None, Field(examples=["short"])] = None
-    """The outcome where no guard is true. None: the step fails, and an edge for `error` has to take that."""
+    """The outcome if no guard is true. None: the step fails, and an edge for `error` can handle that."""
 
     @field_validator("cases")
     @classmethod
@@ -115,12 +116,13 @@ class Route(Node, kind="route"):
 
 
 LONGEST = 2_000
-"""Characters of a guard."""
+"""The most characters of a guard."""
 LARGEST = 1_000_000
-"""Characters of what a guard reads, written as JSON."""
+"""The most characters of the data that a guard reads, written as JSON."""
 MOST_WORK = 100_000_000
-"""These characters times the cost of the guard, and for a comprehension times the items of the longest list: what can
-take half a second."""
+"""The most work of an evaluation, which may take half a second: the characters read, times the cost of the guard, and
+for a comprehension times the items of the longest list.
+"""
 
 NEEDS_EXTRA = f"guards need the extra `route`: {install_command('route')}"
 
@@ -145,7 +147,7 @@ _PLACE = re.compile(r"<input>:(\d+):(\d+): (.*?)(?:\n|$)", re.DOTALL)
 _CODE = re.compile(r"^(?:[A-Z_]+: )+|\s*\[[A-Z_]+\]\s*$")
 
 Value = bool | str
-"""The value of a guard: true or false, or why it cannot be evaluated."""
+"""The value of a guard: true or false, or the reason why it cannot be evaluated."""
 
 
 class _Token(NamedTuple):
@@ -154,25 +156,25 @@ class _Token(NamedTuple):
 
 
 class GuardFault(ValueError):
-    """A guard that cannot be used, and why."""
+    """Raised when a guard cannot be used; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Guard:
-    """A condition, as text, and what it reads."""
+    """A condition, as text, and the fields that it reads."""
 
     text: str
     fields: tuple[str, ...]
-    """The state fields that it names, in its order."""
+    """The state fields that it names, in order."""
     loops: bool
     """True if it has a comprehension."""
     cost: int
-    """The most times that all data that it reads is read and copied: added texts are copied again and again."""
+    """The most times that all its data is read and copied: concatenated texts are copied again and again."""
 
 
 @lru_cache(maxsize=1024)
 def read_guard(text: str) -> Guard:
-    """Read which fields a guard names.
+    """Parse a guard and find the fields that it names.
 
     Raises:
         GuardFault: it is too long, or has a comprehension that could take long.
@@ -209,18 +211,18 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 def _variables(tokens: Sequence[_Token]) -> Iterator[str]:
-    """The variables that comprehensions bind: `x` in `.exists(x, ...)`."""
+    """Yield the variables that comprehensions bind: `x` in `.exists(x, ...)`."""
     for place, token in enumerate(tokens[:-2]):
         if token.text in _LOOPS and tokens[place + 1].text == "(" and tokens[place + 2].kind == "name":
             yield tokens[place + 2].text
 
 
 def fields_of_guards(guards: Mapping[str, str], known: Collection[str] = ()) -> tuple[str, ...]:
-    """The state fields that guards name, without those of faulty guards.
+    """Return the state fields that guards name, without those of faulty guards.
 
     Args:
         guards: the guards.
-        known: fields of the state; another name can be a type of CEL's own.
+        fields of the state; any other name can be one of CEL's types.
     """
     found: dict[str, None] = {}
     for text in guards.values():
@@ -237,10 +239,10 @@ def check_guard(text: str, annotations: Mapping[str, object]) -> None:
 
     Args:
         text: the guard.
-        annotations: field -> its annotation; None where it is not known.
+        field -> its annotation; None if not known.
 
     Raises:
-        GuardFault: it is not valid, or does not give true or false; names the place.
+        the guard is not valid, or is not true or false; the error names the place.
         GraphUnknown: the library is not installed.
     """
     guard = read_guard(text)
@@ -261,13 +263,13 @@ def _compiled(text: str, fields: tuple[tuple[str, str], ...]) -> Any:
 
 def _library() -> Any:
     try:
-        return import_module("cel_expr_python.cel")  # it has no types
+        return import_module("cel_expr_python.cel")  # the field has no known type
     except ImportError as error:
         raise GraphUnknown(NEEDS_EXTRA) from error
 
 
 def _told(fault: str) -> str:
-    """A fault in the words of the library, with its place and without what is only for its own programs."""
+    """Return a fault in the words of the library, with its place and without details for other programs."""
     place = _PLACE.search(fault)
     if place is None:
         return _CODE.sub("", fault).strip()
@@ -278,7 +280,7 @@ def _told(fault: str) -> str:
 
 
 def _type(annotation: object) -> str:
-    """The type of CEL for a field's annotation; `dyn` where CEL has none for it."""
+    """Return the CEL type for a field's annotation; `dyn` if CEL has none."""
     if annotation in _SIMPLE:
         return _SIMPLE[annotation]
     origin, args = get_origin(annotation), get_args(annotation)
@@ -308,7 +310,7 @@ def values_of(
     """Evaluate guards.
 
     Args:
-        guards: the guards, by the outcome that each stands for.
+        the guards, by the outcome that each leads to.
         values: field -> its value as plain JSON.
         annotations: field -> its annotation.
 
@@ -347,7 +349,7 @@ def _check_size(guard: Guard, values: Mapping[str, Any]) -> None:
 
 
 def _longest(value: object) -> int:
-    """The length of the longest list or mapping in a value."""
+    """Return the length of the longest list or mapping in a value."""
     if isinstance(value, Mapping):
         return max(len(value), *map(_longest, value.values()), 0)
     if isinstance(value, list | tuple):
@@ -356,7 +358,7 @@ def _longest(value: object) -> int:
 
 
 def _fit(value: Any, kind: str) -> Any:
-    """A value as CEL takes one of a type: a float that JSON writes as 1 is still a float."""
+    """Return a value as CEL expects it for its type: a float that JSON writes as 1 is still a float."""
     if kind == "double" and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if kind.startswith("list<") and isinstance(value, list | tuple):
@@ -369,13 +371,13 @@ def _fit(value: Any, kind: str) -> Any:
 def failure_of_guards(
     node: str, values: Mapping[str, Value], cases: Mapping[str, str], read: Mapping[str, object]
 ) -> AgentError:
-    """The error of a node none of whose guards is true.
+    """Return the error of a node for which no guard is true.
 
     Args:
         node: its name.
-        values: outcome -> what its guard gave; a text says why it could not be evaluated.
+        outcome -> the value of its guard; a text is the reason why it could not be evaluated.
         cases: outcome -> guard.
-        read: what the guards read. The error names only the types, since values may be long or secret.
+        the values that the guards read. The error names only their types, since values may be long or secret.
     """
     for outcome, value in values.items():
         if isinstance(value, str):
@@ -389,10 +391,14 @@ def failure_of_guards(
 
 
 def _kind_of(value: object) -> str:
-    """The type of a value that a guard read, in the words of JSON Schema."""
+    """Return the type of a value that a guard read, in the words of JSON Schema."""
     if isinstance(value, bool):
         return "boolean"
     names: tuple[tuple[type | tuple[type, ...], str], ...] = (
-        (int, "integer"), (float, "number"), (str, "string"), (Mapping, "object"), (list, "array"),
-    )  # fmt: skip
+        (int, "integer"),
+        (float, "number"),
+        (str, "string"),
+        (Mapping, "object"),
+        (list, "array"),
+    )
     return "null" if value is None else next((name for kind, name in names if isinstance(value, kind)), "unknown")

@@ -1,4 +1,4 @@
-"""A run waits for a time."""
+"""Wait for a time."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from orchestrator.graph.model import Effect, Node, Port
 
 
 class Sleep(Node, kind="sleep"):
-    """Wait for some seconds, or until a time that a field holds. The run waits, across restarts, and no process does.
+    """Wait for some seconds, or until the time in a field. The run waits across restarts; no process has to.
 
-    Give exactly one of `seconds` and `until`. A time that has passed already is not waited for.
+    Give exactly one of `seconds` and `until`. A time in the past causes no wait.
 
     Raises:
-        InvalidValue: the field of `until` holds no time.
+        the field of `until` contains no time.
     """
 
     look = "time"
@@ -30,8 +30,9 @@ class Sleep(Node, kind="sleep"):
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(default=None, examples=[60])
     """Seconds to wait."""
     until: Annotated[str | None, Port()] = None
-    """Field with the time to wait for: Unix seconds, or a date and time, as ISO 8601 text or `datetime`; UTC if it
-    names no time zone."""
+    """Field with the time to wait for: Unix seconds, or a date and time, as ISO 8601 text or `datetime`; UTC if it has
+    no time zone.
+    """
     effect: Effect = "pure"
 
     @model_validator(mode="after")
@@ -58,13 +59,13 @@ class Sleep(Node, kind="sleep"):
 
 
 def duration(seconds: float) -> str:
-    """Some seconds in the largest unit that they fill, such as `90 s`, `2 min`, `1.5 h`."""
+    """Return some seconds in the largest suitable unit, such as `90 s`, `2 min`, `1.5 h`."""
     size, unit = next((one for one in ((86400, "d"), (3600, "h"), (60, "min")) if seconds >= 2 * one[0]), (1, "s"))
     return f"{seconds / size:.4g} {unit}"
 
 
 def _unix(value: object, field: str) -> float:
-    """A time in a field, as Unix seconds."""
+    """Return the time in a field, as Unix seconds."""
     where = f"field {field!r}"
     try:
         if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""A model answers from a plan and its evidence."""
+"""Let a model answer from a plan and its evidence."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ PROMPT = """\
 
 Task: {question}"""
 STOPPED = "There is no result: the work was stopped"
-"""Told of a step without evidence, of which nobody can say how far it came."""
+"""The text for a step without evidence, whose progress is not known."""
 
 
 class Solve(Node, kind="solve"):
-    """Write the answer to a task, from the steps of a blueprint and their evidence, in one call of the model.
+    """Write the answer to a task, from the steps of a blueprint and their evidence, in one model call.
 
-    If a step ended the work (`ends=True`), its result is the answer, and the model is not asked; for several, that of
-    the last step in the plan.
+    If a step ended the work (`ends=True`), its result is the answer, and no model is called; for several, that of the
+    last step in the plan.
 
     Raises:
-        AgentError: the reply was refused, cut or empty.
+        the reply was refused, truncated or empty.
     """
 
     fills = ("answer",)
@@ -55,7 +55,7 @@ class Solve(Node, kind="solve"):
         """The answer."""
 
     system: str = SYSTEM
-    """The system message, as it stands."""
+    """The system message, verbatim."""
     prompt: Annotated[str, filled_by("question", "steps")] = PROMPT
     """The user's message."""
     question: Annotated[str, Port(str)] = "question"
@@ -93,7 +93,7 @@ class Solve(Node, kind="solve"):
 
 
 def worker_log(plan: Sequence[PlannedCall], evidence: Mapping[str, Step]) -> str:
-    """A plan with what came of it, step by step, as a solver is shown it."""
+    """Return a plan with the results of its steps, in the form shown to a solver."""
     return "\n".join(
         f"Plan: {call.thought or call.written}\nEvidence:\n{_evidence_text(evidence.get(call.id))}" for call in plan
     )

@@ -1,4 +1,4 @@
-"""Types of values that nodes write to the state, for states that are written as data."""
+"""Types of values that nodes write to the state, for states defined as data."""
 
 from __future__ import annotations
 

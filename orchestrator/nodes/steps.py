@@ -1,4 +1,4 @@
-"""One round of an agent that uses tools, as data."""
+"""One round of an agent with tools, as data."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from orchestrator.tools.truncation import SHOWN, cut
 
 
 class Step(BaseModel):
-    """What was asked, which tool was called for it, and what came of it."""
+    """A question, the tool that was called for it, and the result."""
 
     model_config = ConfigDict(frozen=True)
 
     question: str
     tool_choice: str
-    """Name of the tool; empty when none could be chosen."""
+    """Name of the tool; empty if none could be chosen."""
     tool_args: dict[str, JsonValue] = {}
     tool_exit_code: int = 0
-    """0: success; else `tool_output` says what went wrong."""
+    """0 for success; any other value means that `tool_output` is an error."""
     tool_output: JsonValue = None
-    # Not part of the schema: a state that holds steps has the structure that it always had.
+    # Not part of the schema, so that states with steps keep their structure digest.
     ended: SkipJsonSchema[bool] = Field(default=False, exclude_if=not_)
     """True if the call ended the work (`ends=True`): `tool_output` is the answer."""
 
@@ -34,16 +34,20 @@ class Step(BaseModel):
 
     @property
     def text(self) -> str:
-        """`tool_output` as a model reads it: a text as it is, anything else as JSON; cut where it is very long."""
+        """`tool_output` as a model reads it: text unchanged, anything else as JSON; shortened if it is very long."""
         return cut(as_text(self.tool_output), SHOWN)
 
 
 def step_of(question: str, tool: str, args: dict[str, JsonValue], result: ToolResult) -> Step:
-    """The step of a call. Of the result it keeps the error, or the output; pictures in words."""
+    """Return the step of a call, with the error or the output of its result; pictures are described in words."""
     output: JsonValue = result.error
     if result.error is None:
         output = result.text if result.content else result.output
     return Step(
-        question=question, tool_choice=tool, tool_args=args, tool_exit_code=result.exit_code or int(result.failed),
-        tool_output=output, ended=result.ended,
-    )  # fmt: skip
+        question=question,
+        tool_choice=tool,
+        tool_args=args,
+        tool_exit_code=result.exit_code or int(result.failed),
+        tool_output=output,
+        ended=result.ended,
+    )

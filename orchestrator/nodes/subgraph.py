@@ -1,4 +1,4 @@
-"""A graph as a node of another one."""
+"""A graph as a node of another graph."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _EXAMPLE = {
 class Subgraph(Node, kind="subgraph"):
     """Run a graph as a node: in the same journal, under this node's path, with its own forks, joins and limits.
 
-    Both mappings read like assignments, target first. `inputs={"query": ITEM, "lang": "language"}` fills the inner
+    Both mappings read like assignments, target first. `inputs={"query": ITEM, "lang": "language"}` sets the inner
     fields `query` and `lang`. `outputs={"notes": "findings"}` updates the outer field `notes` with the inner
     `findings`. Inner fields that `inputs` does not name start with their defaults.
 
-    `outcomes=("approved", "denied")` names the outcomes by which the inner graph's END, or STOP, is entered; the node
-    takes the one that was. If branches entered END by several of them, it takes the one that `outcomes=` names first.
-    `done` among them covers all others. Without `outcomes=`, the outcome is always `done`.
+    `outcomes=("approved", "denied")` names outcomes of the inner graph: the node takes the one by which the inner
+    graph's END, or STOP, was entered. If branches entered END by several of them, it takes the one that `outcomes=`
+    names first. `done` among them covers all others. Without `outcomes=`, the outcome is always `done`.
 
-    `timeout=` is the number of seconds that the inner graph may be alive: from its start, over all its steps, nested
-    graphs and inner retries, to its end. After that it is stopped, its questions are withdrawn, its updates are
-    dropped, and the outcome is `timeout` if an edge names it, else the failure `StepTimeout`. Time in which the whole
-    run stands still does not count: while it is paused, interrupted, or only waits for answers. Time in which the inner
-    graph waits for an answer while other steps of the run work does count. A retry of the subgraph has its whole time
-    again. After a crash, time continues from the last record of the dead process.
+    `timeout=` is the number of seconds that the inner graph may take: from its start, over all its steps, nested graphs
+    and inner retries, to its end. After that it is stopped, its questions are withdrawn, its updates are dropped, and
+    the outcome is `timeout` if an edge names it, else the failure `StepTimeout`. Time in which the whole run is
+    inactive does not count: while it is paused, interrupted, or only waits for answers. Time in which the inner graph
+    waits for an answer while other steps of the run work does count. A retry of the subgraph has the full time again.
+    After a crash, time continues from the last record of the dead process.
     """
 
     look = "graph"
@@ -48,16 +48,16 @@ class Subgraph(Node, kind="subgraph"):
     graph: Annotated[SkipValidation[GraphDefinition], Field(examples=[_EXAMPLE])]
     """The graph inside; a file may also name it as `module:attr`."""
     inputs: Annotated[Mapping[str, str], Field(examples=[{"question": "question"}])] = {}
-    """Inner field -> the field of ours that fills it, or `ITEM`, the item of the map that the node runs in."""
+    """Inner field -> the outer field that sets it, or `ITEM`, the map item that the node runs for."""
     outputs: Annotated[Mapping[str, str], Field(examples=[{"answer": "reply"}])] = {}
-    """Our field -> the inner field whose last value updates it."""
+    """Outer field -> the inner field whose last value updates it."""
     entered: tuple[str, ...] = Field(default=(), alias="outcomes")
-    """Outcomes by which the inner graph's END is entered, and that the node takes; given as `outcomes=`."""
+    """Outcomes by which the inner graph's END is entered, and which the node takes; given as `outcomes=`."""
 
     def __init__(self, graph: GraphDefinition | None = None, /, **fields: Any) -> None:
         """
         Args:
-            graph: the inner graph; it can also be a keyword.
+            graph: the inner graph, also accepted as a keyword.
             fields: the fields of the node, such as `inputs` and `outputs`.
         """
         super().__init__(**fields if graph is None else {"graph": graph, **fields})
@@ -93,7 +93,7 @@ class Subgraph(Node, kind="subgraph"):
 
         Args:
             state: the state of the outer graph.
-            item: the item of the map that the node runs in.
+            the map item that the node runs for.
 
         Returns:
             The values by field of the inner graph.

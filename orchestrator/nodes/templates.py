@@ -1,7 +1,7 @@
 """Prompts as text with `{names}`: plain substitution of named values, and nothing else.
 
-There is no attribute, index, conversion or format in a placeholder, a value that is put in is never read as a
-template, and a placeholder that nothing fills is an error when the node is built. `{{` and `}}` are braces.
+A placeholder has no attribute, index, conversion or format, an inserted value is never read as a template, and a
+placeholder without a value is an error when the node is built. `{{` and `}}` are literal braces.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _formatter = Formatter()
 
 
 def placeholders(template: str) -> frozenset[str]:
-    """The names that a template wants.
+    """Return the names in a template's placeholders.
 
     Raises:
-        ValueError: a brace is not closed, or a placeholder is more than a name.
+        a brace is not closed, or a placeholder is not a plain name.
     """
     names: set[str] = set()
     try:
@@ -39,10 +39,10 @@ def placeholders(template: str) -> frozenset[str]:
 
 
 def check(template: str, allowed: Collection[str]) -> str:
-    """The template, if all that it wants is among `allowed`.
+    """Return the template, if all its names are among `allowed`.
 
     Raises:
-        ValueError: it wants something else, or cannot be read.
+        the template contains another name, or cannot be read.
     """
     unknown = sorted(placeholders(template).difference(allowed))
     if unknown:
@@ -52,12 +52,12 @@ def check(template: str, allowed: Collection[str]) -> str:
 
 
 def filled_by(*names: str) -> AfterValidator:
-    """For a prompt's field: `Annotated[str, filled_by("question")]` refuses any other placeholder."""
+    """Validate a prompt field: `Annotated[str, filled_by("question")]` refuses any other placeholder."""
     return AfterValidator(lambda template: check(template, names))
 
 
 def fill(template: str, **values: object) -> str:
-    """The template's text with its placeholders replaced by `str(value)`."""
+    """Return the template's text with its placeholders replaced by `str(value)`."""
     text: list[str] = []
     for literal, name, _, _ in _formatter.parse(template):
         text.append(literal)
@@ -70,6 +70,6 @@ _anything: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 def plain(values: Mapping[str, object]) -> dict[str, Any]:
-    """The values as plain JSON."""
+    """Return the values as plain JSON."""
     found: dict[str, object] = _anything.dump_python(dict(values), mode="json")
     return found

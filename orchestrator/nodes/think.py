@@ -1,4 +1,4 @@
-"""A model decides whether it knows the answer, or what to ask next."""
+"""Let a model decide whether it has the answer, or what to ask next."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Think(Node, kind="think"):
     """Write the final answer and take `answer`, or write the next question and take `question`.
 
     Everything after the first colon of the reply counts, including further colons and lines. If the last step ended the
-    work (`ends=True`), its result is the answer, and the model is not asked.
+    work (`ends=True`), its result is the answer, and no model is called.
 
     Raises:
         AgentError: the reply has neither form, or nothing after the colon.
@@ -54,14 +54,14 @@ class Think(Node, kind="think"):
         question: str
         """The main question."""
         current: str = ""
-        """A follow-up question, while there is one."""
+        """A follow-up question, if there is one."""
         step_history: Annotated[list[Step], append] = []
         """The questions and results so far."""
         answer: str = ""
         """The final answer."""
 
     system: str = SYSTEM
-    """The system message, as it stands."""
+    """The system message, verbatim."""
     prompt: Annotated[str, filled_by("question", "steps")] = PROMPT
     """The user's message."""
     question: Annotated[str, Port(str)] = "question"

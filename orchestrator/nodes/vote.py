@@ -14,10 +14,10 @@ from orchestrator.graph.reducers import append
 
 
 class Vote(Node, kind="vote"):
-    """Write the most frequent answer; of several equally frequent ones, the first.
+    """Write the most frequent answer; if several are equally frequent, the first of them.
 
-    Case, white space and a full stop at the end make no difference. An empty answer has no vote. This is the
-    vote of self-consistency (arXiv 2203.11171).
+    Case, white space and a full stop at the end are ignored. An empty answer does not count. This is the vote of
+    self-consistency (arXiv 2203.11171).
 
     Raises:
         AgentError: all answers are empty.
@@ -34,16 +34,16 @@ class Vote(Node, kind="vote"):
         answers: Annotated[list[str], append] = []
         """All answers."""
         answer: str = ""
-        """The one that was chosen."""
+        """The answer that was chosen."""
 
     effect: Effect = "pure"
-    """It looks at the answers only."""
+    """It reads only the answers."""
     answers: Annotated[str, Port(list)] = "answers"
     """Field with the answers."""
     answer: Annotated[str, Port()] = "answer"
-    """Field that gets the chosen one."""
+    """Field that gets the chosen answer."""
     faults: Annotated[str | None, Port(list)] = None
-    """Field with a list of what was wrong with those that are empty."""
+    """Field with a list of reasons why answers are empty."""
 
     @property
     def does(self) -> str:

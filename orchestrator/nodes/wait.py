@@ -1,4 +1,4 @@
-"""A run waits for an event from outside."""
+"""Wait for an event from outside."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from orchestrator.values import check_name
 
 
 class Wait(Node, kind="wait", outcomes=("received",)):
-    """Wait for an event from outside, across restarts if need be, and write its data to a field.
+    """Wait for an event from outside, across restarts if necessary, and write its data to a field.
 
     `Executor.send(run_id, event, data)` and `orchestrator send` send events. The node takes the oldest event of its
-    name that matches and that no step before it took, whether it was sent before the run came here or comes later.
-    Branches that run beside each other may each take the same event.
+    name that matches and that no step before it took, whether it was sent before the run arrived here or arrives later.
+    Concurrent branches may each take the same event.
 
     Without an event within `deadline` seconds the node fails with `StepTimeout`: an edge for the reserved outcome
-    `timeout` takes that, else one for `error`, else the graph fails.
+    `timeout` handles that, else one for `error`, else the graph fails.
 
     Raises:
-        StepTimeout: no such event came in time.
+        no such event arrived in time.
     """
 
     look = "event"
@@ -39,12 +39,13 @@ class Wait(Node, kind="wait", outcomes=("received",)):
     event: Annotated[str, Field(examples=["received"])]
     """Name of the event."""
     match: Annotated[Mapping[str, str], Port()] = {}
-    """Key of the event's data -> field of the state, or `ITEM`, the item of the map that the node runs in: an event is
-    taken only if the values are equal."""
+    """Key of the event's data -> field of the state, or `ITEM`, the map item that the node runs for: an event is taken
+    only if the values are equal.
+    """
     into: Annotated[str | None, Port()] = None
-    """Field that gets the event's data; None: none does."""
+    """Field that gets the event's data; None for no field."""
     deadline: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    """Seconds to wait; None: no limit."""
+    """Seconds to wait; None for no limit."""
     effect: Effect = "pure"
 
     @field_validator("event")
@@ -75,7 +76,7 @@ class Wait(Node, kind="wait", outcomes=("received",)):
 
 
 def _plain(value: object) -> object:
-    """A value of the state as plain JSON, as it is compared with the event's data."""
+    """Return a value of the state as plain JSON, as it is compared with the event's data."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     return as_json(value, "a field that an event must match")

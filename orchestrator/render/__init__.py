@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from orchestrator.render.moments import Live, Moment, Replay, replay
     from orchestrator.render.overlaid import HasOverlay, Mark, RunLike
     from orchestrator.render.png import to_png
-    from orchestrator.render.style import stylesheet
-    from orchestrator.render.svg import to_svg
+    from orchestrator.render.svg import stylesheet, to_svg
     from orchestrator.render.text import to_text
     from orchestrator.views.safe_text import lines, plain, told
 
@@ -76,9 +75,9 @@ _HOMES = {
     "orchestrator.render.html.page": ("framed",),
     "orchestrator.render.moments": ("Live", "Moment", "Replay", "replay"),
     "orchestrator.render.overlaid": ("HasOverlay", "Mark", "RunLike"),
-    "orchestrator.render.style": ("stylesheet",),
+    "orchestrator.render.svg": ("stylesheet", "to_svg"),
     "orchestrator.views.safe_text": ("lines", "plain", "told"),
-    **{f"{__name__}.{form}": (f"to_{form}",) for form in ("dot", "html", "mermaid", "png", "svg", "text")},
+    **{f"{__name__}.{form}": (f"to_{form}",) for form in ("dot", "html", "mermaid", "png", "text")},
 }
 
 if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from orchestrator.render.build import draw
 from orchestrator.render.drawing import ClusterMark, EdgeMark, Level, NodeMark, backward
-from orchestrator.render.geometry import Direction
+from orchestrator.render.geometry import Direction, edge_label, head_texts, node_line, node_name, node_remarks
 from orchestrator.render.overlaid import RunLike
 from orchestrator.render.plans import plan_drawings, steps_of
-from orchestrator.render.sizes import edge_label, head_texts, node_line, node_name, node_remarks
 
 if TYPE_CHECKING:
     import graphviz  # type: ignore[import-untyped]  # it has no types

@@ -1,10 +1,18 @@
-"""The geometry of a picture: points, boxes, curves, and a layout made of them."""
+"""The geometry of a picture: points, boxes, curves, a layout made of them, and sizes of drawn things in pixels.
+
+Widths of text are estimated, on the generous side.
+"""
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
+
+from orchestrator.render.drawing import ClusterMark, EdgeMark, NodeMark
+from orchestrator.render.overlaid import SAID, WORDS
+from orchestrator.views.safe_text import cut
 
 Direction: TypeAlias = Literal["TB", "LR"]
 Engine: TypeAlias = Literal["dot", "wasi", "simple"]
@@ -84,3 +92,131 @@ def way(curve: Curve) -> list[Position]:
             found.append(Position(p * a.x + q * b.x + r * c.x + u * d.x, p * a.y + q * b.y + r * c.y + u * d.y))
     found.append(curve.tip)
     return found
+
+
+NAME_SIZE, DETAIL_SIZE, LABEL_SIZE, PILL_SIZE = 13.0, 11.0, 11.0, 10.5
+LONGEST_NAME, LONGEST_DETAIL, LONGEST_LABEL = 40, 44, 48
+LONGEST_ASKED = "asked 99, passed 99"
+"""Room for how often a node asked."""
+CARD_HEIGHT, ICON_ROOM, CARD_END = 46.0, 48.0, 16.0
+"""A node's height; room left of its texts, and right of them."""
+PILL_HEIGHT, DOT = 26.0, 14.0
+"""Heights of a terminal at the top, and inside a subgraph."""
+CLUSTER_HEAD, CLUSTER_GAP = 26.0, 16.0
+LABEL_HEIGHT, COUNT_ROOM = 16.0, 26.0
+"""Height of an edge's label, and room in it for how often the edge was taken."""
+LABEL_INSET, BEHIND = 4.0, 5.0
+"""Pixels from a line to a label next to it; from a box that runs once per item to the one behind it."""
+COUNT_WIDTH, ITEMS_WIDTH, COUNT_HEIGHT, BADGE = 44.0, 66.0, 15.0, 9.0
+"""Sizes of a node's count, of a count of items, and of its badge (its radius)."""
+_LONGEST_TIMES, _LONGEST_TOOK = "×9999", "99 days"
+_SPARE = 8.0
+"""Pixels of `CARD_END` that a bold name may take."""
+_BOLD = 1.1
+"""Ratio of the width of the widest font in bold to `text_width`."""
+
+
+class Size(NamedTuple):
+    """Width and height."""
+
+    width: float
+    height: float
+
+
+def text_width(text: str, size: float) -> float:
+    """About how wide a sans-serif text is; wide fonts such as DejaVu Sans still fit."""
+    return size * sum(map(_em, text))
+
+
+def node_size(node: NodeMark) -> Size:
+    """The size of a node or terminal."""
+    if node.terminal:
+        if node.cluster is not None and node.look != "any":
+            return Size(DOT, DOT)
+        return Size(text_width(node_name(node), PILL_SIZE) + 30, PILL_HEIGHT)
+    counts = LONGEST_ASKED if node.asks is not None else ""
+    texts = max(
+        text_width(node_name(node), NAME_SIZE),
+        *(text_width(text, DETAIL_SIZE) for text in (node_detail(node), counts)),
+    )
+    # Names are bold, and some fonts are wider then: their ends may come nearer to the border than other texts.
+    texts = max(texts, text_width(node_name(node), NAME_SIZE) * _BOLD - _SPARE)
+    slant = 12.0 if node.look == "human" else 0.0  # a card with pointed ends
+    return Size(max(124.0, ICON_ROOM + texts + CARD_END) + 2 * slant, CARD_HEIGHT)
+
+
+def label_size(edge: EdgeMark) -> Size:
+    """The room that an edge's label needs; nothing without one."""
+    if not edge.label:
+        return Size(0, 0)
+    return Size(text_width(edge_label(edge), LABEL_SIZE) + COUNT_ROOM, LABEL_HEIGHT)
+
+
+def label_room(edge: EdgeMark) -> Size:
+    """The room that an edge's label takes at most, with how often a run took the edge."""
+    times = text_width(_LONGEST_TIMES, LABEL_SIZE) * _BOLD
+    label = text_width(f"{edge_label(edge)} ", LABEL_SIZE) if edge.label else 0.0
+    return Size(label + times + 2 * LABEL_INSET, LABEL_HEIGHT - 2)
+
+
+def took_width() -> float:
+    """The width of the longest time that a node can have taken."""
+    return text_width(_LONGEST_TOOK, 10.0)
+
+
+def head_size(cluster: ClusterMark) -> Size:
+    """The room that a cluster's head line needs."""
+    name, graph = head_texts(cluster)
+    width = text_width(name, NAME_SIZE) + text_width(graph, DETAIL_SIZE) + ICON_ROOM + 40
+    return Size(width, CLUSTER_HEAD)
+
+
+def node_name(node: NodeMark) -> str:
+    """A node's name as drawn."""
+    return "any node" if node.look == "any" else cut(node.name, LONGEST_NAME)
+
+
+def node_detail(node: NodeMark) -> str:
+    """A node's small line as drawn."""
+    return cut(node.detail, LONGEST_DETAIL)
+
+
+def node_line(node: NodeMark) -> str:
+    """A node's small line in a run: how often it asked, where that differs from the count, else its work."""
+    return node.asked or node_detail(node)
+
+
+def node_remarks(node: NodeMark) -> str:
+    """Return the words behind a node's kind in pictures without symbols.
+
+    Args:
+        node: the node.
+
+    Returns:
+        `per item`, its state and its time, as far as they apply; each begins with a separator.
+    """
+    states = [WORDS.get(state, state) for state in SAID if state in node.states]
+    said = (*(["per item"] if node.per_item else ()), *states[:1], node.mark.texts.get("took", ""))
+    return "".join(f" · {word}" for word in said if word)
+
+
+def edge_label(edge: EdgeMark) -> str:
+    """An edge's label as drawn."""
+    return cut(edge.label, LONGEST_LABEL)
+
+
+def head_texts(cluster: ClusterMark) -> tuple[str, str]:
+    """A cluster's name and small text as drawn."""
+    return cut(cluster.node.name, LONGEST_NAME), cut(cluster.node.detail, LONGEST_DETAIL)
+
+
+def _em(char: str) -> float:
+    if char.isascii():
+        if char in "iljtfrI.,:;'|!()[] -":
+            return 0.37
+        if char in "mwMW@%":
+            return 0.94
+        return 0.72 if char.isupper() else 0.61
+    if unicodedata.combining(char) or char in "\u200c\u200d\ufe0f":
+        return 0.0
+    return 1.15 if unicodedata.east_asian_width(char) in "WF" else 0.72

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, pairwise, product
 from math import hypot, inf
 
-from orchestrator.render import sizes
+from orchestrator.render import geometry
 from orchestrator.render.drawing import ClusterMark, Drawing, EdgeMark, Level, NodeMark
 from orchestrator.render.geometry import Anchor, Box, Curve, Layout, Position, midway, way
 
@@ -102,7 +102,7 @@ class _Label:
     """A label, and where it may go."""
 
     def __init__(self, edge: EdgeMark, curve: Curve) -> None:
-        self.edge, self.curve, self.size = edge, curve, sizes.label_room(edge)
+        self.edge, self.curve, self.size = edge, curve, geometry.label_room(edge)
         self.line = way(curve)
         self.steps = [hypot(b.x - a.x, b.y - a.y) for a, b in pairwise(self.line)]
         self.long = sum(self.steps)
@@ -182,7 +182,7 @@ def _first(label: _Label) -> Iterator[tuple[float, float, float]]:
     curve, size, named = label.curve, label.size, bool(label.edge.label)
     if curve.label is not None:
         x, y = curve.label
-        x += (size.width - sizes.label_size(label.edge).width) / 2 if named else 0.0
+        x += (size.width - geometry.label_size(label.edge).width) / 2 if named else 0.0
         wide, high = size.width / 2, size.height / 2
         away = min(max(abs(point.x - x) - wide, abs(point.y - y) - high) for point in label.line)
         yield max(0.0, away - 12.0) / 4, x, y
@@ -341,13 +341,13 @@ def _cells(box: Box) -> Iterator[tuple[int, int]]:
 
 
 def _box_of(node: NodeMark, at: Position) -> Box:
-    wide, high = sizes.node_size(node)
+    wide, high = geometry.node_size(node)
     return Box(at.x - wide / 2, at.y - high / 2, at.x + wide / 2, at.y + high / 2)
 
 
 def _with_behind(node: NodeMark, box: Box) -> Box:
     """A node's box and the one behind it, if it runs once per item."""
-    more = sizes.BEHIND if node.per_item else 0.0
+    more = geometry.BEHIND if node.per_item else 0.0
     return Box(box.left, box.top, box.right + more, box.bottom + more)
 
 
@@ -361,8 +361,8 @@ def _crowded(level: Level, layout: Layout) -> int:
 
 def _head(cluster: ClusterMark, box: Box) -> Box:
     """Box of a cluster's icon and texts."""
-    right = box.left + sizes.head_size(cluster).width - 40
-    return Box(box.left, box.top + 9, right, box.top + sizes.CLUSTER_HEAD + 4)
+    right = box.left + geometry.head_size(cluster).width - 40
+    return Box(box.left, box.top + 9, right, box.top + geometry.CLUSTER_HEAD + 4)
 
 
 def _frame(box: Box) -> Iterator[Box]:
@@ -374,13 +374,13 @@ def _frame(box: Box) -> Iterator[Box]:
 
 
 def _of_marks(node: NodeMark, box: Box, inset: float) -> Iterator[Box]:
-    x, high = box.right - inset, sizes.COUNT_HEIGHT / 2
-    wide = sizes.ITEMS_WIDTH if node.per_item else sizes.COUNT_WIDTH
-    left = x - sizes.BADGE - wide - 3
-    yield Box(x - sizes.BADGE, box.top - sizes.BADGE, x + sizes.BADGE, box.top + sizes.BADGE)
+    x, high = box.right - inset, geometry.COUNT_HEIGHT / 2
+    wide = geometry.ITEMS_WIDTH if node.per_item else geometry.COUNT_WIDTH
+    left = x - geometry.BADGE - wide - 3
+    yield Box(x - geometry.BADGE, box.top - geometry.BADGE, x + geometry.BADGE, box.top + geometry.BADGE)
     yield Box(left, box.top - high, left + wide, box.top + high)
     base = box.bottom + (16 if node.per_item else 12)
-    yield Box(x - 6 - sizes.took_width(), base - 8, x - 6, base + 3)
+    yield Box(x - 6 - geometry.took_width(), base - 8, x - 6, base + 3)
 
 
 def _between(one: Box, other: Box) -> Box:

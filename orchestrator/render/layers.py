@@ -11,10 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
-from orchestrator.render import sizes
+from orchestrator.render import geometry
 from orchestrator.render.drawing import Drawing, Level, ranks
-from orchestrator.render.geometry import Box, Curve, Direction, Layout, Position, midway
-from orchestrator.render.sizes import Size
+from orchestrator.render.geometry import Box, Curve, Direction, Layout, Position, Size, midway
 
 _GAP, _RANK_GAP, _EDGE_ROOM, _SWEEPS = 30.0, 56.0, 34.0, 4
 _ARROW, _BEND = 7.0, 22.0
@@ -70,17 +69,17 @@ def _place(level: Level, done: Mapping[str | None, _Placed], turned: bool, wides
     """Puts one level's boxes into ranks, and what was laid out before into its clusters' boxes."""
     room: dict[str, Size] = {}
     for node in level.nodes:
-        width, height = sizes.node_size(node)
+        width, height = geometry.node_size(node)
         room[node.key] = Size(height, width) if turned else Size(width, height)
-    gap, head = sizes.CLUSTER_GAP, sizes.CLUSTER_HEAD
+    gap, head = geometry.CLUSTER_GAP, geometry.CLUSTER_HEAD
     shift = Position(gap + head, gap) if turned else Position(gap, gap + head)
     for cluster in level.clusters:
         inner = done[cluster.key].size
         width, height = inner.width + shift.x + gap, inner.height + shift.y + gap
-        least = sizes.head_size(cluster).width
+        least = geometry.head_size(cluster).width
         room[cluster.key] = Size(width, max(height, least)) if turned else Size(max(width, least), height)
     # To the right, labels stand between the ranks.
-    labels = [sizes.label_size(edge).width + 12 for edge in level.edges] if turned else []
+    labels = [geometry.label_size(edge).width + 12 for edge in level.edges] if turned else []
     placed = _rows(_broken(_ranks(list(room), level), room, widest), room, max(_RANK_GAP * spread, *labels, 0.0))
     for cluster in level.clusters:
         corner = placed.boxes[cluster.key]

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from orchestrator.json import digest
-from orchestrator.render import sizes
+from orchestrator.render import geometry
 from orchestrator.render.backends import TIMEOUT, RenderError, engines, graphviz
 from orchestrator.render.drawing import ClusterMark, Drawing, EdgeMark, Level, backward, ranks
 from orchestrator.render.geometry import Box, Curve, Direction, Engine, Layout, Position
@@ -103,7 +103,7 @@ def lay_out(
 def _looks(drawing: Drawing) -> Iterator[str]:
     """Facts on which the places of labels depend besides the source: their own sizes, and those of counts."""
     for edge in drawing.edges:
-        yield f"{edge.path} {sizes.label_room(edge).width:.1f}"
+        yield f"{edge.path} {geometry.label_room(edge).width:.1f}"
     for mark in drawing.by_key.values():
         yield f"{mark.look == 'human'} {mark.per_item}"
 
@@ -183,9 +183,9 @@ def _source(drawing: Drawing, direction: Direction, spread: Spread) -> Iterator[
         # Between neighbours there is no room to leave and arrive at the side.
         beside = edge.source != edge.target and (edge.target, edge.source) in pairs
         # Nor for what stands on one line over the other.
-        wide = sizes.label_size(edge).width or (sizes.COUNT_ROOM if beside else 0.0)
+        wide = geometry.label_size(edge).width or (geometry.COUNT_ROOM if beside else 0.0)
         if spread.room != "labels":
-            wide = sizes.label_room(edge).width if spread.room == "counts" else 0.0
+            wide = geometry.label_room(edge).width if spread.room == "counts" else 0.0
         label = "m" * math.ceil(wide * 10 / (_LETTER[direction] * _EM))
         chosen = ports._replace(back="") if (edge.target, edge.source) in pairs else ports
         yield _arrow(edge, edge.key in back, joins, clusters, chosen, label)
@@ -211,14 +211,14 @@ def _reach(levels: Mapping[str | None, Level]) -> int:
 
 def _boxes(levels: Mapping[str | None, Level], cluster: str | None, apart: bool) -> Iterator[str]:
     for node in levels[cluster].nodes:
-        size = sizes.node_size(node)
+        size = geometry.node_size(node)
         yield f"{node.key} [width={size.width / _POINTS:.4f} height={size.height / _POINTS:.4f}]"
     for inner in levels[cluster].clusters:
-        head = "m" * math.ceil(sizes.head_size(inner).width / (2 * _EM))
+        head = "m" * math.ceil(geometry.head_size(inner).width / (2 * _EM))
         if apart:  # Graphviz puts clusters side by side without a gap, so each is in a larger one
             yield f'subgraph cluster_{_AROUND}{inner.key} {{ graph [margin={_APART:g} label=""]'
         yield f"subgraph cluster_{inner.key} {{"
-        yield f'graph [margin={sizes.CLUSTER_GAP:g} labeljust=l label="{head}"]'
+        yield f'graph [margin={geometry.CLUSTER_GAP:g} labeljust=l label="{head}"]'
         yield from _boxes(levels, inner.key, apart)
         yield "}}" if apart else "}"
 
@@ -376,13 +376,13 @@ def _gaps(drawing: Drawing, layout: Layout, axis: _Axis) -> list[_Gap]:
     spans: list[tuple[float, float]] = []
     for node in drawing.nodes:
         x, y = layout.nodes[node.key]
-        wide, high = sizes.node_size(node)
+        wide, high = geometry.node_size(node)
         spans.append((y - high / 2, y + high / 2) if axis == "y" else (x - wide / 2, x + wide / 2))
     for cluster in drawing.clusters:
         box = layout.clusters[cluster.key]
-        wide = sizes.head_size(cluster).width
+        wide = geometry.head_size(cluster).width
         spans.append(
-            (box.top, box.top + sizes.CLUSTER_HEAD) if axis == "y" else (box.left, min(box.right, box.left + wide))
+            (box.top, box.top + geometry.CLUSTER_HEAD) if axis == "y" else (box.left, min(box.right, box.left + wide))
         )
     found: list[_Gap] = []
     reach: float | None = None

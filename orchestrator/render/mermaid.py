@@ -11,10 +11,9 @@ from collections.abc import Iterator, Mapping
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.render.build import draw
 from orchestrator.render.drawing import Drawing, EdgeMark, Level, NodeMark
-from orchestrator.render.geometry import Direction
+from orchestrator.render.geometry import Direction, edge_label, head_texts, node_line, node_name, node_remarks
 from orchestrator.render.overlaid import RunLike
 from orchestrator.render.plans import plan_drawings, steps_of
-from orchestrator.render.sizes import edge_label, head_texts, node_line, node_name, node_remarks
 
 _SHAPES = {
     "start": ("([", "])"),

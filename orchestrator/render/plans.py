@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.render import sizes
+from orchestrator.render import geometry
 from orchestrator.render.drawing import LONGEST_DOES, Drawing, EdgeMark, Look, NodeMark
 from orchestrator.render.geometry import Layout, Position
 from orchestrator.render.layers import layered
@@ -58,7 +58,7 @@ def sheets(planned: Sequence[Planned], widest: float) -> list[Sheet]:
         name = f"plan {number}" if len(planned) > 1 else "plan"
         more = len(planned) - number if number == MOST_PLANS else 0
         detail = steps_of(plan) + (f" · {more} more plans are not drawn" if more else "")
-        head = sizes.text_width(name + detail, sizes.NAME_SIZE) + 90
+        head = geometry.text_width(name + detail, geometry.NAME_SIZE) + 90
         width = max(layout.width + 2 * _GAP, head)
         inset = Position((width - layout.width) / 2, _HEAD)
         height = layout.height + _HEAD + _GAP

@@ -16,8 +16,7 @@ from xml.etree import ElementTree as ET
 from orchestrator.errors import install_command
 from orchestrator.render.backends import TIMEOUT, RenderError
 from orchestrator.render.geometry import Direction, Engine
-from orchestrator.render.style import palette, rules
-from orchestrator.render.svg import to_svg
+from orchestrator.render.svg import palette, rules, to_svg
 
 if TYPE_CHECKING:
     from orchestrator.graph.model import GraphDefinition

@@ -10,19 +10,107 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Collection, Iterator
+from functools import cache
 from html import escape
+from importlib.resources import files
 from typing import Literal, TypeAlias
 
 from orchestrator.graph.model import GraphDefinition
-from orchestrator.render import sizes
+from orchestrator.render import geometry
 from orchestrator.render.backends import TIMEOUT
 from orchestrator.render.build import draw
-from orchestrator.render.drawing import ClusterMark, Drawing, EdgeMark, NodeMark
+from orchestrator.render.drawing import ClusterMark, Drawing, EdgeMark, Look, NodeMark
 from orchestrator.render.geometry import Box, Curve, Direction, Engine, Layout, Position, midway
 from orchestrator.render.layout import lay_out
 from orchestrator.render.overlaid import STATUSES, RunLike
 from orchestrator.render.plans import Sheet, sheets
-from orchestrator.render.style import BADGES, ICONS, stylesheet
+
+_LIGHT = (
+    "--page:#fff;--card:#fff;--group:#f6f7f9;--line:#cdd3dd;--ink:#182230;--soft:#5d6b82;--wire:#8d98aa;"
+    "--pill:#344054;--pill-ink:#fff;--done:#00795a;--done-card:#eefaf5;--busy:#0067ab;--busy-card:#edf6fd;"
+    "--wait:#8f5500;--wait-card:#fff7e6;--fail:#b23f00;--fail-card:#fff1ea;--flaw:#9b2c6f;--flaw-card:#fdf0f7;--mark-ink:#fff;--faint:.7;"
+    "--code:#475467;--model:#6b3fc9;--tool:#0b7285;--human:#b0186f;--time:#a15c00;--event:#8a3ffc;--graph:#3a46c9;--custom:#667085;"
+)
+_DARK = (
+    "--page:#0e131c;--card:#182030;--group:#131a27;--line:#37435a;--ink:#e8ecf4;--soft:#9aa7bd;--wire:#74829b;"
+    "--pill:#d5dbe6;--pill-ink:#121826;--done:#2fc596;--done-card:#12302b;--busy:#62b5f2;--busy-card:#13293f;"
+    "--wait:#f0b040;--wait-card:#33280f;--fail:#ff8552;--fail-card:#3a1d14;--flaw:#f291c4;--flaw-card:#33152a;--mark-ink:#0e131c;--faint:.65;"
+    "--code:#aab6ca;--model:#b497ff;--tool:#4fc3d9;--human:#f48cc6;--time:#e5a04b;--event:#c29bff;--graph:#98a4ff;--custom:#98a2b3;"
+)
+
+ICONS: dict[Look, str] = {
+    "code": "M5.4 4 1.8 8l3.6 4M10.6 4l3.6 4-3.6 4",
+    "model": "M8 1.6 9.6 6.4 14.4 8 9.6 9.6 8 14.4 6.4 9.6 1.6 8 6.4 6.4Z",
+    "tool": "M9.2 1.8 3.4 9.1H8L6.8 14.2 12.6 6.9H8Z",
+    "human": "M8 7.4a2.7 2.7 0 1 0 0-5.4 2.7 2.7 0 0 0 0 5.4ZM2.7 14c.5-2.8 2.5-4.3 5.3-4.3s4.8 1.5 5.3 4.3",
+    "time": "M8 2.2a5.8 5.8 0 1 0 0 11.6 5.8 5.8 0 0 0 0-11.6ZM8 4.8V8l2.4 1.8",
+    "event": "M2 3.8h12v8.4H2ZM2 4.4l6 4.6 6-4.6",
+    "graph": "M5.8 1.8h4.4v3.6H5.8zM1.6 10.6H6v3.6H1.6zM10 10.6h4.4v3.6H10zM8 5.4V8M3.8 10.6V8h8.4v2.6",
+    "custom": "M8 1.8 13.4 4.9v6.2L8 14.2 2.6 11.1V4.9ZM2.6 4.9 8 8l5.4-3.1M8 8v6.2",
+}
+"""Line drawings on a ground of 16 by 16."""
+
+BADGES: dict[str, str] = {
+    "ok": "M-3.7.3-1.2 2.9 3.8-2.7",
+    "past": "M-3.6-3-.6 0-3.6 3M.2-3 3.2 0 .2 3",
+    "busy": "M-2.1-3.5 3.7 0-2.1 3.5Z",
+    "wait": "M-2.2-3.2v6.4M2.2-3.2v6.4",
+    "flaw": "M0-3.6v4.4M0 3.5h.01",
+    "fail": "M-2.8-2.8 2.8 2.8M2.8-2.8-2.8 2.8",
+    "next": "M-3.6 0h.01M0 0h.01M3.6 0h.01",
+    "gone": "M-2.7-2.7h5.4v5.4h-5.4Z",
+    "over": "M-3.4 0h6.8",
+}
+"""Signs of the states, around the origin."""
+_SIGNS = {
+    "visited": ("ok", "done"),
+    "passed": ("past", "done"),
+    "faulty": ("flaw", "flaw"),
+    "skipped": ("over", "soft"),
+    "queued": ("next", "busy"),
+    "interrupted": ("gone", "wait"),
+    "running": ("busy", "busy"),
+    "waiting": ("wait", "wait"),
+    "failed": ("fail", "fail"),
+}
+"""State -> (sign, colour) of its badge; of several states the last one here shows."""
+
+
+@cache
+def stylesheet() -> str:
+    """All rules, and the colours of both themes. It holds nothing but these constants, so it needs no escaping."""
+    dark = '.agent-graph[data-theme="dark"],[data-theme="dark"] .agent-graph:not([data-theme])'
+    light = '.agent-graph[data-theme="light"],[data-theme="light"] .agent-graph:not([data-theme])'
+    return (
+        f".agent-graph{{{_LIGHT}}}@media (prefers-color-scheme:dark){{.agent-graph{{{_DARK}}}}}"
+        f"{light}{{{_LIGHT}}}{dark}{{{_DARK}}}@media print{{.agent-graph,{dark}{{{_LIGHT}}}}}{rules()}"
+    )
+
+
+@cache
+def rules() -> str:
+    """The rules, which name colours by their variables."""
+    drawn = (files("orchestrator.render") / "style.css").read_text(encoding="utf-8").replace("\n", "")
+    icons = "".join(
+        f".agent-graph .look-{look} .chip{{fill:var(--{look})}}.agent-graph .look-{look} .icon{{stroke:var(--{look})}}"
+        for look in ICONS
+    )
+    badges = "".join(
+        f".agent-graph .{state}:not(.terminal)>.badge{{display:inline}}"
+        f".agent-graph .{state}>.badge circle{{fill:var(--{colour})}}"
+        f".agent-graph .{state}>.badge path.{sign}{{display:inline}}"
+        f".agent-graph .{state}>.badge path:not(.{sign}){{display:none}}"
+        for state, (sign, colour) in _SIGNS.items()
+    )
+    return f"{drawn}{badges}{icons}"
+
+
+def palette(theme: Literal["light", "dark"]) -> dict[str, str]:
+    """Variable -> colour, or number, of a theme."""
+    told = _LIGHT if theme == "light" else _DARK
+    pairs = (part.partition(":") for part in told.split(";") if part)
+    return {name.removeprefix("--"): value for name, _, value in pairs}
+
 
 Theme: TypeAlias = Literal["auto", "light", "dark"]
 
@@ -71,8 +159,8 @@ def drawing_to_svg(drawing: Drawing, layout: Layout | None = None, theme: Theme 
 def _svg(drawing: Drawing, layout: Layout, theme: Theme, prefix: str) -> Iterator[str]:
     said = drawing.status.texts.get("status", "")
     # Room for any status, so that a run moves nothing.
-    status = max(sizes.text_width(word, _PILL) for word in (said, *STATUSES)) + 22
-    title = sizes.text_width(drawing.name, 13)
+    status = max(geometry.text_width(word, _PILL) for word in (said, *STATUSES)) + 22
+    title = geometry.text_width(drawing.name, 13)
     plans = sheets(drawing.planned, max(layout.width, 860.0))
     wide = max((layout.width, title + status + 24, *(sheet.width for sheet in plans)))
     width = wide + 2 * _MARGIN
@@ -130,10 +218,10 @@ def _sheet(sheet: Sheet, at: Position, prefix: str) -> str:
 
 
 def _node(node: NodeMark, at: Position, prefix: str) -> str:
-    size = sizes.node_size(node)
+    size = geometry.node_size(node)
     if node.terminal:
         return f"{_open(node, at, 'node terminal', prefix)}{_terminal(node, size)}</g>"
-    name = escape(sizes.node_name(node))
+    name = escape(geometry.node_name(node))
     left, slant = -size.width / 2, _SLANT if node.look == "human" else 0.0
     body = _shape(node, size, "shape")
     if node.per_item:
@@ -144,7 +232,7 @@ def _node(node: NodeMark, at: Position, prefix: str) -> str:
     return (
         f"{_open(node, at, 'node', prefix)}{body}{bar if node.join else ''}{_icon(node, x, -14, 28)}"
         f'<text class="name" x="{text}" y="-3">{name}</text>'
-        f'<text class="detail" x="{text}" y="13">{escape(sizes.node_detail(node))}</text>{_asked(node, text)}'
+        f'<text class="detail" x="{text}" y="13">{escape(geometry.node_detail(node))}</text>{_asked(node, text)}'
         f"{_marks(node, size.width / 2 - 3 - slant, -size.height / 2, size.height)}</g>"
     )
 
@@ -165,7 +253,7 @@ def _open(node: NodeMark, at: Position, kind: str, prefix: str) -> str:
     )
 
 
-def _shape(node: NodeMark, size: sizes.Size, kind: str) -> str:
+def _shape(node: NodeMark, size: geometry.Size, kind: str) -> str:
     x, y = size.width / 2, size.height / 2
     if node.look != "human":
         return _rect(kind, size, _ROUND)
@@ -174,21 +262,21 @@ def _shape(node: NodeMark, size: sizes.Size, kind: str) -> str:
     return f'<path class="{kind}" d="M{"L".join(f"{px(a)} {px(b)}" for a, b in corners)}Z"/>'
 
 
-def _terminal(node: NodeMark, size: sizes.Size) -> str:
-    name = f'<text class="name" y="3.8">{escape(sizes.node_name(node))}</text>'
-    if size.width <= sizes.DOT:  # inside a subgraph: a dot, a ring, a square
+def _terminal(node: NodeMark, size: geometry.Size) -> str:
+    name = f'<text class="name" y="3.8">{escape(geometry.node_name(node))}</text>'
+    if size.width <= geometry.DOT:  # inside a subgraph: a dot, a ring, a square
         radius = size.height / 2 - 1
         if node.look == "stop":
-            return _rect("shape", sizes.Size(2 * radius, 2 * radius), 2)
+            return _rect("shape", geometry.Size(2 * radius, 2 * radius), 2)
         ring = "" if node.look == "start" else f'<circle class="inner" r="{px(radius - 3)}"/>'
         return f'<circle class="shape" r="{px(radius)}"/>{ring}'
     if node.look == "stop":
         return f"{_octagon(size)}{name}"
-    inner = _rect("inner", sizes.Size(size.width - 6, size.height - 6), size.height) if node.look == "end" else ""
+    inner = _rect("inner", geometry.Size(size.width - 6, size.height - 6), size.height) if node.look == "end" else ""
     return f"{_rect('shape', size, size.height / 2)}{inner}{name}"
 
 
-def _octagon(size: sizes.Size) -> str:
+def _octagon(size: geometry.Size) -> str:
     x, y, cut = size.width / 2, size.height / 2, 8.0
     return (
         f'<path class="shape" d="M{px(-x + cut)} {px(-y)}H{px(x - cut)}L{px(x)} {px(-y + cut)}V{px(y - cut)}'
@@ -196,7 +284,7 @@ def _octagon(size: sizes.Size) -> str:
     )
 
 
-def _rect(kind: str, size: sizes.Size, radius: float) -> str:
+def _rect(kind: str, size: geometry.Size, radius: float) -> str:
     width, height = size
     rounded = min(radius, height / 2)
     return (
@@ -216,10 +304,10 @@ def _icon(node: NodeMark, x: float, y: float, size: float) -> str:
 def _marks(node: NodeMark, x: float, y: float, height: float) -> str:
     """The badge with all its signs, the count, the time; classes choose which of them show."""
     signs = "".join(f'<path class="{kind}" d="{drawn}"/>' for kind, drawn in BADGES.items())
-    wide = sizes.ITEMS_WIDTH if node.per_item else sizes.COUNT_WIDTH
-    left = x - sizes.BADGE - wide - 3
+    wide = geometry.ITEMS_WIDTH if node.per_item else geometry.COUNT_WIDTH
+    left = x - geometry.BADGE - wide - 3
     return (
-        f'<g class="badge" transform="translate({px(x)} {px(y)})"><circle r="{px(sizes.BADGE)}"/>{signs}</g>'
+        f'<g class="badge" transform="translate({px(x)} {px(y)})"><circle r="{px(geometry.BADGE)}"/>{signs}</g>'
         f'<g class="count"><rect x="{px(left)}" y="{px(y - 7.5)}" width="{px(wide)}" height="15"'
         f' rx="7.5"/><text data-slot="count" x="{px(left + wide / 2)}" y="{px(y + 3.6)}">{node.count}</text>'
         f'</g><text class="took" data-slot="took" x="{px(x - 6)}" y="{px(y + height + (16 if node.per_item else 12))}">'
@@ -230,7 +318,7 @@ def _marks(node: NodeMark, x: float, y: float, height: float) -> str:
 def _cluster(cluster: ClusterMark, box: Box, prefix: str) -> str:
     node = cluster.node
     width, height = box.right - box.left, box.bottom - box.top
-    name, detail = sizes.head_texts(cluster)
+    name, detail = geometry.head_texts(cluster)
     size = f'width="{px(width)}" height="{px(height)}" rx="14"'
     behind = f'<rect class="behind" x="5" y="5" {size}/>' if node.per_item else ""
     bar = f'<rect class="bar" x="{px(width / 2 - 22)}" y="-2" width="44" height="4" rx="2"/>' if node.join else ""
@@ -267,13 +355,13 @@ def edge_svg(edge: EdgeMark, curve: Curve, drawing: Drawing, prefix: str) -> str
 def _label(edge: EdgeMark, curve: Curve) -> str:
     at = curve.label if curve.label is not None else midway(curve.points)
     if curve.label is not None and curve.anchor != "middle":
-        away = sizes.label_room(edge).width / 2 - sizes.LABEL_INSET
+        away = geometry.label_room(edge).width / 2 - geometry.LABEL_INSET
         at = at._replace(x=at.x - away if curve.anchor == "start" else at.x + away)
     times = edge.times
     gap = " " if edge.label and times else ""
     return (
         f'<text class="label" text-anchor="{curve.anchor}" x="{px(at.x)}" y="{px(at.y + 3.8)}">'
-        f"{escape(sizes.edge_label(edge))}{gap}"
+        f"{escape(geometry.edge_label(edge))}{gap}"
         f'<tspan class="times" data-slot="times">{times}</tspan></text>'
     )
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.render.build import draw
 from orchestrator.render.drawing import Drawing, EdgeMark, Level, NodeMark, backward, dominators
+from orchestrator.render.geometry import head_texts, node_name
 from orchestrator.render.overlaid import RunLike
 from orchestrator.render.plans import plan_drawings, steps_of
-from orchestrator.render.sizes import head_texts, node_name
 
 _ASCII = str.maketrans({
     "│": "|", "├": "+", "└": "`", "─": "-", "┊": ":", "→": ">", "⇉": ">", "⇢": ">", "↓": "v", "⇊": "v", "⇣": "v",

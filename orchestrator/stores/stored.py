@@ -129,6 +129,8 @@ def _rows(run_id: str, records: Sequence[Record], encoded: Sequence[bytes]) -> t
 
 def labels_of(text: object) -> dict[str, str] | None:
     """The labels in a run's row; None if they are damaged."""
+    if text == "{}":
+        return {}
     try:
         found = json.loads(text) if isinstance(text, str) else None
     except ValueError:
@@ -140,9 +142,9 @@ def labels_of(text: object) -> dict[str, str] | None:
 
 def row_text(text: object) -> str:
     """A text of a run's row. A longer one than is written is cut, as it is shown in lists and searched for secrets."""
-    if text is None or text == "":
+    if text is None:
         return ""
-    found = str(text)
+    found = text if isinstance(text, str) else str(text)
     return found if len(found) <= MAX_TEXT else cut(found, _MOST_CODED if found.startswith(MARK) else MAX_TEXT)
 
 
@@ -244,8 +246,6 @@ class InfoRow(NamedTuple):
     owner: Any
     ttl: Any
     expires: Any
-    now: Any = None
-    """The clock of a database that gives it with the row."""
 
 
 _TABLES = {
@@ -253,24 +253,37 @@ _TABLES = {
     **dict.fromkeys(("owner", "ttl", "expires"), "holders"),
 }
 """The tables of columns that are not of `runs`."""
-INFO_COLUMNS = ", ".join(f"{_TABLES.get(name, 'runs')}.{name}" for name in InfoRow._fields if name != "now")
+INFO_COLUMNS = ", ".join(f"{_TABLES.get(name, 'runs')}.{name}" for name in InfoRow._fields)
 INFO_TABLES = "LEFT JOIN summaries ON summaries.run = runs.id LEFT JOIN holders ON holders.holder = runs.holder"
 
 
 def info_of(row: InfoRow, now: float) -> RunInfo:
     """The facts about a run. A damaged row is read as far as possible. `now`: the clock of leases."""
     return RunInfo(
-        row.run_id, row.graph, row.status, labels_of(row.labels) or {}, in_calendar(row.created),
-        in_calendar(row.updated), row.head, row.structure, row.content,
-        None if row.due is None else in_calendar(row.due), row.waiting,
-        row_text(row.error), row_text(row.input), row_text(row.output), row_text(row.question),
-        cast(Any, row.usage) if isinstance(row.usage, str) else None,  # read when it is asked for
-        row.steps if isinstance(row.steps, int) else 0, _parent_of(row),
-        row.deaths if isinstance(row.deaths, int) else 0,
-        in_calendar(row.retry_at) if isinstance(row.retry_at, float) else None, row_text(row.fault),
-        lease_of(row.run_id, row.token, row.holder, row.owner, row.ttl, row.expires, now),
+        run_id=row.run_id,
+        graph=row.graph,
+        status=row.status,
+        labels=labels_of(row.labels) or {},
+        created=in_calendar(row.created),
+        updated=in_calendar(row.updated),
+        head=row.head,
+        structure=row.structure,
+        content=row.content,
+        due=None if row.due is None else in_calendar(row.due),
+        waiting=row.waiting,
+        error=row_text(row.error),
+        input=row_text(row.input),
+        output=row_text(row.output),
+        question=row_text(row.question),
+        usage=cast(Any, row.usage) if isinstance(row.usage, str) else None,  # read when it is asked for
+        steps=row.steps if isinstance(row.steps, int) else 0,
+        parent=None if row.parent is None else _parent_of(row),
+        deaths=row.deaths if isinstance(row.deaths, int) else 0,
+        retry_at=in_calendar(row.retry_at) if isinstance(row.retry_at, float) else None,
+        fault=row_text(row.fault),
+        lease=lease_of(row.run_id, row.token, row.holder, row.owner, row.ttl, row.expires, now),
         archived=archived_of(row.archived),
-    )  # fmt: skip
+    )
 
 
 def _parent_of(row: InfoRow) -> Parent | None:

@@ -34,9 +34,8 @@ from orchestrator.views.run_diff import (
 )
 from orchestrator.views.safe_text import told
 from orchestrator.views.step_work import JournaledCall
-from orchestrator.views.superseded import Superseded
+from orchestrator.views.superseded import Superseded, VersionNames
 from orchestrator.views.timeline import AskedQuestion, Timeline, TimelineRow
-from orchestrator.views.version_names import VersionNames
 
 
 def diff(run_a: Run, run_b: Run) -> RunDiff:

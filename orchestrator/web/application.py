@@ -20,19 +20,14 @@ from orchestrator.executor.run_status import with_status
 from orchestrator.executor.start import check_run_id
 from orchestrator.json import encoded
 from orchestrator.tasks import away, works_for
-from orchestrator.web import openapi, problems
+from orchestrator.web import documents, principals, problems, requests
 from orchestrator.web.alignments import Alignments
 from orchestrator.web.compose.checks import Texts
 from orchestrator.web.compose.saved import SavedGraphs
 from orchestrator.web.compose.scratch import Scratch, of_own
-from orchestrator.web.documents import JSON, Document, json_of, response_of
-from orchestrator.web.endpoint import Call, Endpoint, Service
+from orchestrator.web.endpoint import Call, Endpoint, ReplayBatches, Service
 from orchestrator.web.guard import Guard
-from orchestrator.web.principals import Act, Sessions, labelled, name_of, refused, refused_for
-from orchestrator.web.problems import HttpProblem
-from orchestrator.web.replay_batches import ReplayBatches
-from orchestrator.web.requests import NoQuery, body_of, query_of
-from orchestrator.web.routes import TRIES, routes, routes_of_tries
+from orchestrator.web.routes import OPENAPI, TRIES, openapi_document, routes, routes_of_tries
 from orchestrator.web.screens.pages import FOLDERS, SCREENS
 from orchestrator.web.screens.run_feed import RunFeeds
 from orchestrator.web.screens.shell import problem_page
@@ -51,13 +46,13 @@ def make(executor: Executor, settings: Settings) -> Starlette:
     texts = Texts(executor)
     scratch = None if settings.read_only else Scratch(executor)
     saved = None if settings.save_graphs is None else SavedGraphs(settings.save_graphs, executor, texts)
-    streams, sessions = OpenStreams(settings.streams), Sessions(settings.session)
+    streams, sessions = OpenStreams(settings.streams), principals.Sessions(settings.session)
     service = Service(
         executor, settings, streams, RunFeeds(executor), texts, Alignments(), ReplayBatches(), sessions, scratch, saved
     )
     offered = routes(read_only=settings.read_only)
     made = _routes(service, offered)
-    made.append(Route(settings.prefix + openapi.OPENAPI, _described(service, offered), methods=["GET"]))
+    made.append(Route(settings.prefix + OPENAPI, _described(service, offered), methods=["GET"]))
     if scratch is not None:
         of_tries = replace(settings, prefix="", scratch=True, refs=None, authorize=of_own(settings.authorize))
         feeds = RunFeeds(scratch.executor)
@@ -110,7 +105,7 @@ async def respond(service: Service, endpoint: Endpoint, request: Request) -> Res
             return await _response(service, endpoint, request, await endpoint.handler(call))
         except ExceptionGroup as group:
             raise _alone(group) from None
-    except HttpProblem as problem:
+    except problems.HttpProblem as problem:
         found = problem
     except OrchestratorError as error:
         found = problems.problem_of(error)
@@ -124,7 +119,7 @@ async def respond(service: Service, endpoint: Endpoint, request: Request) -> Res
     )
 
 
-def _refusal(settings: Settings, request: Request, problem: HttpProblem, *, page: bool) -> Response:
+def _refusal(settings: Settings, request: Request, problem: problems.HttpProblem, *, page: bool) -> Response:
     """Return a problem as a response; as a page if a browser has asked for a page."""
     if page and request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", ""):
         return problem_page(problem, root=f"{_root(request)}{settings.prefix}", read_only=settings.read_only)
@@ -139,7 +134,7 @@ def _alone(group: ExceptionGroup[Exception]) -> Exception:
     return error
 
 
-async def _call(service: Service, endpoint: Endpoint, request: Request) -> Call[NoQuery, None]:
+async def _call(service: Service, endpoint: Endpoint, request: Request) -> Call[requests.NoQuery, None]:
     """Check a request: first the permission for it, then its query and body.
 
     Raises:
@@ -147,18 +142,22 @@ async def _call(service: Service, endpoint: Endpoint, request: Request) -> Call[
         RunUnknown: there is no such run.
     """
     row: RunInfo | None = None
-    request.state.act = Act()
+    request.state.act = principals.Act()
     store, authorize = service.executor.store, service.settings.authorize
     if endpoint.of_run:
         row = with_status(await store.info(_run_id(request)))
-    asked = row if row is None or authorize is None else await labelled(store, row)
-    principal = await name_of(authorize, request, endpoint.action, asked)
+    asked = row if row is None or authorize is None else await principals.labelled(store, row)
+    principal = await principals.name_of(authorize, request, endpoint.action, asked)
     if principal is None:
-        raise await refused_for(authorize, request, endpoint.action, asked)
+        raise await principals.refused_for(authorize, request, endpoint.action, asked)
     about = f"action {endpoint.action}" if row is None else f"run {row.run_id}"
     works_for(*([f"user {principal}"] if principal else []), about)
-    query = query_of(request, endpoint.query)
-    body = None if endpoint.body is None else await body_of(request, endpoint.body, patience=service.settings.patience)
+    query = requests.query_of(request, endpoint.query)
+    body = (
+        None
+        if endpoint.body is None
+        else await requests.body_of(request, endpoint.body, patience=service.settings.patience)
+    )
     return Call(service, request, endpoint.action, query, body, row, principal)  # type: ignore[arg-type]
 
 
@@ -175,15 +174,17 @@ def _run_id(request: Request) -> str:
         raise RunUnknown(given) from None
 
 
-async def _response(service: Service, endpoint: Endpoint, request: Request, answer: Document | ASGIApp) -> Response:
-    if not isinstance(answer, Document):
+async def _response(
+    service: Service, endpoint: Endpoint, request: Request, answer: documents.Document | ASGIApp
+) -> Response:
+    if not isinstance(answer, documents.Document):
         return answer  # type: ignore[return-value]  # Starlette calls it as an ASGI application
     headers = {}
     if "Location" in endpoint.headers:
         root = f"{_root(request)}{service.settings.prefix}{endpoint.below}"
         headers["Location"] = f"{root}/api/runs/{quote(vars(answer)['run_id'])}"
-    parts = await away(lambda: encoded(json_of(answer)), answer)
-    return response_of(parts, endpoint.media, endpoint.status, headers)
+    parts = await away(lambda: encoded(documents.json_of(answer)), answer)
+    return documents.response_of(parts, endpoint.media, endpoint.status, headers)
 
 
 def _root(request: Request) -> str:
@@ -194,11 +195,11 @@ def _described(service: Service, offered: Sequence[Endpoint]) -> Callable[[Reque
     settings = service.settings
 
     async def described(request: Request) -> Response:
-        if await name_of(settings.authorize, request, "describe_api", None) is None:
-            return problems.answer(refused("describe_api"))
+        if await principals.name_of(settings.authorize, request, "describe_api", None) is None:
+            return problems.answer(principals.refused("describe_api"))
         server = f"{_root(request)}{settings.prefix}"
-        made = openapi.document(offered, server=server, token=settings.token is not None)
-        return Response(JSON.encode(made), media_type="application/json")
+        made = openapi_document(offered, server=server, token=settings.token is not None)
+        return Response(documents.JSON.encode(made), media_type="application/json")
 
     return described
 
@@ -217,8 +218,8 @@ def _no_route(settings: Settings) -> Callable[[Request, Exception], Awaitable[Re
         if error.status_code == 405:
             allowed = dict(error.headers or {})
             detail = f"this address has {allowed.get('Allow', 'no such method')}, and not {what}"
-            return problems.answer(HttpProblem(405, "method-not-allowed", detail, headers=allowed))
-        problem = HttpProblem(error.status_code, "not-found", f"there is no such address: {what}")
+            return problems.answer(problems.HttpProblem(405, "method-not-allowed", detail, headers=allowed))
+        problem = problems.HttpProblem(error.status_code, "not-found", f"there is no such address: {what}")
         api = request.url.path.startswith(f"{_root(request)}{settings.prefix}/api/")
         return _refusal(settings, request, problem, page=not api)
 

@@ -10,15 +10,13 @@ from pydantic import Field, StringConstraints
 
 from orchestrator.kernel.status import RunStatus
 from orchestrator.tasks import away
-from orchestrator.views.diff import fields_diff, flat
+from orchestrator.views.diff import Place, fields_diff, flat
+from orchestrator.views.run import Run
 from orchestrator.views.run_diff import Difference, DifferenceKind
 from orchestrator.views.timeline import TimelineRowStatus
+from orchestrator.web import documents, problems, requests, streams
 from orchestrator.web.alignments import AlignedRow, Alignment, RowKind, version_of
-from orchestrator.web.documents import DiffDocument, Document, blank, first_line
 from orchestrator.web.endpoint import Call
-from orchestrator.web.problems import HttpProblem, fields_problem
-from orchestrator.web.requests import DiffQuery, Query
-from orchestrator.web.streams import MEDIA, event_text
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from orchestrator.stores.base import RunInfo
     from orchestrator.views.diff import Place
     from orchestrator.views.run import Run
-    from orchestrator.web.alignments import RowKind
 
 
 RunsToCompare = Annotated[
@@ -42,7 +39,7 @@ STEP = Annotated[str, StringConstraints(pattern=r"^(start|end|[0-9]{1,15}:.+)$",
 """A row as text, see `ComparedRow.key`."""
 
 
-class AlignedQuery(Query):
+class AlignedQuery(requests.Query):
     """Runs to put side by side, and which rows."""
 
     runs: RunsToCompare
@@ -51,14 +48,14 @@ class AlignedQuery(Query):
     different: bool = Field(False, description="Only rows in which a run differs from the first.")
 
 
-class TextsQuery(Query):
+class TextsQuery(requests.Query):
     """A row of runs that are side by side."""
 
     runs: RunsToCompare
     step: STEP = Field(description="The `key` of a row.")
 
 
-class ComparedFigures(Document):
+class ComparedFigures(documents.Document):
     """A compared run in figures, with what a fork inherited and a replay did not spend."""
 
     run_id: str
@@ -74,7 +71,7 @@ class ComparedFigures(Document):
     seconds: float
 
 
-class ComparedStep(Document):
+class ComparedStep(documents.Document):
     """A step of one of the runs."""
 
     number: Annotated[int, Field(description="From 1, in the order in which the run's steps began.")]
@@ -86,7 +83,7 @@ class ComparedStep(Document):
     seconds: Annotated[float, Field(description="Without waits.")]
 
 
-class DifferenceNote(Document):
+class DifferenceNote(documents.Document):
     """A difference from the first run."""
 
     kind: DifferenceKind
@@ -95,7 +92,7 @@ class DifferenceNote(Document):
     lines: Annotated[list[str], Field(description="Both texts as a diff; empty where many rows are listed.")]
 
 
-class ComparedRow(Document):
+class ComparedRow(documents.Document):
     """The same step of all runs; or what they began with, or how they ended."""
 
     key: Annotated[str, Field(description="`start`, `end`, or a step as `VISIT:BRANCH/NODE`.")]
@@ -109,7 +106,7 @@ class ComparedRow(Document):
     differences: Annotated[list[list[DifferenceNote]], Field(description="One list for each run but the first.")]
 
 
-class AlignedRuns(Document):
+class AlignedRuns(documents.Document):
     """Runs side by side."""
 
     runs: list[ComparedFigures]
@@ -120,7 +117,7 @@ class AlignedRuns(Document):
     cursor: Annotated[int | None, Field(description="`after` of the next part; null: this is the last.")]
 
 
-class StateLines(Document):
+class StateLines(documents.Document):
     """Differences of a run's state after a step from that of the first run."""
 
     run_id: str
@@ -128,14 +125,14 @@ class StateLines(Document):
     lines: Annotated[list[str], Field(description="Fields with both values as a diff.")]
 
 
-class RowTexts(Document):
+class RowTexts(documents.Document):
     """A row with the lines of its differences."""
 
     row: ComparedRow
     states: Annotated[list[StateLines], Field(description="Of runs but the first that came to the step.")]
 
 
-class AlignedEvent(Document):
+class AlignedEvent(documents.Document):
     """The data of an event about compared runs: `ready` when the stream begins, then each `changed`."""
 
     type: Literal["ready", "changed"]
@@ -144,11 +141,11 @@ class AlignedEvent(Document):
 _MOST = 6
 
 
-async def diff(call: Call[DiffQuery]) -> DiffDocument:
+async def diff(call: Call[requests.DiffQuery]) -> documents.DiffDocument:
     """Compare runs with the first of them."""
     names = [name for name in call.query.runs.split(",") if name]
     if not 2 <= len(names) <= _MOST:
-        raise fields_problem(
+        raise problems.fields_problem(
             [{"field": "runs", "message": f"name 2 to {_MOST} runs, with commas between them"}], "query"
         )
     for name in names:
@@ -156,8 +153,9 @@ async def diff(call: Call[DiffQuery]) -> DiffDocument:
     found = [await call.executor.diff(names[0], name) for name in names[1:]]
     figures = [found[0].figures[0], *(one.figures[1] for one in found)]
     return await away(
-        lambda: DiffDocument(
-            runs=[blank(one.to_json()) for one in figures], diffs=[blank(one.to_json()) for one in found]
+        lambda: documents.DiffDocument(
+            runs=[documents.blank(one.to_json()) for one in figures],
+            diffs=[documents.blank(one.to_json()) for one in found],
         )
     )
 
@@ -167,7 +165,7 @@ FEWEST, MOST = 2, 6
 
 async def listing(call: Call[AlignedQuery]) -> AlignedRuns | ASGIApp:
     """The rows; or, if the client accepts a stream, an event for each change of the runs."""
-    if MEDIA in call.request.headers.get("accept", ""):
+    if streams.MEDIA in call.request.headers.get("accept", ""):
         infos = await _seen(call, call.query.runs)
         return call.stream(_changes(call, infos), [info.run_id for info in infos])
     return await rows_of(call, call.query)
@@ -206,7 +204,7 @@ async def texts_of(call: Call[Any], runs: Sequence[str], key: str) -> RowTexts:
     found = await call.service.alignments.of(call.executor, await _seen(call, runs))
     row = found.row(*_place(key))
     if row is None:
-        raise HttpProblem(404, "step-unknown", f"none of these runs has a step {key!r}")
+        raise problems.HttpProblem(404, "step-unknown", f"none of these runs has a step {key!r}")
     states = await _states(call, found, row)
     return await away(lambda: RowTexts(row=_row(row, found.texts(row)), states=states))
 
@@ -219,17 +217,17 @@ def names_of(given: Sequence[str]) -> list[str]:
     """
     names = [name for name in (given[0].split(",") if len(given) == 1 else given) if name]
     if not FEWEST <= len(names) <= MOST:
-        raise fields_problem(
+        raise problems.fields_problem(
             [{"field": "runs", "message": f"name {FEWEST} to {MOST} runs, and not {len(names)}"}], "query"
         )
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         message = f"run {twice!r} stands there twice: a run is compared with others"
-        raise fields_problem([{"field": "runs", "message": message}], "query")
+        raise problems.fields_problem([{"field": "runs", "message": message}], "query")
     return names
 
 
-def key_of(kind: RowKind, place: Place) -> str:
+def row_key(kind: RowKind, place: Place) -> str:
     """The key of a row."""
     path, node, visit = place
     return f"{visit}:{path}/{node}" if kind == "step" else kind
@@ -250,13 +248,13 @@ async def _seen(call: Call[Any], given: Sequence[str]) -> list[RunInfo]:
 async def _changes(call: Call[AlignedQuery], infos: Sequence[RunInfo]) -> AsyncIterator[str]:
     store, ids = call.executor.store, [info.run_id for info in infos]
     known = version_of(infos)
-    yield event_text(AlignedEvent(type="ready"))
+    yield streams.event_text(AlignedEvent(type="ready"))
     while True:
         await anyio.sleep(max(call.settings.poll, call.service.alignments.rest(ids)))
         now = version_of([await store.info(name) for name in ids])
         if now != known:
             known = now
-            yield event_text(AlignedEvent(type="changed"))
+            yield streams.event_text(AlignedEvent(type="changed"))
 
 
 def _figures(run: Run, info: RunInfo) -> ComparedFigures:
@@ -266,8 +264,8 @@ def _figures(run: Run, info: RunInfo) -> ComparedFigures:
         graph=graph.name,
         content=graph.content,
         status=cast("RunStatus", run.status),
-        input=first_line(info.input),
-        output=first_line(info.output or info.error or info.question),
+        input=documents.first_line(info.input),
+        output=documents.first_line(info.output or info.error or info.question),
         steps=usage.steps,
         calls=usage.calls,
         tokens=usage.tokens,
@@ -294,7 +292,7 @@ def _row(row: AlignedRow, differences: Sequence[Sequence[Difference]] | None = N
     ]
     shown = row.differences if differences is None else differences
     return ComparedRow(
-        key=key_of(row.kind, row.place),
+        key=row_key(row.kind, row.place),
         number=row.number,
         kind=row.kind,
         path=path,
@@ -307,7 +305,9 @@ def _row(row: AlignedRow, differences: Sequence[Sequence[Difference]] | None = N
 
 
 def _note(one: Difference) -> DifferenceNote:
-    return DifferenceNote(kind=one.kind, what=blank(one.what), seqs=[*one.seqs], lines=blank([*one.lines]))
+    return DifferenceNote(
+        kind=one.kind, what=documents.blank(one.what), seqs=[*one.seqs], lines=documents.blank([*one.lines])
+    )
 
 
 async def _states(call: Call[Any], found: Alignment, row: AlignedRow) -> list[StateLines]:
@@ -326,7 +326,7 @@ async def _states(call: Call[Any], found: Alignment, row: AlignedRow) -> list[St
     def made() -> list[StateLines]:
         first, *others = [(run.run_id, _values(run, row.place[0])) for run in loaded]
         lines = [(run_id, flat(fields_diff(first[1], values))) for run_id, values in others]
-        return [StateLines(run_id=run_id, same=not said, lines=blank([*said])) for run_id, said in lines]
+        return [StateLines(run_id=run_id, same=not said, lines=documents.blank([*said])) for run_id, said in lines]
 
     return await away(made)
 

@@ -1,4 +1,4 @@
-"""A row of the table of routes, and a request as its handler sees it."""
+"""A row of the table of routes, and a request as its handler sees it, with what the server keeps between requests."""
 
 from __future__ import annotations
 
@@ -16,19 +16,9 @@ from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.names import plain_name
 from orchestrator.kernel.records import Answered, Asked
 from orchestrator.stores.base import RunInfo
+from orchestrator.web import principals
 from orchestrator.web.compose.scratch import OWNER
 from orchestrator.web.documents import Document
-from orchestrator.web.principals import (
-    SESSION,
-    Act,
-    Sessions,
-    answering,
-    labelled,
-    name_of,
-    refused,
-    refused_for,
-    tools_of,
-)
 from orchestrator.web.problems import HttpProblem
 from orchestrator.web.requests import Body, LimitChanges, NoQuery, Query
 from orchestrator.web.settings import Risk, Settings
@@ -39,14 +29,70 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from orchestrator.executor import Executor
+    from orchestrator.executor.replay.start import ReplayBatch, ReplayProgress
     from orchestrator.views.call_questions import ApprovalContext
+    from orchestrator.views.replay_result import Replay
     from orchestrator.web.alignments import Alignments
     from orchestrator.web.compose.checks import Texts
     from orchestrator.web.compose.saved import SavedGraphs
     from orchestrator.web.compose.scratch import Scratch
-    from orchestrator.web.replay_batches import ReplayBatches
     from orchestrator.web.screens.run_feed import RunFeeds
     from orchestrator.web.streams import OpenStreams
+
+
+_GOING = 8
+"""Batches that a server works on at the same time."""
+_REMEMBERED = 100
+"""Batches that are over and remembered, with why runs could not be replayed."""
+_KEPT = 500
+"""Results of replays that are kept: each takes the reading of two runs."""
+
+
+@dataclass(slots=True)
+class ReplayBatches:
+    """Batches by their name."""
+
+    _batches: dict[str, list[ReplayBatch]] = field(default_factory=dict)
+    results: dict[str, tuple[object, Replay]] = field(default_factory=dict)
+    """Replay -> the versions of both runs, and what came of it."""
+
+    def check(self) -> None:
+        """
+        Raises:
+            HttpProblem: no further batch can be begun.
+        """
+        going = sum(not one.over for batches in self._batches.values() for one in batches)
+        if going >= _GOING:
+            detail = f"this server works on {going} batches of replays, its limit: wait for one, or stop one"
+            raise HttpProblem(503, "batches-full", detail, headers={"Retry-After": "5"})
+
+    def add(self, name: str, batch: ReplayBatch) -> None:
+        """Remember a batch. There may be others of the name, which began other runs of it."""
+        self._batches.setdefault(name, []).append(batch)
+        over = [one for one, batches in self._batches.items() if all(batch.over for batch in batches)]
+        for one in over[:-_REMEMBERED]:
+            del self._batches[one]
+
+    def going(self, name: str) -> bool:
+        """True if this server works on a batch."""
+        return any(not batch.over for batch in self._batches.get(name, ()))
+
+    def stop(self, name: str) -> None:
+        """Stop a batch."""
+        for batch in self._batches.get(name, ()):
+            batch.stop()
+
+    def runs(self, name: str) -> dict[str, ReplayProgress]:
+        """Replay -> its progress, as far as this server has it."""
+        return {one.replay_id: one for batch in self._batches.get(name, ()) for one in batch.runs}
+
+    def keep(self, replay_id: str, version: object, result: Replay) -> None:
+        """Keep what came of a replay."""
+        self.results.pop(replay_id, None)
+        self.results[replay_id] = version, result
+        while len(self.results) > _KEPT:
+            self.results.pop(next(iter(self.results)))
+
 
 QueryT = TypeVar("QueryT", bound=Query, default=Query)
 BodyT = TypeVar("BodyT", bound="Body | None", default=None)
@@ -75,7 +121,7 @@ class Service:
     texts: Texts
     alignments: Alignments
     replays: ReplayBatches
-    sessions: Sessions
+    sessions: principals.Sessions
     scratch: Scratch | None = None
     """The store of tries; None: texts are not tried."""
     saved: SavedGraphs | None = None
@@ -182,7 +228,7 @@ class Call(Generic[QueryT, BodyT]):
         authorize = self.settings.authorize
         if authorize is None:
             return False
-        return await name_of(authorize, self.request, "raise_limits", await self.labelled(run)) is not None
+        return await principals.name_of(authorize, self.request, "raise_limits", await self.labelled(run)) is not None
 
     async def graphs(self) -> Mapping[str, GraphDefinition]:
         """The graphs of the executor that the principal may see, by name: of the texts that are tried, its own."""
@@ -221,9 +267,9 @@ class Call(Generic[QueryT, BodyT]):
         if self.settings.authorize is None:
             return True
         asked = await self.labelled(info)
-        return await name_of(self.settings.authorize, self.request, self.action, asked) is not None
+        return await principals.name_of(self.settings.authorize, self.request, self.action, asked) is not None
 
-    async def check(self, action: str, act: Act) -> None:
+    async def check(self, action: str, act: principals.Act) -> None:
         """Ask `authorize` whether the principal may do something to the run of the address, with details of it.
 
         Raises:
@@ -231,8 +277,11 @@ class Call(Generic[QueryT, BodyT]):
         """
         if self.settings.authorize is not None:
             self.request.state.act = act
-            if await name_of(self.settings.authorize, self.request, action, await self.labelled(self.run)) is None:
-                raise refused(action)
+            if (
+                await principals.name_of(self.settings.authorize, self.request, action, await self.labelled(self.run))
+                is None
+            ):
+                raise principals.refused(action)
 
     async def check_answers(self, questions: Iterable[str], at: int | None = None, *, replaced: bool = False) -> None:
         """Ask `authorize` for the right to answer questions of the run of the address.
@@ -253,13 +302,13 @@ class Call(Generic[QueryT, BodyT]):
         answers = [one for one in records if isinstance(one, Answered) and at in (None, one.seq)] if replaced else []
         names += [one.question for one in answers[-1:]]
         graph = self.executor.graphs.get(self.run.graph)
-        tools = [*self.executor.tools, *(() if graph is None else tools_of(graph))]
+        tools = [*self.executor.tools, *(() if graph is None else principals.tools_of(graph))]
         for question in [asked.get(name) for name in names] or [None]:
-            await self.check("answer_question", answering(question, records, tools))
+            await self.check("answer_question", principals.answering(question, records, tools))
 
     async def labelled(self, info: RunInfo) -> RunInfo:
         """The row of a run as `authorize` gets it, see `principals.labelled`; without `authorize` as it is."""
-        return info if self.settings.authorize is None else await labelled(self.executor.store, info)
+        return info if self.settings.authorize is None else await principals.labelled(self.executor.store, info)
 
     async def check_new(self, run_id: str | None, graph: str, labels: Mapping[str, str]) -> None:
         """Ask `authorize` about a run that is to be made, and about the one that has its id, if there is one.
@@ -271,7 +320,7 @@ class Call(Generic[QueryT, BodyT]):
         if self.settings.authorize is None:
             return
         if not await self.may_see(RunInfo(run_id or "", graph, "running", labels)):
-            raise refused(self.action)
+            raise principals.refused(self.action)
         if run_id is not None:
             with suppress(RunUnknown):
                 info = await self.executor.store.info(run_id)
@@ -287,7 +336,9 @@ class Call(Generic[QueryT, BodyT]):
         """
         info = await self.executor.store.info(run_id)
         if not await self.may_see(info):
-            raise await refused_for(self.settings.authorize, self.request, self.action, await self.labelled(info))
+            raise await principals.refused_for(
+                self.settings.authorize, self.request, self.action, await self.labelled(info)
+            )
         return info
 
     def waiting(self, least: float = 0.0) -> AbstractAsyncContextManager[None]:
@@ -305,7 +356,7 @@ class Call(Generic[QueryT, BodyT]):
             HttpProblem: no further stream can be opened.
         """
         authorize, named = self.settings.authorize, [*runs]
-        session = self.request.scope.get(SESSION, ())
+        session = self.request.scope.get(principals.SESSION, ())
 
         async def allowed() -> bool:
             if session and not self.service.sessions.has_any(session):
@@ -315,7 +366,7 @@ class Call(Generic[QueryT, BodyT]):
             row = None
             with suppress(RunUnknown):  # a run that is deleted is nobody's any more
                 row = self.row and await self.labelled(with_status(await self.executor.store.info(self.row.run_id)))
-                if await name_of(authorize, self.request, self.action, row) is None:
+                if await principals.name_of(authorize, self.request, self.action, row) is None:
                     return False
             for run_id in named:
                 with suppress(RunUnknown):

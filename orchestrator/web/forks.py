@@ -25,28 +25,15 @@ from orchestrator.executor.fork.preview import (
 from orchestrator.executor.run_status import with_status
 from orchestrator.graph.limits import Usage
 from orchestrator.json import is_small
+from orchestrator.kernel import records as r
 from orchestrator.kernel.question import Answer, Approve, Deny, in_family
-from orchestrator.kernel.records import (
-    ActivationRecord,
-    Answered,
-    EffectSettled,
-    Forked,
-    Migrated,
-    Record,
-    Resumed,
-    RunStarted,
-    StepDone,
-    StepFailed,
-    failed_result,
-)
 from orchestrator.kernel.status import Relation, RunStatus
 from orchestrator.stores.base import RunInfo
 from orchestrator.tasks import away
 from orchestrator.values import shown_labels
 from orchestrator.views.safe_text import told
-from orchestrator.web.documents import Document, QuestionDocument, blank, question_of
+from orchestrator.web import documents, requests
 from orchestrator.web.endpoint import Call
-from orchestrator.web.requests import LONGEST, AtQuery, ForkBody, NoQuery
 
 if TYPE_CHECKING:
     from orchestrator.kernel.status import RunStatus
@@ -57,7 +44,7 @@ _MOST = 200
 """Calls of each kind that a preview lists."""
 
 
-class BranchForm(Document):
+class BranchForm(documents.Document):
     """A state that a fork can set values of."""
 
     path: Annotated[str | None, Field(description="`branch` of the fork; null: none.")]
@@ -67,7 +54,7 @@ class BranchForm(Document):
     schema_: Annotated[dict[str, object], Field(serialization_alias="schema")]
 
 
-class ResultForm(Document):
+class ResultForm(documents.Document):
     """The result of the call in the record."""
 
     kind: str
@@ -78,10 +65,10 @@ class ResultForm(Document):
     blanked: bool
 
 
-class AnswerForm(Document):
+class AnswerForm(documents.Document):
     """The answer in the record."""
 
-    question: QuestionDocument
+    question: documents.QuestionDocument
     answer: dict[str, object]
     args: Annotated[
         dict[str, JsonText] | None, Field(description="Of a call: the arguments that were approved, or shown.")
@@ -90,7 +77,7 @@ class AnswerForm(Document):
     blanked: bool
 
 
-class ForkForm(Document):
+class ForkForm(documents.Document):
     """Form of what a fork at a record can change."""
 
     run_id: str
@@ -106,7 +93,7 @@ class ForkForm(Document):
     labels: dict[str, str]
 
 
-class CallInFork(Document):
+class CallInFork(documents.Document):
     """A call in the records that a fork begins with."""
 
     seq: int
@@ -117,7 +104,7 @@ class CallInFork(Document):
     became: Annotated[str, Field(description="`reused`, or `repeated`: it has no result that counts.")]
 
 
-class RelativesCall(Document):
+class RelativesCall(documents.Document):
     """A call that another run of the family made, and that cannot be undone."""
 
     name: str
@@ -129,7 +116,7 @@ class RelativesCall(Document):
     error: str
 
 
-class ForkPreviewDocument(Document):
+class ForkPreviewDocument(documents.Document):
     """Preview of a fork, as the store is now."""
 
     at: int
@@ -149,7 +136,7 @@ class ForkPreviewDocument(Document):
     left_out: Annotated[int, Field(description="How many calls are left out of the lists.")]
 
 
-class FamilyRun(Document):
+class FamilyRun(documents.Document):
     """A run of a family."""
 
     run_id: str
@@ -164,7 +151,7 @@ class FamilyRun(Document):
     deleted: Annotated[bool, Field(description="Whether the store has it no more.")]
 
 
-class Family(Document):
+class Family(documents.Document):
     """The forks and replays around a run: the runs it was forked from, their other forks, and its own."""
 
     run_id: str
@@ -188,7 +175,7 @@ def form_of(run_id: str, graph: str, labels: Mapping[str, str], found: ForkChoic
         answer=None if found.answer is None else _answer_form(found.answer),
         known=found.known,
         other_version=found.other_version,
-        labels=blank(shown_labels(labels)),
+        labels=documents.blank(shown_labels(labels)),
     )
 
 
@@ -207,7 +194,7 @@ def preview_of(found: ForkPreview) -> ForkPreviewDocument:
         irreversible=list(found.irreversible),
         deleted=list(found.gone),
         withdrawn=found.withdrawn,
-        changes=[str(blank(one)) for one in found.changes],
+        changes=[str(documents.blank(one)) for one in found.changes],
         left_out=sum(max(0, len(one) - _MOST) for one in lists),
     )
 
@@ -218,13 +205,13 @@ def _branch(found: EditableBranch) -> BranchForm:
         node=found.node,
         values={name: _text(value) for name, value in found.values.items()},
         blanked=[name for name, value in found.values.items() if _hides(value)],
-        schema_=blank(dict(found.form)),
+        schema_=documents.blank(dict(found.form)),
     )
 
 
 def _result(found: EditableResult) -> ResultForm:
     result: Any = found.result
-    failed = failed_result(result) if found.kind == "tool" else None
+    failed = r.failed_result(result) if found.kind == "tool" else None
     output = found.kind == "tool" and isinstance(result, Mapping) and not result.get("content")
     if output:
         result = result.get("output")
@@ -238,14 +225,14 @@ def _result(found: EditableResult) -> ResultForm:
         name=found.name,
         value=_text(result) if there else None,
         output=output,
-        error=str(blank(error)),
+        error=str(documents.blank(error)),
         blanked=there and _hides(result),
     )
 
 
 def _answer_form(found: EditableAnswer) -> AnswerForm:
     question, answer = found.question, found.answer.model_dump(mode="json")
-    shown = question_of(question, answerable=False)
+    shown = documents.question_of(question, answerable=False)
     args: Any = None
     if question.kind == "approval" and not in_family(question) and "tool" in question.payload:
         args = answer.get("args") or question.payload.get("args")
@@ -256,7 +243,7 @@ def _answer_form(found: EditableAnswer) -> AnswerForm:
         value = value.get("result")
     return AnswerForm(
         question=shown,
-        answer=blank(answer),
+        answer=documents.blank(answer),
         blanked=hidden,
         args=None if args is None else {str(name): _text(value) for name, value in args.items()},
         value=None if value is None else _text(value),
@@ -277,21 +264,25 @@ def _relative(name: str, call: FamilyCall) -> RelativesCall:
         args=_line(call.args),
         status=call.status,
         result=_line(call.result),
-        error=str(blank(call.error)),
+        error=str(documents.blank(call.error)),
     )
 
 
 def _text(value: object) -> str:
-    shown = blank(value) if is_small(value, LONGEST) else f"[not shown: it has more than {LONGEST:,} characters]"
+    shown = (
+        documents.blank(value)
+        if is_small(value, requests.LONGEST)
+        else f"[not shown: it has more than {requests.LONGEST:,} characters]"
+    )
     return json.dumps(shown, ensure_ascii=False, indent=2)
 
 
 def _line(value: object) -> str:
-    return json.dumps(blank(value), ensure_ascii=False)
+    return json.dumps(documents.blank(value), ensure_ascii=False)
 
 
 def _hides(value: object) -> bool:
-    return not is_small(value, LONGEST) or bool(blank(value) != value)
+    return not is_small(value, requests.LONGEST) or bool(documents.blank(value) != value)
 
 
 _ANCESTORS = 10
@@ -307,13 +298,13 @@ _LINES = 8
 _RELATIONS: tuple[Relation, ...] = ("fork", "replay")
 
 
-async def form(call: Call[AtQuery]) -> ForkForm:
+async def form(call: Call[requests.AtQuery]) -> ForkForm:
     """Return the form of what a fork of a run at a record can change."""
     found = await call.executor.forks.choices(call.run_id, call.query.at)
     return await away(lambda: form_of(call.run_id, call.run.graph, call.run.labels, found), found)
 
 
-async def preview(call: Call[NoQuery, ForkBody]) -> ForkPreviewDocument:
+async def preview(call: Call[requests.NoQuery, requests.ForkBody]) -> ForkPreviewDocument:
     """Return what a fork would reuse, make again and ask about. It is refused where the fork would be."""
     body = call.body
     labels = (await call.labelled(call.run)).labels
@@ -323,7 +314,7 @@ async def preview(call: Call[NoQuery, ForkBody]) -> ForkPreviewDocument:
     return await away(lambda: preview_of(found), found)
 
 
-async def family(call: Call[NoQuery]) -> Family:
+async def family(call: Call[requests.NoQuery]) -> Family:
     """The runs that a run was forked from, their other forks, and its own.
 
     Each run costs one row of the store, found by its id or by the index of parents, and four records.
@@ -347,7 +338,7 @@ async def family(call: Call[NoQuery]) -> Family:
     return Family(run_id=call.run_id, runs=listed_runs, more=more)
 
 
-async def _ancestors(call: Call[NoQuery]) -> tuple[list[RunInfo], str]:
+async def _ancestors(call: Call[requests.NoQuery]) -> tuple[list[RunInfo], str]:
     """The run and those that it was forked from, the first one first; and the id of the one before, if it is deleted.
 
     A run that the principal may not see ends the line.
@@ -367,7 +358,7 @@ async def _ancestors(call: Call[NoQuery]) -> tuple[list[RunInfo], str]:
     return line, ""
 
 
-async def _forks(call: Call[NoQuery], run_id: str) -> tuple[list[RunInfo], bool]:
+async def _forks(call: Call[requests.NoQuery], run_id: str) -> tuple[list[RunInfo], bool]:
     """The newest forks and replays of a run, the oldest of these first, and whether there are more."""
     found: list[RunInfo] = []
     more = False
@@ -378,7 +369,7 @@ async def _forks(call: Call[NoQuery], run_id: str) -> tuple[list[RunInfo], bool]
     return sorted(found, key=lambda info: info.created), more
 
 
-async def _newest(call: Call[NoQuery], run_id: str, relation: Relation) -> tuple[list[RunInfo], bool]:
+async def _newest(call: Call[requests.NoQuery], run_id: str, relation: Relation) -> tuple[list[RunInfo], bool]:
     """The newest forks, or replays, that the principal may see, and whether there are more of those."""
     found: list[RunInfo] = []
     cursor: str | None = None
@@ -406,7 +397,7 @@ def _deleted(run_id: str) -> FamilyRun:
     )
 
 
-async def _member(call: Call[NoQuery], info: RunInfo) -> FamilyRun:
+async def _member(call: Call[requests.NoQuery], info: RunInfo) -> FamilyRun:
     parent, where, differs = info.parent, "", list[str]()
     if parent is not None and parent.relation in _RELATIONS:
         records = await call.executor.store.read(info.run_id, after=max(0, parent.seq - 1), limit=5)
@@ -430,28 +421,28 @@ async def _member(call: Call[NoQuery], info: RunInfo) -> FamilyRun:
 # -- in words --------------------------------------------------------------------------------------------------------
 
 
-def _where(records: list[Record]) -> str:
+def _where(records: list[r.Record]) -> str:
     """The record that a fork contains last."""
     last = records[0] if records else None
-    if isinstance(last, RunStarted | Forked) or last is None:
+    if isinstance(last, r.RunStarted | r.Forked) or last is None:
         return "from the start"
-    if isinstance(last, Answered):
+    if isinstance(last, r.Answered):
         return "at an answer"
-    if not isinstance(last, ActivationRecord):
+    if not isinstance(last, r.ActivationRecord):
         return ""
     place = told("/".join(part for part in (last.path, last.node) if part), _VALUE)
-    if isinstance(last, EffectSettled):
+    if isinstance(last, r.EffectSettled):
         return f"after a call in {place}"
-    return f"after {place}" if isinstance(last, StepDone | StepFailed) else f"in {place}"
+    return f"after {place}" if isinstance(last, r.StepDone | r.StepFailed) else f"in {place}"
 
 
-def _differs(run_id: str, records: list[Record]) -> list[str]:
+def _differs(run_id: str, records: list[r.Record]) -> list[str]:
     """Changes that a fork made where it began."""
-    begun = next((at for at, one in enumerate(records) if isinstance(one, Forked) and one.run_id == run_id), None)
+    begun = next((at for at, one in enumerate(records) if isinstance(one, r.Forked) and one.run_id == run_id), None)
     if begun is None:
         return []
     fork = records[begun]
-    assert isinstance(fork, Forked)
+    assert isinstance(fork, r.Forked)
     said = [f"{told(name, _VALUE)} = {_value(value)}" for name, value in [*fork.update.items()][:_LINES]]
     if len(fork.update) > _LINES:
         said.append(f"{len(fork.update) - _LINES} more fields")
@@ -463,17 +454,17 @@ def _differs(run_id: str, records: list[Record]) -> list[str]:
         said.append(f"another answer: {_answer(fork.answer)}")
     said += [f"model {told(name, _VALUE)}: {told(model, _VALUE)}" for name, model in fork.models.items()]
     for later in records[begun + 1 :]:
-        if isinstance(later, Answered) and later.ts <= fork.ts:
+        if isinstance(later, r.Answered) and later.ts <= fork.ts:
             said.append(f"answered: {_answer(later.answer)}")
-        elif isinstance(later, EffectSettled) and later.key in fork.told and fork.answer is None:
+        elif isinstance(later, r.EffectSettled) and later.key in fork.told and fork.answer is None:
             said.append(f"what became of a call: {_value(later.result) if later.ok else 'it failed'}")
-        elif isinstance(later, Migrated) or (isinstance(later, Resumed) and later.content is not None):
+        elif isinstance(later, r.Migrated) or (isinstance(later, r.Resumed) and later.content is not None):
             said.append("another version of the graph")
     return said
 
 
 def _value(value: object) -> str:
-    return told(value if isinstance(value, str) else json.dumps(blank(value), ensure_ascii=False), _VALUE)
+    return told(value if isinstance(value, str) else json.dumps(documents.blank(value), ensure_ascii=False), _VALUE)
 
 
 def _answer(answer: Answer) -> str:

@@ -1,48 +1,58 @@
-"""The graphs of the server: a list, and one with its drawing and the form of its input."""
+"""The graphs of the server: a list, and one with its drawing and the form of its input; as answers and as screens."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
 
 from orchestrator.errors import NotSerialisable
+from orchestrator.graph.checks.all import report_of
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.state import start_form
 from orchestrator.graph.writing import to_yaml
 from orchestrator.render import to_svg
 from orchestrator.tasks import away
+from orchestrator.web import documents, requests
 from orchestrator.web.compose.saved import SavedFile
-from orchestrator.web.documents import GraphDocument, GraphList, GraphRow, SavedText, blank
 from orchestrator.web.endpoint import Call
-from orchestrator.web.requests import NoQuery
+from orchestrator.web.questions import open_questions
+from orchestrator.web.runs import picture
+from orchestrator.web.screens.shell import key_of, page, root_of
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+    from orchestrator.web.endpoint import Call
 
 
-async def listing(call: Call[NoQuery]) -> GraphList:
+async def listing(call: Call[requests.NoQuery]) -> documents.GraphList:
     """The graphs that runs can be started of."""
     if call.service.saved is not None:
         await call.service.saved.refresh()
     graphs = await call.graphs()
-    return GraphList(graphs=[GraphRow(**_row(graphs[name])) for name in sorted(graphs)])
+    return documents.GraphList(graphs=[documents.GraphRow(**_row(graphs[name])) for name in sorted(graphs)])
 
 
-async def show(call: Call[NoQuery]) -> GraphDocument:
+async def show(call: Call[requests.NoQuery]) -> documents.GraphDocument:
     """A graph with its drawing and the form of its input."""
     graph = await call.graph(str(call.request.path_params["name"]))
     saved = None if call.service.saved is None else call.service.saved.files.get(graph.name)
     return await away(lambda: _document(graph, saved))
 
 
-def _document(graph: GraphDefinition, saved: SavedFile | None) -> GraphDocument:
+def _document(graph: GraphDefinition, saved: SavedFile | None) -> documents.GraphDocument:
     try:
         yaml: str | None = to_yaml(graph)
     except NotSerialisable:
         yaml = None
-    return GraphDocument(
+    return documents.GraphDocument(
         **_row(graph),
-        data=blank(dict(graph.data())),
-        yaml=None if yaml is None else str(blank(yaml)),
+        data=documents.blank(dict(graph.data())),
+        yaml=None if yaml is None else str(documents.blank(yaml)),
         form=dict(start_form(graph.schema, graph.input_fields if graph.input else None)),
         drawing=to_svg(graph),
-        saved=None if saved is None else SavedText(text=saved.text, digest=saved.digest),
+        saved=None if saved is None else documents.SavedText(text=saved.text, digest=saved.digest),
     )
 
 
@@ -60,3 +70,77 @@ def _row(graph: GraphDefinition) -> dict[str, Any]:
 
 def _names(fields: str | tuple[str, ...] | None) -> tuple[str, ...]:
     return () if fields is None else (fields,) if isinstance(fields, str) else tuple(fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A graph in the list."""
+
+    key: str
+    name: str
+    description: str
+    nodes: str
+    takes: str
+    gives: str
+    query: str
+    """The query of its runs."""
+    path: str
+    """Its name as a part of an address."""
+
+
+def listed_of(row: documents.GraphRow) -> Listed:
+    """A graph as a row of the table."""
+    return Listed(
+        key=key_of(row.name),
+        name=row.name,
+        description=row.description,
+        nodes=f"{row.nodes:,}",
+        takes=", ".join(row.input),
+        gives=", ".join(row.output),
+        query=urlencode({"graph": row.name}, errors="replace"),
+        path=quote(row.name, safe=""),
+    )
+
+
+async def graphs(call: Call[requests.NoQuery]) -> Response:
+    """The graphs of this server."""
+    found = await listing(call)
+    waiting = await open_questions(call)
+    return await page(
+        call,
+        "graphs",
+        {"title": "Graphs", "graphs": [listed_of(one) for one in found.graphs], "open_questions": waiting},
+        root=root_of(call),
+        version=["graphs", [one.model_dump() for one in found.graphs], waiting],
+    )
+
+
+async def graph(call: Call[requests.NoQuery]) -> Response:
+    """A graph: its drawing, its text, what its checks prove, and the form that starts a run."""
+    found = await show(call)
+    tools = call.executor.tools.tools if call.executor.tools.ready else None
+    shown = await call.graph(found.name)
+    report = await away(lambda: report_of(shown, prove=True, tools=tools))
+    waiting = await open_questions(call)
+    return await page(
+        call,
+        "graph",
+        {
+            "title": found.name,
+            "graph": listed_of(found),
+            "notes": report.notes,
+            "proofs": report.proofs,
+            "text": found.saved.text if found.saved is not None else found.yaml or "",
+            "form": found.form,
+            "startable": not (call.settings.read_only or call.settings.scratch),
+            "open_questions": waiting,
+        },
+        root=root_of(call),
+        version=["graph", found.content, found.structure, waiting, call.settings.scratch],
+    )
+
+
+async def drawing(call: Call[requests.NoQuery]) -> Response:
+    """The drawing of a graph."""
+    drawn: GraphDefinition = await call.graph(str(call.request.path_params["name"]))
+    return await picture(lambda: to_svg(drawn))

@@ -1,72 +1,82 @@
-"""The open questions of all runs, as a list and as a stream of changes."""
+"""The open questions of all runs: a list, a stream of changes, and the inbox, a screen with a card for each of them."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
+import json
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import anyio
+from starlette.responses import Response
 
-from orchestrator.errors import RunUnknown, StoreError
+from orchestrator.errors import RunUnknown, StoreCorrupt, StoreError
 from orchestrator.executor import RunQuestion
 from orchestrator.executor.run_status import with_status
-from orchestrator.kernel.question import QuestionKind
+from orchestrator.json import PIECE, in_pieces, is_small
+from orchestrator.kernel.question import QuestionKind, parts_of
+from orchestrator.redaction import redact
+from orchestrator.render.terminal.texts import short
 from orchestrator.tasks import away
 from orchestrator.values import shown_labels
-from orchestrator.web.documents import (
-    AskedDocument,
-    QuestionEvent,
-    QuestionPage,
-    blank,
-    json_of,
-    labels_of,
-    question_of,
-)
-from orchestrator.web.endpoint import Call
-from orchestrator.web.problems import fields_problem
-from orchestrator.web.requests import QuestionsQuery
-from orchestrator.web.streams import MEDIA, StoreWatch
+from orchestrator.views.call_questions import ApprovalContext, context_of, outcome_title
+from orchestrator.visible import narrow
+from orchestrator.web import documents, problems, requests, streams
+from orchestrator.web.endpoint import Call, Surroundings
+from orchestrator.web.screens import shell
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
+
+    from orchestrator.views.call_questions import ApprovalContext
+
 
 FOR_PEOPLE: tuple[QuestionKind, ...] = ("approval", "input", "unknown_outcome", "pause", "limit")
 """Kinds of questions that people answer."""
 COUNTED = 99
 """The most open questions that are counted where they are not shown."""
+_KEPT = 2000
+"""Surroundings of questions that are kept: a journal is long, and a question never changes."""
 _STREAMED = 1000
 """Questions, the oldest, whose changes a stream has if it names no `limit`."""
 
 
-async def listing(call: Call[QuestionsQuery]) -> QuestionPage | ASGIApp:
+async def listing(call: Call[requests.QuestionsQuery]) -> documents.QuestionPage | ASGIApp:
     """A page of open questions, the oldest first; or, if the client accepts a stream, these and then every change."""
-    if MEDIA in call.request.headers.get("accept", ""):
+    if streams.MEDIA in call.request.headers.get("accept", ""):
         return call.stream(_changes(call))
     return await page_of(call)
 
 
-async def page_of(call: Call[QuestionsQuery]) -> QuestionPage:
+async def page_of(call: Call[requests.QuestionsQuery]) -> documents.QuestionPage:
     """A page of open questions, the oldest first, whatever media type the client accepts."""
     found, cursor = await _page(call, call.query.after, call.query.limit)
-    return QuestionPage(questions=await _documents(call, found), cursor=cursor)
+    return documents.QuestionPage(questions=await _documents(call, found), cursor=cursor)
 
 
-async def _page(call: Call[QuestionsQuery], after: str | None, limit: int) -> tuple[list[RunQuestion], str | None]:
+async def _page(
+    call: Call[requests.QuestionsQuery], after: str | None, limit: int
+) -> tuple[list[RunQuestion], str | None]:
     query = call.query
     try:
         page = await call.executor.questions(
-            graph=query.graph, labels=labels_of(query.label), kinds=query.kind or None, after=after, limit=limit
+            graph=query.graph,
+            labels=documents.labels_of(query.label),
+            kinds=query.kind or None,
+            after=after,
+            limit=limit,
         )
     except StoreError as error:
         if type(error) is not StoreError:
             raise
-        raise fields_problem([{"field": "after", "message": str(error)}], "query") from None
+        raise problems.fields_problem([{"field": "after", "message": str(error)}], "query") from None
     return [one for one in page.questions if await _shown(call, one)], page.cursor
 
 
-async def _shown(call: Call[QuestionsQuery], one: RunQuestion) -> bool:
+async def _shown(call: Call[requests.QuestionsQuery], one: RunQuestion) -> bool:
     """True if the principal may see a question."""
     if call.settings.authorize is None:
         return True
@@ -76,16 +86,18 @@ async def _shown(call: Call[QuestionsQuery], one: RunQuestion) -> bool:
         return False
 
 
-async def _documents(call: Call[QuestionsQuery], found: Sequence[RunQuestion]) -> list[AskedDocument]:
+async def _documents(
+    call: Call[requests.QuestionsQuery], found: Sequence[RunQuestion]
+) -> list[documents.AskedDocument]:
     answerable = not call.settings.read_only
     return await away(
         lambda: [
-            AskedDocument(
+            documents.AskedDocument(
                 run_id=one.run_id,
                 graph=one.graph,
-                labels=blank(shown_labels(one.labels)),
+                labels=documents.blank(shown_labels(one.labels)),
                 asked=one.asked,
-                question=question_of(one.question, answerable=answerable),
+                question=documents.question_of(one.question, answerable=answerable),
             )
             for one in found
         ],
@@ -93,28 +105,28 @@ async def _documents(call: Call[QuestionsQuery], found: Sequence[RunQuestion]) -
     )
 
 
-async def _changes(call: Call[QuestionsQuery]) -> AsyncIterator[str]:
+async def _changes(call: Call[requests.QuestionsQuery]) -> AsyncIterator[str]:
     known: dict[tuple[str, str, str], RunQuestion] = {}
     ready = False
-    watch = StoreWatch(call.executor.store, call.settings)
+    watch = streams.StoreWatch(call.executor.store, call.settings)
     while True:
         await watch.wait()
         now = {(one.run_id, one.question.id, one.question.digest): one for one in await _all(call)}
         for key in known.keys() - now.keys():
-            yield _text(QuestionEvent(type="closed", run_id=key[0], question=key[1]))
+            yield _text(documents.QuestionEvent(type="closed", run_id=key[0], question=key[1]))
         for key, one in now.items():
             if key not in known:
                 (opened,) = await _documents(call, [one])
-                event = QuestionEvent(type="opened", run_id=key[0], question=key[1], opened=opened)
+                event = documents.QuestionEvent(type="opened", run_id=key[0], question=key[1], opened=opened)
                 yield await away(partial(_text, event), event)
         if not ready:
-            yield _text(QuestionEvent(type="ready"))
+            yield _text(documents.QuestionEvent(type="ready"))
             ready = True
         known = now
         await anyio.sleep(call.settings.poll)
 
 
-async def _all(call: Call[QuestionsQuery]) -> list[RunQuestion]:
+async def _all(call: Call[requests.QuestionsQuery]) -> list[RunQuestion]:
     query = call.query
     most = query.limit if "limit" in query.model_fields_set else _STREAMED
     found, cursor = await _page(call, query.after, min(most, 200))
@@ -126,10 +138,262 @@ async def _all(call: Call[QuestionsQuery]) -> list[RunQuestion]:
 
 async def waiting_for_people(call: Call[Any, Any]) -> int:
     """Count the questions that wait for people, also for a request about something else; at most `COUNTED` + 1."""
-    query = QuestionsQuery.model_validate({"kind": FOR_PEOPLE, "limit": COUNTED})
+    query = requests.QuestionsQuery.model_validate({"kind": FOR_PEOPLE, "limit": COUNTED})
     found, cursor = await _page(replace(call, query=query), None, COUNTED)
     return len(found) + (cursor is not None)
 
 
-def _text(event: QuestionEvent) -> str:
-    return f"data: {''.join(json_of(event))}\n\n"
+async def open_questions(call: Call[Any, Any]) -> str:
+    """Return the number of questions that wait for people, as text; empty: none."""
+    count = await waiting_for_people(call)
+    return f"{COUNTED}+" if count > COUNTED else str(count or "")
+
+
+def _text(event: documents.QuestionEvent) -> str:
+    return f"data: {''.join(documents.json_of(event))}\n\n"
+
+
+_LONG = 60
+"""Characters from which on an argument has a block of its own."""
+_TITLES = {
+    "input": "A run asks",
+    "pause": "Paused",
+    "event": "Waits for an event",
+    "timer": "Sleeps",
+    "limit": "A limit is reached",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument of a call, or a field that a question shows."""
+
+    name: str
+    text: str
+    long: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A question in the inbox. Times are Unix seconds."""
+
+    key: str
+    run_id: str
+    question: str
+    digest: str
+    seq: int
+    kind: str
+    title: str
+    risk: str
+    effect: str
+    prompt: str
+    led: str
+    """Text of the model's reply that asked for the call."""
+    input: str
+    place: str
+    asked: float
+    deadline: float | None
+    arguments: Sequence[Argument]
+    facts: Sequence[Argument]
+    """Other facts of the question about the call."""
+    shown: Sequence[Argument]
+    """Fields of the state that are shown next to the call."""
+    source: Mapping[str, object]
+    """Data of the form: `args`, each as JSON text, `schema`, `choices`, `outcomes`. JavaScript rounds large
+    numbers, so their digits go through a browser as text."""
+
+    def waits(self, now: float) -> str:
+        """Time that it has waited, as text."""
+        return shell.lasting(max(0.0, now - self.asked))
+
+
+def card_of(asked: documents.AskedDocument, question_of_run: str, context: ApprovalContext) -> Card:
+    """The card of an open question.
+
+    Args:
+        asked: the question, as the API lists it.
+        question_of_run: the first line of the run's input.
+        context: what surrounds it in the journal.
+    """
+    question = asked.question
+    call, shown = parts_of(question.kind, question.payload)
+    given = call.get("args")
+    said = {"tool", "args", "risk", "effect", *(("why",) if question.outcomes else ())}  # the prompt says why
+    args = given if isinstance(given, Mapping) else {} if given is None else {"args": given}
+    args = _in_order(args, context.schema)
+    return Card(
+        key=shell.key_of(f"{asked.run_id} {question.id}"),
+        run_id=asked.run_id,
+        question=question.id,
+        digest=question.digest,
+        seq=context.seq,
+        kind=question.kind,
+        title=narrow(_title(question.kind, call)),  # a notification shows it, too
+        risk=str(call.get("risk", "")),
+        effect=str(call.get("effect", "")),
+        prompt=question.prompt,
+        led=short(redact(context.text), 4000),
+        input=short(question_of_run, 160),
+        place=" / ".join(part for part in (asked.graph, question.path, question.node) if part),
+        asked=asked.asked,
+        deadline=question.deadline,
+        arguments=_listed(args),
+        facts=_listed({name: value for name, value in call.items() if name not in said}),
+        shown=_listed(shown),
+        source={
+            "args": {str(name): _json(value) for name, value in args.items()},
+            "schema": context.schema if question.kind == "approval" else question.schema_,
+            "choices": question.choices,
+            "outcomes": [asdict(one) for one in question.outcomes],
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class InboxAddress:
+    """The address of a part of the inbox: its query, with another place in it."""
+
+    root: str
+    query: Sequence[tuple[str, str]]
+
+    @property
+    def oldest(self) -> str:
+        """The address of the oldest questions."""
+        kept = self._kept()
+        return f"{self.root}/inbox{'?' if kept else ''}{urlencode(kept)}"
+
+    def page(self, cursor: str | None) -> str:
+        """The address of the questions after a cursor; empty without one."""
+        return f"{self.root}/inbox?{urlencode([*self._kept(), ('after', cursor)])}" if cursor else ""
+
+    def changes(self, query: requests.QuestionsQuery) -> str:
+        """The path below `/api` of the stream that has the same questions."""
+        others = [pair for pair in self.query if pair[0] not in ("kind", "limit")]
+        kinds = [("kind", kind) for kind in query.kind]
+        return f"/questions?{urlencode([*others, *kinds, ('limit', str(query.limit))])}"
+
+    def _kept(self) -> list[tuple[str, str]]:
+        return [(name, value) for name, value in self.query if name != "after"]
+
+
+def summary_of(shown: int, waiting: str, after: str | None) -> str:
+    """Word how many questions wait, and which of them are shown.
+
+    Args:
+        shown: how many cards there are.
+        waiting: how many questions wait, as text; empty: none.
+        after: the cursor behind which they are; None: they are the oldest.
+    """
+    if not waiting:
+        return ""
+    said = f"{waiting} {'question waits' if waiting == '1' else 'questions wait'}"
+    if after is not None:
+        return f"{said}; these are later ones"
+    return f"{said}, the oldest first" if waiting == str(shown) else f"{said}; these are the {shown} oldest"
+
+
+def _in_order(args: Mapping[str, object], parameters: Mapping[str, object] | None) -> Mapping[str, object]:
+    """The arguments in the order in which the tool declares them."""
+    declared = (parameters or {}).get("properties")
+    names = [name for name in declared if name in args] if isinstance(declared, Mapping) else []
+    return {name: args[name] for name in dict.fromkeys([*names, *args])}
+
+
+def _title(kind: str, payload: Mapping[str, object]) -> str:
+    tool = payload.get("tool")
+    if kind == "unknown_outcome":
+        return outcome_title(payload)
+    return str(tool) if kind == "approval" and tool else _TITLES.get(kind, "Approval" if kind == "approval" else kind)
+
+
+def _listed(fields: Mapping[str, object]) -> list[Argument]:
+    return [_argument(str(name), value) for name, value in fields.items()]
+
+
+def _argument(name: str, value: object) -> Argument:
+    text = value if isinstance(value, str) else _json(value)
+    return Argument(name, text, len(text) > _LONG or "\n" in text)  # all of it: what is approved is what is shown
+
+
+def _json(value: object) -> str:
+    if isinstance(value, dict | list) and is_small(value, PIECE):
+        return json.dumps(value, ensure_ascii=False, indent=2)
+    return "".join(in_pieces(value))
+
+
+async def screen(call: Call[requests.QuestionsQuery]) -> Response:
+    """The open questions that people answer, the oldest first."""
+    query = call.query.model_copy(update={"kind": list(call.query.kind) or list(FOR_PEOPLE)})
+    found = await page_of(replace(call, query=query))
+    cards = [await _card(call, one) for one in found.questions]
+    whole = call.query.after is None and found.cursor is None
+    waiting = str(len(cards) or "") if whole else await open_questions(call)
+    address = InboxAddress(shell.root_of(call), call.request.query_params.multi_items())
+    return await shell.page(
+        call,
+        "inbox",
+        {
+            "title": f"Inbox ({waiting})" if waiting else "Inbox",
+            "cards": cards,
+            "open_questions": waiting,
+            "summary": summary_of(len(cards), waiting, call.query.after),
+            "moment": time.time(),
+            "later": address.page(found.cursor),
+            "oldest": address.oldest if call.query.after else "",
+            "changes": address.changes(query),
+        },
+        root=address.root,
+        version=["inbox", waiting, found.cursor, [[card.run_id, card.question, card.digest] for card in cards]],
+    )
+
+
+async def run_questions(call: Call[requests.NoQuery]) -> Response:
+    """The open questions of one run that people answer, as cards, which the page of the run puts into itself."""
+    found = await call.executor.load(call.run_id)
+    cards = []
+    for question in await away(lambda: found.waiting, [*found.machine.questions.values()]):
+        if question.kind in FOR_PEOPLE:
+            shown = await away(
+                partial(documents.question_of, question, answerable=not call.settings.read_only), question
+            )
+            labels = documents.blank(shown_labels(found.labels))
+            one = documents.AskedDocument(run_id=call.run_id, graph=found.graph, labels=labels, asked=0, question=shown)
+            said, context = await _surroundings(call, one)
+            records = await call.executor.store.read(call.run_id, after=context.seq - 1, upto=context.seq)
+            asked = one.model_copy(update={"asked": records[0].ts if records else time.time()})
+            cards.append(await away(partial(card_of, asked, said, context), asked, context))
+    waiting = await open_questions(call)
+    return await shell.page(
+        call,
+        "run_questions",
+        {"cards": cards, "open_questions": waiting, "moment": time.time()},
+        root=shell.root_of(call),
+        version=["questions", waiting, [[card.question, card.digest] for card in cards]],
+    )
+
+
+async def _card(call: Call[Any, Any], one: documents.AskedDocument) -> Card:
+    said, context = await _surroundings(call, one)
+    return await away(lambda: card_of(one, said, context), one, context)
+
+
+async def _surroundings(call: Call[Any, Any], one: documents.AskedDocument) -> tuple[str, ApprovalContext]:
+    """The first line of the run's input, and what surrounds the question in its journal."""
+    kept, key = call.service.surroundings, (one.run_id, one.question.id)
+    try:
+        info = await call.executor.store.info(one.run_id)
+        version = info.created, one.question.digest
+        found = kept.get(key)
+        if found is None or found.version != version:
+            records = await call.executor.store.read(one.run_id, upto=info.head)
+            about = parts_of(one.question.kind, one.question.payload).call
+            context = await away(lambda: context_of(records, one.question.id, about))
+            found = kept[key] = Surroundings(version, documents.first_line(info.input), context)
+    except RunUnknown:
+        call.service.forget(one.run_id)
+        return "", ApprovalContext(0)
+    except StoreCorrupt:
+        return "", ApprovalContext(0)
+    while len(kept) > _KEPT:
+        kept.pop(next(iter(kept)))
+    return found.input, found.context

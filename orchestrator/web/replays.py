@@ -1,4 +1,6 @@
-"""Replays of many runs: begun at once, replayed a few at a time in the background, and listed with what came of them.
+"""Replays of many runs: started at once, replayed a few at a time in the background, and listed with their results.
+
+The screen has the form that starts them, and the table of results.
 
 The ids of the replays follow from the name of the batch and the ids of the runs, so nothing but the runs is stored.
 """
@@ -7,12 +9,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from urllib.parse import urlencode
 
 import anyio
 from pydantic import Field, StringConstraints
+from starlette.responses import Response
 
 from orchestrator.errors import OrchestratorError, RunUnknown
 from orchestrator.executor.run_status import with_status
@@ -21,13 +26,13 @@ from orchestrator.redaction import redact
 from orchestrator.tasks import away
 from orchestrator.views.replay_result import Replay, answer_of, replay_of
 from orchestrator.views.run_diff import short
-from orchestrator.web.comparisons import key_of
-from orchestrator.web.documents import Document, blank, first_line
-from orchestrator.web.endpoint import Call
-from orchestrator.web.problems import HttpProblem, fields_problem
-from orchestrator.web.requests import Body, Name, NoQuery, Query
+from orchestrator.web import documents, problems, requests, streams
+from orchestrator.web.comparisons import row_key
+from orchestrator.web.endpoint import Call, Endpoint
+from orchestrator.web.questions import open_questions
+from orchestrator.web.screens.compare import runs_query
+from orchestrator.web.screens.shell import key_of, page, root_of
 from orchestrator.web.settings import Risk
-from orchestrator.web.streams import MEDIA, StoreWatch, event_text
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     from orchestrator.executor import Run
     from orchestrator.executor.replay.start import ReplayProgress
     from orchestrator.stores.base import RunInfo
+    from orchestrator.views.replay_result import Replay
 
 
 MOST = 100
@@ -66,35 +72,35 @@ interrupted   no process drives it
 """
 
 
-class ReplaysBody(Body):
+class ReplaysBody(requests.Body):
     """Runs to replay, and how."""
 
-    runs: Annotated[list[Name], Field(min_length=1, max_length=MOST, description="The ids of the runs.")]
+    runs: Annotated[list[requests.Name], Field(min_length=1, max_length=MOST, description="The ids of the runs.")]
     batch: BatchName | None = Field(
         None, description="Your own name: the same name and replays mean the same runs. Default: a new one."
     )
     at: Annotated[int, Field(ge=0, le=2**53)] | None = Field(
         None, description="The record to replay from; 0: the start."
     )
-    graph: Name | None = Field(None, description="Another graph of this server.")
+    graph: requests.Name | None = Field(None, description="Another graph of this server.")
     approve: Risk | None = None
     live: Literal["never", "ask", "always"] = Field("never", description="What to do where a replay is live.")
 
 
-class StopBody(Body):
+class StopBody(requests.Body):
     """A batch to stop."""
 
     batch: BatchName
 
 
-class ReplaysQuery(Query):
+class ReplaysQuery(requests.Query):
     """The replays of some runs."""
 
     runs: RunsToReplay
     batch: BatchName
 
 
-class ReplayRow(Document):
+class ReplayRow(documents.Document):
     """The replay of one run."""
 
     run_id: str
@@ -114,7 +120,7 @@ class ReplayRow(Document):
     cost: Annotated[float, Field(description="What the replay spent.")]
 
 
-class ReplaysDocument(Document):
+class ReplaysDocument(documents.Document):
     """Replays of many runs."""
 
     batch: str
@@ -125,7 +131,7 @@ class ReplaysDocument(Document):
     replays: list[ReplayRow]
 
 
-class ReplaysEvent(Document):
+class ReplaysEvent(documents.Document):
     """The data of an event about replays: `ready` when the stream begins, then each `changed`."""
 
     type: Literal["ready", "changed"]
@@ -137,7 +143,7 @@ _ANSWER = 200
 """Characters of an answer in a row."""
 
 
-async def start(call: Call[NoQuery, ReplaysBody]) -> ReplaysDocument:
+async def start(call: Call[requests.NoQuery, ReplaysBody]) -> ReplaysDocument:
     """Start to replay runs. Those that cannot be replayed are listed with the reason; the others start."""
     body, batches = call.body, call.service.replays
     runs = _once(body.runs)
@@ -159,13 +165,13 @@ async def start(call: Call[NoQuery, ReplaysBody]) -> ReplaysDocument:
     return await _document(call, name, runs)
 
 
-async def stop(call: Call[NoQuery, StopBody]) -> ReplaysDocument:
+async def stop(call: Call[requests.NoQuery, StopBody]) -> ReplaysDocument:
     """Stop a batch: no further replay begins, and those that run are interrupted."""
     name = call.body.batch
     runs = [one.run_id for one in call.service.replays.runs(name).values()]
     there = [info for run_id in runs if (info := await _info(call, run_id)) is not None]
     if not runs or not all([await call.may_see(info) for info in there]):
-        raise HttpProblem(404, "batch-unknown", f"this server works on no batch {name!r}")
+        raise problems.HttpProblem(404, "batch-unknown", f"this server works on no batch {name!r}")
     call.service.replays.stop(name)
     return await _document(call, name, runs)
 
@@ -173,7 +179,7 @@ async def stop(call: Call[NoQuery, StopBody]) -> ReplaysDocument:
 async def listing(call: Call[ReplaysQuery]) -> ReplaysDocument | ASGIApp:
     """Return the results of the replays; or, if the client accepts a stream, an event for each change of them."""
     runs = names_of(call.query.runs)
-    if MEDIA in call.request.headers.get("accept", ""):
+    if streams.MEDIA in call.request.headers.get("accept", ""):
         seen = [run_id for run_id in runs if await _seen(call, run_id) is not None]
         return call.stream(_changes(call, seen), seen)
     return await list_of(call, runs, call.query.batch)
@@ -192,7 +198,9 @@ def names_of(given: Sequence[str]) -> list[str]:
     """
     names = _once([name for name in (given[0].split(",") if len(given) == 1 else given) if name])
     if not 1 <= len(names) <= MOST:
-        raise fields_problem([{"field": "runs", "message": f"name 1 to {MOST} runs, and not {len(names)}"}], "query")
+        raise problems.fields_problem(
+            [{"field": "runs", "message": f"name 1 to {MOST} runs, and not {len(names)}"}], "query"
+        )
     return names
 
 
@@ -231,7 +239,7 @@ async def _row(call: Call[Any, Any], run_id: str, replay_id: str, known: dict[st
     progress = known.get(replay_id)
     parent = await _seen(call, run_id)
     info = await _info(call, replay_id)
-    given = first_line(parent.input) if parent is not None else ""
+    given = documents.first_line(parent.input) if parent is not None else ""
     error = _error(parent, run_id, progress)
     if parent is not None and info is not None and not error and not await call.may_see(info):
         error = "you may not see this replay here"
@@ -273,7 +281,7 @@ def _compared(given: str, found: Replay, progress: ReplayProgress | None) -> Rep
     step = (
         ""
         if first is None
-        else key_of("step", (first.path, first.node, first.visit))
+        else row_key("step", (first.path, first.node, first.visit))
         if first.node
         else ("end" if first.kind in ("status", "output", "error") else "start")
     )
@@ -287,7 +295,7 @@ def _compared(given: str, found: Replay, progress: ReplayProgress | None) -> Rep
         outcome=_outcome(found, progress),
         status=found.status,
         error="",
-        first=blank(said),
+        first=documents.blank(said),
         step=step,
         before=_answer(found.parent),
         after=_answer(found.run) if ended else "",
@@ -347,17 +355,150 @@ async def _result(call: Call[Any, Any], parent: RunInfo, info: RunInfo) -> Repla
 
 async def _changes(call: Call[ReplaysQuery], runs: Sequence[str]) -> AsyncIterator[str]:
     name, batches = call.query.batch, call.service.replays
-    watch = StoreWatch(call.executor.store, call.settings)
+    watch = streams.StoreWatch(call.executor.store, call.settings)
     known: object = None
     while True:
         infos = [await _info(call, id_of(name, run_id)) for run_id in runs]
         heads = [None if info is None else (info.head, info.status) for info in infos]
         now = {one: progress.state for one, progress in batches.runs(name).items()}, heads
         if known is None:
-            yield event_text(ReplaysEvent(type="ready"))
+            yield streams.event_text(ReplaysEvent(type="ready"))
         elif now != known:
-            yield event_text(ReplaysEvent(type="changed"))
+            yield streams.event_text(ReplaysEvent(type="changed"))
         known = now
         await anyio.sleep(call.settings.poll)
         if not batches.going(name):
             await watch.wait()
+
+
+_LIVE = (
+    ("never", "end the replay there: nothing is called"),
+    ("ask", "ask a person before each call"),
+    ("always", "make the calls; a person is asked about those that cannot be undone"),
+)
+_SAYS = {
+    "absent": "not begun",
+    "waiting": "waiting",
+    "running": "running",
+    "same": "same",
+    "different": "different",
+    "asks": "asks",
+    "failed": "cannot be replayed",
+    "stopped": "stopped",
+    "interrupted": "interrupted",
+}
+
+
+class ReplayQuery(requests.Query):
+    """The runs, how they are replayed, and the name of the batch once it has begun."""
+
+    runs: RunsToReplay
+    batch: BatchName | None = None
+    graph: requests.Name | None = Field(None, description="Another graph of this server.")
+    at: int | None = Field(None, ge=0, le=2**53, description="The record to replay from.")
+    live: Literal["never", "ask", "always"] = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A run that is to be replayed."""
+
+    id: str
+    input: str
+    status: str
+    graph: str
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The replay of one run in the table."""
+
+    key: str
+    version: str
+    row: ReplayRow
+    says: str
+    """The outcome in words."""
+    compare: str
+    """The address of the comparison of the run with its replay; empty: there is no replay."""
+
+
+async def replay(call: Call[ReplayQuery]) -> Response:
+    """The form; or, once the replays have begun, what came of them."""
+    query, root = call.query, root_of(call)
+    runs = names_of(query.runs)
+    waiting = await open_questions(call)
+    given = _parameters(query)
+    data: dict[str, object] = {
+        "runs": runs,
+        "graphs": sorted(await call.graphs()),
+        "graph": query.graph or "",
+        "at": query.at,
+        "live": query.live,
+        "ways": _LIVE,
+        "open_questions": waiting,
+        "given": {"runs": runs} | given,
+        "again": f"{root}/replay?{urlencode([*runs_query(runs), *given.items()])}",
+        "many": f"{len(runs)} run{'' if len(runs) == 1 else 's'}",
+    }
+    if query.batch is None:
+        chosen = [await _chosen(call, run_id) for run_id in runs]
+        data |= {"title": f"Replay {data['many']}", "chosen": chosen, "batch": ""}
+        return await page(call, "replay", data, root=root, version=["replay", given, waiting, repr(chosen)])
+    found = await list_of(call, runs, query.batch)
+    rows = [_replayed(row, root) for row in found.replays]
+    data |= {
+        "title": f"Replay of {data['many']}",
+        "batch": query.batch,
+        "rows": rows,
+        "going": found.going,
+        "summary": _summary(found),
+        "left": sum(row.outcome in _LEFT for row in found.replays),
+        "done": found.done,
+        "total": len(rows),
+        "changes": f"/replays?{urlencode([*runs_query(runs), ('batch', query.batch)])}",
+    }
+    return await page(
+        call, "replay", data, root=root, version=["replay", given, waiting, found.model_dump(mode="json")]
+    )
+
+
+_LEFT = ("absent", "stopped", "interrupted")
+"""Outcomes of replays that can be started or continued."""
+
+
+def _parameters(query: ReplayQuery) -> dict[str, Any]:
+    """Options of the replays, as parameters of an address."""
+    given = {"graph": query.graph or None, "at": query.at, "live": query.live}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+async def _chosen(call: Call[ReplayQuery], run_id: str) -> Chosen:
+    info = await call.seen(run_id)
+    return Chosen(run_id, documents.first_line(info.input), info.status, info.graph)
+
+
+def _replayed(row: ReplayRow, root: str) -> Replayed:
+    shown = bool(row.status)
+    step = {"step": row.step} if row.step else {}
+    query = urlencode([*runs_query([row.run_id, row.replay_id]), *step.items()])
+    return Replayed(
+        key_of(row.replay_id),
+        key_of(row.model_dump_json()),
+        row,
+        _SAYS[row.outcome],
+        f"{root}/compare?{query}" if shown else "",
+    )
+
+
+def _summary(found: ReplaysDocument) -> str:
+    """Describe the progress of the replays, and their results."""
+    rows: Sequence[ReplayRow] = found.replays
+    counts = {name: sum(row.outcome == name for row in rows) for name in _SAYS}
+    parts = [f"{count:,} {_SAYS[name]}" for name, count in counts.items() if count]
+    return f"{found.done:,} of {len(rows):,} are over: {', '.join(parts)}"
+
+
+SCREENS = (
+    Endpoint("GET", "/replay", "view_replays", replay, "Runs replayed.", None, query=ReplayQuery, media="text/html"),
+)
+"""The replays of many runs."""

@@ -15,26 +15,14 @@ from orchestrator.graph.limits import Limits
 from orchestrator.kernel.records import Answered, Asked, Record
 from orchestrator.stores.base import RunInfo
 from orchestrator.tasks import away
-from orchestrator.web.documents import Deleted, ReplayDocument, RunResult, blank, result_of
+from orchestrator.web import documents, problems, requests
 from orchestrator.web.endpoint import Call
-from orchestrator.web.problems import HttpProblem, problem_of
-from orchestrator.web.requests import (
-    AnswerBody,
-    DeleteQuery,
-    ForkBody,
-    NoQuery,
-    ReplayBody,
-    ResumeBody,
-    SendBody,
-    StartBody,
-    StopBody,
-)
 
 _STOPPING = 10.0
 """Seconds in which a pause or a cancellation reaches its run, though no request waits for its result."""
 
 
-async def start(call: Call[NoQuery, StartBody]) -> RunResult:
+async def start(call: Call[requests.NoQuery, requests.StartBody]) -> documents.RunResult:
     """Start a run; with `wait`, return when it ends or pauses, or after a while."""
     body, executor = call.body, call.executor
     if body.wait:
@@ -56,11 +44,11 @@ async def start(call: Call[NoQuery, StartBody]) -> RunResult:
     )
     if body.wait:
         async with call.waiting():
-            return await result_of(await executor.wait(run_id))
-    return await result_of(await executor.load(run_id))
+            return await documents.result_of(await executor.wait(run_id))
+    return await documents.result_of(await executor.load(run_id))
 
 
-async def answer(call: Call[NoQuery, AnswerBody]) -> RunResult:
+async def answer(call: Call[requests.NoQuery, requests.AnswerBody]) -> documents.RunResult:
     """Answer a question; the run continues in the background."""
     body, executor = call.body, call.executor
     by = call.by(body.by)
@@ -70,14 +58,14 @@ async def answer(call: Call[NoQuery, AnswerBody]) -> RunResult:
             call.run_id, body.question, body.answer(), by=by, digest=body.digest, background=True
         )
     except StaleAnswer as error:
-        problem = problem_of(error)
+        problem = problems.problem_of(error)
         records = await executor.store.read(call.run_id)
         became = await away(lambda: _became(records, body.question))
         problem.members |= {"run_id": call.run_id, "question": body.question, "became": became}
         if became["by"]:
             problem.detail = f"{problem.detail}; {became['by']} answered it"
         raise problem from None
-    return await result_of(run)
+    return await documents.result_of(run)
 
 
 def _became(records: list[Record], question: str) -> dict[str, object]:
@@ -95,15 +83,17 @@ def _became(records: list[Record], question: str) -> dict[str, object]:
         "by": by,
         "seq": last.seq,
         "ts": last.ts,
-        "answer": blank(last.answer.model_dump(mode="json")),
+        "answer": documents.blank(last.answer.model_dump(mode="json")),
     }
 
 
-async def resume(call: Call[NoQuery, ResumeBody]) -> RunResult:
+async def resume(call: Call[requests.NoQuery, requests.ResumeBody]) -> documents.RunResult:
     """Resume a run in the background."""
     body = call.body
     if call.settings.scratch and body.limits is not None and body.limits.model_fields_set & {"steps", "seconds"}:
-        raise HttpProblem(403, "limits-refused", "a try keeps its limits of steps and seconds: try the text again")
+        raise problems.HttpProblem(
+            403, "limits-refused", "a try keeps its limits of steps and seconds: try the text again"
+        )
     limits = None
     if body.limits is not None:
         root = (await call.executor.load(call.run_id)).machine.root
@@ -117,27 +107,29 @@ async def resume(call: Call[NoQuery, ResumeBody]) -> RunResult:
         background=True,
         by=call.principal,
     )
-    return await result_of(run)
+    return await documents.result_of(run)
 
 
-async def pause(call: Call[NoQuery, StopBody]) -> RunResult:
+async def pause(call: Call[requests.NoQuery, requests.StopBody]) -> documents.RunResult:
     """Pause a run; steps that run are waited for, but not for longer than a while."""
     return await _stopped(call, call.executor.pause)
 
 
-async def cancel(call: Call[NoQuery, StopBody]) -> RunResult:
+async def cancel(call: Call[requests.NoQuery, requests.StopBody]) -> documents.RunResult:
     """Cancel a run."""
     return await _stopped(call, call.executor.cancel)
 
 
-async def _stopped(call: Call[NoQuery, StopBody], stop: Callable[..., Awaitable[Run]]) -> RunResult:
+async def _stopped(
+    call: Call[requests.NoQuery, requests.StopBody], stop: Callable[..., Awaitable[Run]]
+) -> documents.RunResult:
     by = call.by(call.body.by)
     async with call.waiting(_STOPPING):
-        return await result_of(await stop(call.run_id, by=by, reason=call.body.reason))
-    return await result_of(await call.executor.load(call.run_id))
+        return await documents.result_of(await stop(call.run_id, by=by, reason=call.body.reason))
+    return await documents.result_of(await call.executor.load(call.run_id))
 
 
-async def fork(call: Call[NoQuery, ForkBody]) -> RunResult:
+async def fork(call: Call[requests.NoQuery, requests.ForkBody]) -> documents.RunResult:
     """Make a fork, which continues in the background."""
     body, executor = call.body, call.executor
     labels = (await call.labelled(call.run)).labels
@@ -149,10 +141,10 @@ async def fork(call: Call[NoQuery, ForkBody]) -> RunResult:
     made = await executor.fork(call.run_id, **changes, by=call.by(body.by), start=False)
     if body.start and any(question.kind == "pause" for question in made.waiting):
         made = await executor.resume(made.run_id, background=True, by=call.principal)
-    return await result_of(made)
+    return await documents.result_of(made)
 
 
-async def replay(call: Call[NoQuery, ReplayBody]) -> ReplayDocument:
+async def replay(call: Call[requests.NoQuery, requests.ReplayBody]) -> documents.ReplayDocument:
     """Replay a run."""
     body = call.body
     graph = None if body.graph is None else await call.graph(body.graph)
@@ -173,20 +165,20 @@ async def replay(call: Call[NoQuery, ReplayBody]) -> ReplayDocument:
         by=call.by(body.by),
         digests=None if body.answer is None else [body.answer.digest],
     )
-    return await away(lambda: ReplayDocument(**blank(found.to_json())))
+    return await away(lambda: documents.ReplayDocument(**documents.blank(found.to_json())))
 
 
-async def send(call: Call[NoQuery, SendBody]) -> RunResult:
+async def send(call: Call[requests.NoQuery, requests.SendBody]) -> documents.RunResult:
     """Send an event to a run, which continues in the background."""
     body = call.body
     by = call.by(body.by)
     run = await call.executor.send(call.run_id, body.event, body.data, id=body.id, by=by, background=True)
-    return await result_of(run)
+    return await documents.result_of(run)
 
 
-async def delete(call: Call[DeleteQuery]) -> Deleted:
+async def delete(call: Call[requests.DeleteQuery]) -> documents.Deleted:
     """Delete a run."""
     deleted = await call.executor.delete(call.run_id, children=call.query.children)
     for run_id in deleted:
         call.service.forget(run_id)
-    return Deleted(deleted=deleted)
+    return documents.Deleted(deleted=deleted)

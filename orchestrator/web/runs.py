@@ -1,48 +1,33 @@
-"""Runs: their lists, also as a stream of changes, one run with its history, and its events as a stream."""
+"""Runs: their list as an answer, a stream of changes and a screen; one run with its history, its events as a stream."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator
-from dataclasses import asdict
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from html import unescape
 from typing import TYPE_CHECKING, cast
+from urllib.parse import urlencode
 
 import anyio
 from starlette.responses import Response, StreamingResponse
 
-from orchestrator.errors import OrchestratorError, StoreError
+from orchestrator.errors import Archived, OrchestratorError, StoreError
 from orchestrator.executor import Event, Point, Run
 from orchestrator.json import cut_up, encoded, in_pieces
 from orchestrator.kernel.status import FINAL
 from orchestrator.redaction import redacted
+from orchestrator.render.terminal.texts import ago
 from orchestrator.tasks import away
+from orchestrator.values import utc
 from orchestrator.views.events import event_of
 from orchestrator.views.run import explainer_of
-from orchestrator.web import questions
-from orchestrator.web.documents import (
-    Records,
-    RunDocument,
-    RunPage,
-    RunRow,
-    RunsEvent,
-    ScannedJournals,
-    StateDocument,
-    Steps,
-    WhyDocument,
-    blank,
-    branches_of,
-    response_of,
-    result_fields,
-    rows_of,
-)
+from orchestrator.web import documents, principals, problems, questions, requests, streams
 from orchestrator.web.endpoint import Call
-from orchestrator.web.principals import Act
-from orchestrator.web.problems import HttpProblem, fields_problem, log
-from orchestrator.web.requests import AtQuery, EventsQuery, ExportQuery, NoQuery, PageQuery, RunsQuery, WhyQuery
-from orchestrator.web.streams import MEDIA, StoreWatch, event_text
+from orchestrator.web.screens import shell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,10 +45,10 @@ _PICTURE = "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancest
 _PAGE_POLICY = re.compile(r'http-equiv="Content-Security-Policy" content="([^"]*)"')
 
 
-async def page_of(call: Call[RunsQuery]) -> RunPage:
+async def page_of(call: Call[requests.RunsQuery]) -> documents.RunPage:
     """A page of runs."""
     query = call.query
-    rows: list[RunRow] = []
+    rows: list[documents.RunRow] = []
     looked = 0
     cursor = query.after
     while True:
@@ -72,27 +57,27 @@ async def page_of(call: Call[RunsQuery]) -> RunPage:
         except StoreError as error:
             if type(error) is not StoreError:
                 raise
-            raise fields_problem([{"field": "after", "message": str(error)}], "query") from None
-        rows += await rows_of([info for info in page.runs if await call.may_see(info)])
+            raise problems.fields_problem([{"field": "after", "message": str(error)}], "query") from None
+        rows += await documents.rows_of([info for info in page.runs if await call.may_see(info)])
         looked += len(page.runs)
         cursor = page.cursor
         scanned = page.scanned
         full = len(rows) >= query.limit or looked >= _LOOKED_AT or (scanned is not None and scanned.stopped)
         if cursor is None or full:
-            far = None if scanned is None else ScannedJournals(**asdict(scanned))
-            return RunPage(runs=rows, cursor=cursor, scanned=far)
+            far = None if scanned is None else documents.ScannedJournals(**asdict(scanned))
+            return documents.RunPage(runs=rows, cursor=cursor, scanned=far)
 
 
-async def show(call: Call[NoQuery]) -> RunDocument:
+async def show(call: Call[requests.NoQuery]) -> documents.RunDocument:
     """All that is known of a run but its steps."""
     run = await call.executor.load(call.run_id)
     root = run.machine.root
     return await away(
-        lambda: RunDocument(
-            **result_fields(run, answerable=not call.settings.read_only),
-            state=blank(run.values),
-            branches=branches_of(run),
-            why=str(blank(explainer_of(run).run_reason())),
+        lambda: documents.RunDocument(
+            **documents.result_fields(run, answerable=not call.settings.read_only),
+            state=documents.blank(run.values),
+            branches=documents.branches_of(run),
+            why=str(documents.blank(explainer_of(run).run_reason())),
             limits=None if root is None else root.limits.model_dump(mode="json"),
             driver=call.run.driver,
             created=call.run.created,
@@ -101,15 +86,15 @@ async def show(call: Call[NoQuery]) -> RunDocument:
     )
 
 
-async def history(call: Call[PageQuery]) -> Steps:
+async def history(call: Call[requests.PageQuery]) -> documents.Steps:
     """The steps of a run that ended behind a record."""
     after, limit = call.query.after, call.query.limit
     points = await call.executor.history(call.run_id, after=after, limit=limit + 1)
     seen = points[:limit]
     steps = await away(
-        lambda: [blank(_step(point)) for point in seen], [(one.update, one.error, one.guards) for one in seen]
+        lambda: [documents.blank(_step(point)) for point in seen], [(one.update, one.error, one.guards) for one in seen]
     )
-    return Steps(steps=steps, cursor=points[limit - 1].seq if len(points) > limit else None)
+    return documents.Steps(steps=steps, cursor=points[limit - 1].seq if len(points) > limit else None)
 
 
 def _step(point: Point) -> dict[str, object]:
@@ -117,31 +102,31 @@ def _step(point: Point) -> dict[str, object]:
     return {**point.to_json(), "attempt": point.attempt, "failed": point.failed, "error": error}
 
 
-async def records(call: Call[PageQuery]) -> Records:
+async def records(call: Call[requests.PageQuery]) -> documents.Records:
     """The records of a run behind one of them."""
     after, limit = call.query.after, call.query.limit
     found = await call.executor.store.read(call.run_id, after=after, limit=limit)
-    events = await away(lambda: [blank(event_of(call.run_id, record).to_json()) for record in found], found)
+    events = await away(lambda: [documents.blank(event_of(call.run_id, record).to_json()) for record in found], found)
     last = after + len(found)
-    return Records(records=events, cursor=last if len(found) == limit and last < call.run.head else None)
+    return documents.Records(records=events, cursor=last if len(found) == limit and last < call.run.head else None)
 
 
-async def state(call: Call[AtQuery]) -> StateDocument:
+async def state(call: Call[requests.AtQuery]) -> documents.StateDocument:
     """The state of a run at a record."""
     run = await _at(call)
     return await away(
-        lambda: StateDocument(
+        lambda: documents.StateDocument(
             run_id=run.run_id,
             seq=run.seq,
             status=cast("RunStatus", run.status),
-            state=blank(run.values),
-            branches=branches_of(run),
-            output=blank(run.output),
+            state=documents.blank(run.values),
+            branches=documents.branches_of(run),
+            output=documents.blank(run.output),
         )
     )
 
 
-async def drawing(call: Call[AtQuery]) -> Response:
+async def drawing(call: Call[requests.AtQuery]) -> Response:
     """The graph with the run laid over it."""
     run = await _at(call)
     return await picture(run.to_svg)
@@ -149,10 +134,12 @@ async def drawing(call: Call[AtQuery]) -> Response:
 
 async def picture(draw: Callable[[], str]) -> Response:
     """A picture as an answer."""
-    return response_of(await away(lambda: encoded([draw()])), SVG, headers={"Content-Security-Policy": _PICTURE})
+    return documents.response_of(
+        await away(lambda: encoded([draw()])), SVG, headers={"Content-Security-Policy": _PICTURE}
+    )
 
 
-async def why(call: Call[WhyQuery]) -> WhyDocument:
+async def why(call: Call[requests.WhyQuery]) -> documents.WhyDocument:
     """Explain why a run is where it is, or why a step ran."""
     run, seq = await call.executor.load(call.run_id), call.query.seq
     _check_record(run, seq)
@@ -161,25 +148,25 @@ async def why(call: Call[WhyQuery]) -> WhyDocument:
     except OrchestratorError:
         raise
     except ValueError as error:
-        raise HttpProblem(404, "record-unknown", str(error)) from None
-    return await away(lambda: WhyDocument(**blank(found.to_json())))
+        raise problems.HttpProblem(404, "record-unknown", str(error)) from None
+    return await away(lambda: documents.WhyDocument(**documents.blank(found.to_json())))
 
 
-async def page(call: Call[NoQuery]) -> Response:
+async def page(call: Call[requests.NoQuery]) -> Response:
     """The run as one file."""
     run = await call.executor.load(call.run_id)
     parts = await away(lambda: encoded([run.to_html()]))
     policy = _PAGE_POLICY.search(parts[0].decode())
     assert policy is not None
     headers = {"Content-Security-Policy": f"{unescape(policy[1])}; frame-ancestors 'none'"}
-    return response_of(parts, "text/html", headers=headers)
+    return documents.response_of(parts, "text/html", headers=headers)
 
 
-async def export(call: Call[ExportQuery]) -> ASGIApp:
+async def export(call: Call[requests.ExportQuery]) -> ASGIApp:
     """The run as lines of JSON."""
     query = call.query
     if not call.query.redact:
-        await call.check(call.action, Act(redact=False))
+        await call.check(call.action, principals.Act(redact=False))
     lines = call.executor.export(call.run_id, children=query.children, redact=query.redact)
     name = re.sub(r"[^A-Za-z0-9._-]", "_", call.run_id)
     headers = {"Content-Disposition": f'attachment; filename="{name}.jsonl"'}
@@ -193,10 +180,10 @@ async def _ended(lines: AsyncIterator[str]) -> AsyncIterator[bytes]:
                 yield piece.encode()
             yield b"\n"
     except OrchestratorError:  # a damaged record: the import says that the file was cut off
-        log.exception("an export failed")
+        problems.log.exception("an export failed")
 
 
-async def _at(call: Call[AtQuery]) -> Run:
+async def _at(call: Call[requests.AtQuery]) -> Run:
     """The run at the moment that the query names.
 
     Raises:
@@ -210,45 +197,47 @@ async def _at(call: Call[AtQuery]) -> Run:
 
 def _check_record(run: Run, seq: int | None) -> None:
     if seq is not None and seq > run.seq:
-        raise HttpProblem(404, "record-unknown", f"run {run.run_id!r} has {run.seq} records, and none is {seq}")
+        raise problems.HttpProblem(
+            404, "record-unknown", f"run {run.run_id!r} has {run.seq} records, and none is {seq}"
+        )
 
 
 SEARCHED = 10.0
 """Seconds between two looks of a stream with `q`: each may read journals."""
 
 
-async def listing(call: Call[RunsQuery]) -> RunPage | ASGIApp:
+async def listing(call: Call[requests.RunsQuery]) -> documents.RunPage | ASGIApp:
     """A page of runs; or, if the client accepts a stream, each change of it and of the number of open questions."""
-    if MEDIA in call.request.headers.get("accept", ""):
+    if streams.MEDIA in call.request.headers.get("accept", ""):
         return call.stream(_changes(call))
     return await page_of(call)
 
 
-async def _changes(call: Call[RunsQuery]) -> AsyncIterator[str]:
-    watch = StoreWatch(call.executor.store, call.settings, rest=SEARCHED if call.query.q else 0.0)
+async def _changes(call: Call[requests.RunsQuery]) -> AsyncIterator[str]:
+    watch = streams.StoreWatch(call.executor.store, call.settings, rest=SEARCHED if call.query.q else 0.0)
     known: dict[str, object] | None = None
     asked = 0
     while True:
         await watch.wait()
         rows, waiting = _rows(await page_of(call)), await questions.waiting_for_people(call)
         if known is None:
-            yield event_text(RunsEvent(type="ready", questions=waiting))
+            yield streams.event_text(documents.RunsEvent(type="ready", questions=waiting))
         else:
             changed = [run_id for run_id in {**known, **rows} if known.get(run_id) != rows.get(run_id)]
             if changed or waiting != asked:
-                yield event_text(RunsEvent(type="changed", run_ids=changed, questions=waiting))
+                yield streams.event_text(documents.RunsEvent(type="changed", run_ids=changed, questions=waiting))
         known, asked = rows, waiting
         await anyio.sleep(call.settings.poll)
 
 
-def _rows(page: RunPage) -> dict[str, object]:
+def _rows(page: documents.RunPage) -> dict[str, object]:
     return {row.run_id: row for row in page.runs}
 
 
 _SPACED = json.JSONEncoder()
 
 
-async def event_stream(call: Call[EventsQuery]) -> ASGIApp:
+async def event_stream(call: Call[requests.EventsQuery]) -> ASGIApp:
     """Stream the events of a run until it ends.
 
     A run that has ended and has no further records is answered with 204, at which a browser connects no more.
@@ -271,11 +260,205 @@ def _event_text(event: Event) -> str:
     return f"{number}data: {''.join(in_pieces(redacted(event.to_json()), _SPACED))}\n\n"
 
 
-def _after(call: Call[EventsQuery]) -> int:
+def _after(call: Call[requests.EventsQuery]) -> int:
     """The last record that the reader has. A browser that connects again sends it in a header."""
     said = call.request.headers.get("last-event-id", "")
     if not said:
         return call.query.after
     if not (said.isascii() and said.isdecimal() and len(said) <= 16):
-        raise fields_problem([{"field": "Last-Event-ID", "message": "it is not the number of a record"}], "query")
+        raise problems.fields_problem(
+            [{"field": "Last-Event-ID", "message": "it is not the number of a record"}], "query"
+        )
     return int(said)
+
+
+BAR = 72
+"""Width of the bar of a row, pixels."""
+STATUSES = ("running", "paused", "interrupted", "completed", "failed", "exhausted", "cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A run in the list."""
+
+    id: str
+    key: str
+    version: str
+    status: str
+    graph: str
+    input: str
+    told: str
+    """Its question, its error, or its answer."""
+    kind: str
+    """Kind of `told`: `question`, `failed`, `output`, or empty."""
+    labels: Sequence[tuple[str, str]]
+    parent: documents.ParentRun | None
+    steps: str
+    tokens: str
+    cost: str
+    seconds: str
+    work_width: float
+    rest_width: float
+    time_label: str
+    updated: float
+    updated_iso: str
+    updated_ago: str
+    archived: str
+    """Place of its records; empty: the store."""
+
+
+def view_of(row: documents.RunRow, longest: float, now: float) -> Row:
+    """A run as a row of the table.
+
+    Args:
+        row: the run, as the API lists it.
+        longest: seconds from the first to the last moment of the longest run of the page.
+        now: Unix seconds.
+    """
+    worked = row.seconds or 0.0
+    rest = max(0.0, span_of(row, now) - worked)
+    scale = (BAR - 2) / max(longest, 0.001)
+    told, kind = _told(row)
+    return Row(
+        id=row.run_id,
+        key=shell.key_of(row.run_id),
+        version=_version(row, told),
+        status=row.status,
+        graph=row.graph,
+        input=row.input,
+        told=told,
+        kind=kind,
+        labels=sorted(row.labels.items()),
+        parent=row.parent,
+        steps=f"{row.steps:,}",
+        tokens="" if row.tokens is None else f"{row.tokens:,}",
+        cost="" if not row.cost else f"{row.cost:.2f}" if row.cost >= 1 else f"{row.cost:.4f}",
+        seconds=shell.lasting(worked),
+        work_width=round(2 + worked * scale, 1),
+        rest_width=round(rest * scale, 1),
+        time_label=f"worked {shell.lasting(worked)}, waited {shell.lasting(rest)}",
+        updated=row.updated,
+        updated_iso=utc(row.updated).isoformat(timespec="seconds"),
+        updated_ago=ago(row.updated, now),
+        archived=_place(row),
+    )
+
+
+def _version(row: documents.RunRow, told: str) -> str:
+    """Return a value that changes with the content of the row."""
+    place = "" if row.archived is None else row.archived.name
+    return shell.key_of(f"{row.head} {row.status} {row.steps} {told} {row.waiting} {row.tokens} {row.deaths} {place}")
+
+
+def _place(row: documents.RunRow) -> str:
+    return "" if row.archived is None else Archived(**row.archived.model_dump()).line()
+
+
+def span_of(row: documents.RunRow, now: float) -> float:
+    """Seconds between the first and the last moment of a run; of one that is not over, until now."""
+    stands = row.status in FINAL or row.status == "interrupted"
+    return max(0.0, (row.updated if stands else max(row.updated, now)) - row.created)
+
+
+def _told(row: documents.RunRow) -> tuple[str, str]:
+    if row.question:
+        return row.question, "question"
+    if row.error or (row.fault and row.deaths):
+        return row.error or row.fault, "failed"
+    return (row.output, "output") if row.output else ("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A filter that is set, and the address without it."""
+
+    label: str
+    without: str
+
+
+_NAMES = {
+    "graph": "graph",
+    "label": "label",
+    "q": "search",
+    "parent": "from run",
+    "relation": "made by",
+    "since": "since",
+    "failed_tool": "failed tool",
+    "begun_since": "begun since",
+    "begun_until": "begun until",
+}
+"""Filters that are shown with their values, and what they are called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The address of a list: its query, with something else in it."""
+
+    root: str
+    query: Sequence[tuple[str, str]]
+
+    def __call__(self, changes: Mapping[str, str | None]) -> str:
+        """The address with these parameters; None takes one away. It leads to the first page."""
+        kept = [(name, value) for name, value in self.query if name not in changes]
+        return self._with(kept + [(name, value) for name, value in changes.items() if value is not None])
+
+    def page(self, cursor: str | None) -> str:
+        """The address of the page after this cursor."""
+        kept = [(name, value) for name, value in self.query if name != "after"]
+        return f"{self.root}/runs?{urlencode([*kept, ('after', cursor)])}" if cursor else ""
+
+    def filters(self) -> list[Filter]:
+        """Filters that are set and have no chip of their own."""
+        return [
+            Filter(f"{_NAMES[pair[0]]}: {pair[1]}", self._with([one for one in self.query if one != pair]))
+            for pair in self.query
+            if pair[0] in _NAMES and pair[1] != "*"
+        ]
+
+    def _with(self, query: Sequence[tuple[str, str]]) -> str:
+        pairs = [(name, value) for name, value in query if name != "after"]
+        return f"{self.root}/runs{'?' if pairs else ''}{urlencode(pairs)}"
+
+
+async def screen(call: Call[requests.RunsQuery]) -> Response:
+    """The list of runs."""
+    found = await page_of(call)
+    now = time.time()
+    longest = max((span_of(row, now) for row in found.runs), default=0.0)
+    rows = [view_of(row, longest, now) for row in found.runs]
+    given = call.request.query_params
+    address = Address(shell.root_of(call), [(name, value) for name, value in given.multi_items() if value])
+    waiting = await questions.open_questions(call)
+    return await shell.page(
+        call,
+        "runs",
+        {
+            "title": "Runs",
+            "rows": rows,
+            "all_statuses": STATUSES,
+            "statuses": call.query.status,
+            "filters": address.filters(),
+            "filtered": bool(address.query),
+            "address": address,
+            "q": call.query.q or "",
+            "kept": [one for one in address.query if one[0] not in ("q", "after")],
+            "older": address.page(found.cursor),
+            "newest": address({}) if call.query.after else "",
+            "open_questions": waiting,
+            "waiting": call.query.waiting is True,
+            "failed_tool": call.query.failed_tool or "",
+            "scanned": _scanned(found),
+            "changes": f"/runs?{urlencode(address.query)}",
+        },
+        root=address.root,
+        version=["runs", address.query, [[row.id, row.version] for row in rows], waiting, found.cursor],
+    )
+
+
+def _scanned(found: documents.RunPage) -> str:
+    """Describe the progress of a search through journals; empty: there was none."""
+    scan = found.scanned
+    if scan is None:
+        return ""
+    goes_on = "; Older goes on" if found.cursor is not None else ""
+    return f"Searched {scan.records:,} records of {scan.runs:,} runs for words beside inputs and outputs{goes_on}."

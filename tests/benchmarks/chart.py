@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Literal, TypeAlias
 
-from orchestrator.render.sizes import text_width
-from orchestrator.render.style import palette
+from orchestrator.render.geometry import text_width
+from orchestrator.render.svg import palette
 
 Points: TypeAlias = Sequence[tuple[float, float]]
 Unit: TypeAlias = Literal["us", "ms", "bytes"]

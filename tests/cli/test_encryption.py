@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.stores.aes_gcm import new_key
+from orchestrator.stores.codec import new_key
 from tests.support.shell import Shell
 
 APP = """

@@ -49,7 +49,6 @@ TABLE: dict[str, tuple[tuple[str, ...], frozenset[str], int]] = {
                 "executor.delivery",
                 "executor.fork.making",
                 "executor.versions.migrations",
-                "executor.replay.recording",
                 "executor.replay.running",
                 "stores.sqlite.listing",
                 "views.step_tree",

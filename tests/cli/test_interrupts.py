@@ -184,7 +184,7 @@ try:
         run_lookup.looking("sqlite:///runs.db", look)
     else:
         store_commands.copy_store = look
-        store_commands.copy("sqlite:///runs.db", "sqlite:///copy.db")
+        store_commands.store_copy("sqlite:///runs.db", "sqlite:///copy.db")
 except KeyboardInterrupt:
     print("ended in order")
 """

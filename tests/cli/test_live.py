@@ -20,9 +20,8 @@ from orchestrator.kernel.plan import Plan
 from orchestrator.models import Message, ModelEvent, Reply
 from orchestrator.nodes import Confirm, Subgraph
 from orchestrator.render.terminal import excerpts, tree
-from orchestrator.render.terminal.colours import can_draw
-from orchestrator.render.terminal.screen import Screen
-from orchestrator.render.terminal.tree import Line
+from orchestrator.render.terminal.texts import can_draw
+from orchestrator.render.terminal.tree import Line, Screen
 from orchestrator.views.events import record_of
 from orchestrator.views.reader import Reader
 from orchestrator.views.step_tree import StepTree

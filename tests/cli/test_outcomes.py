@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.cli.terminal_questions import outcome_of
 from orchestrator.kernel.question import Question, Value
-from orchestrator.render.terminal.questions import question_text
+from orchestrator.render.terminal.event_lines import question_text
 from tests.support.shell import Done, Shell
 
 LOST = '''

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli import app, options, output, words
+from orchestrator.cli import app, options, output
 from orchestrator.cli.environment import import_from
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.graph_refs import absolute, graph_from_ref, importing
@@ -27,7 +27,7 @@ from orchestrator.graph.refs import module_of_file
 from orchestrator.kernel.question import Question, Value
 from orchestrator.models import model_from_ref
 from orchestrator.render.terminal import texts
-from orchestrator.render.terminal.questions import question_text
+from orchestrator.render.terminal.event_lines import question_text
 from orchestrator.render.terminal.tables import Looks, run_table
 from orchestrator.stores import RunInfo
 from orchestrator.tools import tools_from_ref
@@ -324,7 +324,7 @@ def test_ago(seconds: float, shown: str) -> None:
 
 def test_words_come_back_from_a_shell_as_they_were(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["orchestrator"])
-    made = words.shell_command("resume", "a b", "--store", "sqlite:///it's.db; rm -rf $HOME")
+    made = output.shell_command("resume", "a b", "--store", "sqlite:///it's.db; rm -rf $HOME")
     assert shlex.split(made) == ["orchestrator", "resume", "a b", "--store", "sqlite:///it's.db; rm -rf $HOME"]
 
 

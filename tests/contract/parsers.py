@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from orchestrator.cli.words import error_text
+from orchestrator.cli.output import error_text
 from orchestrator.errors import AgentError, GraphError, ModelError, ToolError
 from orchestrator.graph.edges import parse_edges
 from orchestrator.graph.text.source import read_json, read_yaml
@@ -368,7 +368,7 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "commands in messages": Parser(
         lambda text: error_text(ValueError(text), "runs.db"),
-        ("orchestrator.cli.words:*",),
+        ("orchestrator.cli.output:*",),
         ("`orchestrator show ", "`orchestrator why 'a`", "`", "'", "\\"),
         usual=200_000,
     ),
@@ -557,8 +557,8 @@ OWN: Mapping[str, str] = {
     "orchestrator.nodes.route:_CODE": "what the library of guards says of a fault",
     "orchestrator.stores.postgres.record_partitions:_missing()": "what the database says of a fault",
     "orchestrator.stores.postgres.record_partitions:_month_named()": "names of tables of the database",
-    "orchestrator.render.html.bundle:_IMPORT": "modules of the package",
-    "orchestrator.render.html.bundle:_EXPORT": "modules of the package",
+    "orchestrator.render.html.page:_IMPORT": "modules of the package",
+    "orchestrator.render.html.page:_EXPORT": "modules of the package",
     "orchestrator.render.html.page:_STYLE": "a drawing of ours, in which all text is escaped",
     "orchestrator.render.html.page:_LOOK": "a drawing of ours, in which all text is escaped",
     "orchestrator.models.text.conversation:_place": "the prompt that a developer gives",

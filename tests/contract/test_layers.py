@@ -66,8 +66,8 @@ is one run while a process drives it, and `executor/runs` are all runs of an exe
 
 GROUND = """
     call_guard commands concurrency failures journal lease os_signals resources run_log run_search
-    run_status run_tools snapshots worker_health replay/__init__ replay/recording replay/running
-    versions/__init__ versions/comparison versions/migrated_state versions/migrations
+    run_status run_tools snapshots worker_health replay/__init__ replay/running
+    versions/__init__ versions/comparison versions/migrations
 """
 OF_A_DRIVE = "drive node_call step_context step_tasks"
 """Files of the executor that make up these two rooms; all others that are in no room's folder are `executor/runs`."""
@@ -189,10 +189,10 @@ LONG_LISTS = {
     "orchestrator/cli/fork_command.py: fork": OPTIONS,
     "orchestrator/cli/replay_command.py: replay": OPTIONS,
     "orchestrator/cli/run_commands.py: resume": OPTIONS,
-    "orchestrator/cli/schedule_command.py: schedule": OPTIONS,
+    "orchestrator/cli/worker_commands.py: schedule": OPTIONS,
     "orchestrator/cli/serve_command.py: serve": OPTIONS,
     "orchestrator/cli/runs_command.py: runs": OPTIONS,
-    "orchestrator/cli/worker_command.py: worker": OPTIONS,
+    "orchestrator/cli/worker_commands.py: worker": OPTIONS,
     "graphs/react.py: react": "a strategy's options are its parameters",
 }
 """Functions whose parameters are a long list of options, and the reason. Of them, only the body counts."""

@@ -707,7 +707,7 @@ async def main():
             await ex.start(graph, run_id="r")
         elif sys.argv[3] == "submit":
             await ex.submit(graph, run_id="r")
-            await anyio.sleep(10)
+            await anyio.sleep_forever()
         else:
             async with ex.stream(graph, run_id="r") as live:
                 async for event in live:

@@ -11,7 +11,7 @@ import pytest
 from pydantic import create_model
 
 from orchestrator import Approve, Context, Executor, Graph, Limits, Outcome, Update, add, append, node
-from orchestrator.cli.migration_options import Migrating, migration_of
+from orchestrator.cli.fork_command import Migrating, migration_of
 from orchestrator.errors import GraphChanged
 from orchestrator.nodes import Ask, Confirm, Subgraph
 from tests.support.sizes import sized

@@ -10,8 +10,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
 from orchestrator.engines import engine_at
-from orchestrator.engines.temporal import RunWorkflow, TemporalEngine
-from orchestrator.engines.temporal.engine import TemporalAddress, address_of
+from orchestrator.engines.temporal import RunWorkflow, TemporalAddress, TemporalEngine, address_of
 from orchestrator.errors import EngineUnavailable, InvalidValue
 from tests.support.ports import free_port
 

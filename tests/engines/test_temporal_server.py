@@ -11,7 +11,8 @@ import pytest
 from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import Replayer
 
-from orchestrator.engines.temporal import RunWorkflow, workflow
+from orchestrator.engines import temporal
+from orchestrator.engines.temporal import RunWorkflow
 from tests.engines.crew import PATIENCE, Crew, Server, crew
 
 pytestmark = [pytest.mark.anyio, pytest.mark.peer, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
@@ -71,7 +72,7 @@ async def test_a_long_history_goes_on_in_a_new_one_and_is_replayed(temporal_serv
         await until_it_asks(found, run_id)
         handle = await handle_of(temporal_server, run_id)
         first = (await handle.describe()).run_id
-        for _ in range(workflow._EVENTS):
+        for _ in range(temporal._EVENTS):
             await found.engine.submit(run_id, at=time.time() + 7200)  # an event each, which changes nothing
         await found.engine.submit(run_id)
 

@@ -18,8 +18,7 @@ from orchestrator import Executor, Graph, Update, append, node
 from orchestrator.graph import Migration
 from orchestrator.nodes import Ask
 from orchestrator.stores.requests import Append
-from orchestrator.stores.sqlite import writes
-from orchestrator.stores.sqlite.store import SQLiteStore
+from orchestrator.stores.sqlite import SQLiteStore, writes
 
 
 class Talk(BaseModel):

@@ -23,9 +23,9 @@ from orchestrator.executor.drive import Drive
 from orchestrator.kernel import fold, records
 from orchestrator.kernel.records import Record, encode
 from orchestrator.kernel.run_state import Delta
-from orchestrator.stores.sqlite import SQLiteStore, readers
+from orchestrator.stores.sqlite import SQLiteStore, connections
+from orchestrator.stores.sqlite.connections import LogSpace
 from orchestrator.stores.sqlite.files import PAGE_BYTES
-from orchestrator.stores.sqlite.writer import LogSpace
 from tests.benchmarks.subjects.ours import ASKING
 
 pytestmark = pytest.mark.anyio
@@ -175,7 +175,7 @@ async def test_a_run_is_loaded_and_answered_without_a_thread_for_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its row, its snapshot and the records behind it are read by the task that asks."""
-    monkeypatch.setattr(readers, "QUICK", 60.0)  # this machine may be busy
+    monkeypatch.setattr(connections, "QUICK", 60.0)  # this machine may be busy
     url, handed, run_sync = f"sqlite:///{tmp_path}/runs.db", [], anyio.to_thread.run_sync
 
     async def counted(action: Callable[..., Any], *args: Any, **kw: Any) -> Any:

@@ -16,7 +16,7 @@ from orchestrator import Context, Executor, Update, node, tool
 from orchestrator.errors import RunConflict, StoreUnavailable
 from orchestrator.stores import open_store
 from orchestrator.stores.requests import ClaimRequest
-from orchestrator.stores.sqlite.store import SQLiteStore
+from orchestrator.stores.sqlite import SQLiteStore
 from tests.executor.test_workers_of_runs import ASKS, HELLO, all_are
 from tests.support.executors import Log, chain, says
 from tests.support.postgres import PASSWORD, USER, PostgresDatabase

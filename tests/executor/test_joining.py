@@ -13,6 +13,7 @@ import pytest
 
 from orchestrator import Context, Executor, Graph, Run, Update, node
 from orchestrator.errors import ModelMisconfigured
+from orchestrator.executor.resuming import borrow
 from orchestrator.models import ModelRequest, Reply, RequestModel
 from orchestrator.nodes import Sleep, Wait
 from orchestrator.stores.rows import MAX_DEATHS
@@ -202,7 +203,7 @@ async def test_a_stream_goes_on_with_a_run_that_slept_elsewhere_when_its_process
             await bring(other, "sleeping")
             while "r" in other._host.live:  # noqa: ASYNC110  its drive has asked, and is about to end
                 await anyio.sleep(0.01)
-            held = await other._host.borrow("r")  # so the stream follows it
+            held = await borrow(other._host, "r")  # so the stream follows it
             async with executor.stream(run_id="r", after=0) as live:
                 await other._host.release(held)
                 await other.__aexit__(None, None, None)

@@ -61,7 +61,7 @@ def end(request: pytest.FixtureRequest) -> Callable[[], None]:
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     """A store that gives out again at once what failed."""
-    monkeypatch.setattr("orchestrator.stores.memory.runs.retry_delay", lambda deaths: 0.0)
+    monkeypatch.setattr("orchestrator.stores.memory.retry_delay", lambda deaths: 0.0)
     return MemoryStore()
 
 

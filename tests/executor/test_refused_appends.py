@@ -52,7 +52,7 @@ def refuse_long(monkeypatch: pytest.MonkeyPatch, kind: type[Any], error: StoreEr
 
 async def test_a_worker_parks_the_run(clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
     step, store = Step(), MemoryStore()
-    monkeypatch.setattr("orchestrator.stores.memory.runs.retry_delay", lambda deaths: 0.0)
+    monkeypatch.setattr("orchestrator.stores.memory.retry_delay", lambda deaths: 0.0)
     refuse_long(monkeypatch, MemoryStore, StoreError(REFUSAL))
     async with Executor(store, clock=clock, graphs=[step.graph]) as executor:
         await executor.enqueue(step.graph, run_id="r")

@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator import Executor, Graph, Limits, Outcome, append, node
-from orchestrator.executor import snapshots
+from orchestrator.executor import loader, snapshots
 from orchestrator.kernel.records import Record
 from orchestrator.kernel.seals import Seal
 from orchestrator.nodes import Ask
@@ -168,8 +168,8 @@ async def test_no_more_of_a_snapshot_is_unpacked_than_could_have_been_packed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Few bytes can unpack to a text that needs gigabytes when it is read."""
-    read, real = [], snapshots.from_json
-    monkeypatch.setattr(snapshots, "from_json", lambda text: read.append(len(text)) or real(text))
+    read, real = [], loader.from_json
+    monkeypatch.setattr(loader, "from_json", lambda text: read.append(len(text)) or real(text))
     url = f"sqlite:///{tmp_path}/runs.db"
     async with Executor(url) as executor:
         run = await executor.start(counting(), {"until": 60}, run_id="r")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.cli.migration_options import Migrating, migration_of
+from orchestrator.cli.fork_command import Migrating, migration_of
 from orchestrator.errors import GraphChanged, InvalidGraph
 from orchestrator.executor.versions.migrations import PlannedMigration, planned
 from orchestrator.graph_class import Graph

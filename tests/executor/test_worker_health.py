@@ -19,7 +19,7 @@ from orchestrator.errors import StoreUnavailable
 from orchestrator.executor import WorkerHealth, worker_health
 from orchestrator.stores.base import Lease, RunInfo
 from orchestrator.stores.rows import MAX_DEATHS
-from orchestrator.stores.sqlite.store import SQLiteStore
+from orchestrator.stores.sqlite import SQLiteStore
 from tests.executor.test_workers_of_runs import all_are
 from tests.support.executors import Log, chain, hanging, says
 from tests.support.sizes import quick_on, sized

@@ -15,7 +15,7 @@ from orchestrator.nodes import Sleep
 from orchestrator.stores.base import Lease, Store
 from orchestrator.stores.requests import ClaimRequest
 from orchestrator.stores.rows import MAX_DEATHS
-from orchestrator.stores.sqlite.store import SQLiteStore
+from orchestrator.stores.sqlite import SQLiteStore
 from tests.support.executors import Log, chain, hanging, says, single
 from tests.support.sizes import quick_on, sized
 from tests.support.stores import Places, kinds

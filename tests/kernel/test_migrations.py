@@ -21,9 +21,8 @@ from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.snapshot import dump, lineage_of, load
 from orchestrator.kernel.state import Activation
-from orchestrator.views.history import points
+from orchestrator.views.history import points, states
 from orchestrator.views.reader import read
-from orchestrator.views.states import states
 from orchestrator.views.step_tree import StepTree
 from orchestrator.views.timeline import timeline
 from orchestrator.views.trace import Trace as Overlays

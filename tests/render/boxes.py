@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
-from orchestrator.render.sizes import text_width
+from orchestrator.render.geometry import text_width
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _TOUCH = 0.6

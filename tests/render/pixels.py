@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
-from orchestrator.render.sizes import text_width
+from orchestrator.render.geometry import text_width
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _BOLD = 1.1

@@ -11,10 +11,9 @@ import pytest
 from orchestrator.render import RenderError, draw, engines, to_svg
 from orchestrator.render.backends import dot_program, graphviz
 from orchestrator.render.drawing import backward, dominators
-from orchestrator.render.geometry import Direction, Engine, midway
+from orchestrator.render.geometry import Direction, Engine, midway, node_size
 from orchestrator.render.layers import layered
 from orchestrator.render.layout import lay_out, layout_source, read_layout
-from orchestrator.render.sizes import node_size
 from tests.render.sample import HOSTILE, essay, large, make, research, search, stored
 from tests.support.sizes import sized
 
@@ -94,7 +93,7 @@ def test_labels_to_the_right_stand_off_their_lines() -> None:
 
 @pytest.mark.parametrize("engine", ALL)
 def test_nodes_do_not_cover_each_other(engine: Engine) -> None:
-    from orchestrator.render.sizes import node_size
+    from orchestrator.render.geometry import node_size
 
     drawing = draw(large(30))
     layout = lay_out(drawing, engine=engine)

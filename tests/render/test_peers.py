@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from orchestrator import Graph
 from orchestrator.render import draw, to_dot, to_mermaid
 from orchestrator.render.drawing import Drawing, NodeMark
+from orchestrator.render.geometry import edge_label, node_detail, node_name
 from orchestrator.render.plans import plan_drawings
-from orchestrator.render.sizes import edge_label, node_detail, node_name
 from orchestrator.strategies.rewoo import graph as rewoo
 from orchestrator.views.overlay import Overlay
 from tests.render.labels import NASTY, drawn_with, labels

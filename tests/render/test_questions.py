@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.kernel.question import Question
-from orchestrator.render.terminal.questions import question_text
+from orchestrator.render.terminal.event_lines import question_text
 
 
 def approval(**args: object) -> str:

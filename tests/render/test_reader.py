@@ -11,8 +11,8 @@ from orchestrator.executor import Run
 from orchestrator.kernel.plan import Plan
 from orchestrator.views.causes import Causes
 from orchestrator.views.events import Event, event_of
+from orchestrator.views.history import States, states
 from orchestrator.views.reader import Fold, Reader, read
-from orchestrator.views.states import States, states
 from orchestrator.views.step_tree import StepTree
 from orchestrator.views.timeline import Timeline, timeline
 from orchestrator.views.trace import Trace, overlay_of

@@ -15,10 +15,9 @@ from orchestrator.nodes import Subgraph
 from orchestrator.render.terminal.event_lines import EventLines
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.views.causes import Causes
-from orchestrator.views.history import points
+from orchestrator.views.history import States, points
 from orchestrator.views.overlay import Overlay
 from orchestrator.views.reader import read
-from orchestrator.views.states import States
 from orchestrator.views.step_tree import StepTree
 from orchestrator.views.timeline import Timeline, timeline
 from orchestrator.views.trace import Trace

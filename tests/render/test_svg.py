@@ -11,10 +11,9 @@ import pytest
 
 from orchestrator import Graph
 from orchestrator.kernel.question import Question
-from orchestrator.render import engines, sizes, to_svg
-from orchestrator.render.geometry import Engine
+from orchestrator.render import engines, geometry, to_svg
+from orchestrator.render.geometry import Engine, text_width
 from orchestrator.render.overlaid import RunLike
-from orchestrator.render.sizes import text_width
 from orchestrator.views.overlay import Overlay
 from tests.render.sample import HOSTILE, essay, large, make, paused, research, running, stored
 from tests.support.sizes import sized
@@ -206,7 +205,7 @@ def test_three_hundred_nodes_are_quick() -> None:
     assert second < 2
 
 
-@pytest.mark.parametrize(("count", "wide"), [("×9999", sizes.COUNT_WIDTH), ("9999/9999", sizes.ITEMS_WIDTH)])
+@pytest.mark.parametrize(("count", "wide"), [("×9999", geometry.COUNT_WIDTH), ("9999/9999", geometry.ITEMS_WIDTH)])
 def test_the_longest_count_fits_its_pill(count: str, wide: float) -> None:
     bold = 1.1
     assert text_width(count, 10) * bold + 4 <= wide

@@ -6,9 +6,8 @@ import io
 
 import pytest
 
-from orchestrator.render.terminal.colours import wants_colours
 from orchestrator.render.terminal.tables import Cell, Column, Looks, looks_of, table
-from orchestrator.render.terminal.texts import columns_of
+from orchestrator.render.terminal.texts import columns_of, wants_colours
 
 COLUMNS = (
     Column("id"), Column("name", least=10), Column("count", right=True), Column("note", optional=True),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.json import JsonObject
+from orchestrator.render.terminal.excerpts import update_text, value_text
 from orchestrator.render.terminal.run_report import with_colours
-from orchestrator.render.terminal.wordings import update_text, value_text
 
 CALL = {"id": "call_1", "name": "weather", "arguments": {"city": "Oslo", "days": 2}, "raw": "{}"}
 SAYS = {"role": "assistant", "content": "The weather, then.", "tool_calls": [CALL, CALL], "tool_call_id": None}

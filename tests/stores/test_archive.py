@@ -30,9 +30,9 @@ from orchestrator.errors import (
 )
 from orchestrator.kernel.records import encode
 from orchestrator.stores import Store, open_store, with_archive
-from orchestrator.stores.aes_gcm import AESGCMCodec
 from orchestrator.stores.archive import Archive, new_name, open_archive
 from orchestrator.stores.archive.store import ArchivedStore, records_of
+from orchestrator.stores.codec import AESGCMCodec
 from orchestrator.stores.copying import copy_store
 from orchestrator.testing.store_conformance import STORE_CHECKS, StoreCheck
 from tests.support.executors import chain, says, single

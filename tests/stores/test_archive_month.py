@@ -13,7 +13,7 @@ import pytest
 from orchestrator import Executor
 from orchestrator.stores.archive.store import ArchivedStore
 from orchestrator.stores.postgres import record_partitions
-from orchestrator.stores.sqlite.searching import COUNTED
+from orchestrator.stores.sqlite.listing import COUNTED
 from tests.stores.test_scale import Counted
 from tests.support.executors import chain, says
 from tests.support.many_runs import TEAMS, copied

@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator.stores import open_store
 from orchestrator.stores.owner import Owner
-from orchestrator.stores.postgres import claims, fair_index
+from orchestrator.stores.postgres import fair_index, leases
 from orchestrator.stores.postgres.connections import address_of, connect
 from orchestrator.stores.requests import ClaimRequest, NewRun, RunQuery
 from orchestrator.stores.sqlite import SQLiteStore
@@ -132,7 +132,7 @@ async def test_postgresql_is_asked_as_often_however_many_graphs_there_are(
             asked.clear()
             # more than there are of one kind of one graph
             with connection.transaction():
-                assert len(claims.claim(connection, a_claim(graphs, LIMIT))) == LIMIT
+                assert len(leases.claim(connection, a_claim(graphs, LIMIT))) == LIMIT
             counts.append(len(asked))
     one, all_of_them = counts
     assert all_of_them <= one
@@ -149,7 +149,7 @@ async def test_a_claim_locks_few_more_runs_than_it_takes_and_others_take_the_nex
             connection = stack.enter_context(closing(connect(address_of(waiting.url))))
             connection.execute("BEGIN")
             connection.execute("SET LOCAL lock_timeout = '1ms'")
-            found = claims.claim(connection, a_claim(graphs, 4))
+            found = leases.claim(connection, a_claim(graphs, 4))
             assert len(found) == 4
             taken += [info.run_id for info, _ in found]
         with psycopg.connect(waiting.conninfo) as other:

@@ -30,9 +30,8 @@ from orchestrator.executor.schedules import fire_due
 from orchestrator.kernel.records import EventReceived, as_coded, decode, encode
 from orchestrator.nodes import Ask
 from orchestrator.stores import Lease, Store, open_store, with_codec
-from orchestrator.stores.aes_gcm import AESGCMCodec, new_key
 from orchestrator.stores.base import Alerting, Changing, Placing
-from orchestrator.stores.codec import About, Codec, about_bytes
+from orchestrator.stores.codec import About, AESGCMCodec, Codec, about_bytes, new_key
 from orchestrator.stores.coded import CodedStore, Values
 from orchestrator.stores.copying import copy_store
 from orchestrator.stores.items import Item, packed

@@ -15,8 +15,7 @@ from orchestrator.models.base import ModelRequest
 from orchestrator.models.messages import Reply, ToolCall
 from orchestrator.nodes import Ask, Wait
 from orchestrator.stores import open_store
-from orchestrator.stores.aes_gcm import AESGCMCodec
-from orchestrator.stores.codec import Codec
+from orchestrator.stores.codec import AESGCMCodec, Codec
 from orchestrator.stores.requests import RunQuery
 from orchestrator.strategies.plan_and_solve import plan_and_solve
 from orchestrator.strategies.react import react

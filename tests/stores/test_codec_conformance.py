@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.stores import Store, open_store
-from orchestrator.stores.aes_gcm import AESGCMCodec
-from orchestrator.stores.codec import Clear
+from orchestrator.stores.codec import AESGCMCodec, Clear
 from orchestrator.testing.store_conformance import STORE_CHECKS, StoreCheck
 from tests.support.postgres import PostgresDatabase
 from tests.support.sizes import sized

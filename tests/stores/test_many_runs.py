@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 
 import pytest
 
+import orchestrator.stores.sqlite.listing as listing
 from orchestrator import Context, Executor, Update, tool
 from orchestrator.errors import ToolError
 from orchestrator.nodes import Ask
-from orchestrator.stores.sqlite import SQLiteStore, searching
+from orchestrator.stores.sqlite import SQLiteStore
 from tests.support.executors import chain, says, single
 from tests.support.many_runs import copied
 from tests.support.sizes import quick_on, sized
@@ -97,7 +98,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
 async def test_a_page_of_any_list_costs_no_more_among_many_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(searching, "COUNTED", 50)  # fewer runs are looked up one by one, more are met on a walk
+    monkeypatch.setattr(listing, "COUNTED", 50)  # fewer runs are looked up one by one, more are met on a walk
     async with Executor(f"sqlite:///{tmp_path}/runs.db", tools=[refuse]) as executor:
         store = executor.store
         assert isinstance(store, SQLiteStore)

@@ -20,8 +20,8 @@ from orchestrator import Context, Executor, Graph, Update, node, tool
 from orchestrator.errors import RunArchived, RunExists, StoreCorrupt
 from orchestrator.kernel.records import Ended, Record, decode, encode
 from orchestrator.stores import RunInfo, Store, open_store
-from orchestrator.stores.aes_gcm import AESGCMCodec
 from orchestrator.stores.base import Archivable
+from orchestrator.stores.codec import AESGCMCodec
 from orchestrator.stores.payloads import LEAST, shown
 from orchestrator.stores.requests import Append, NewRun
 from orchestrator.stores.sqlite import writes

@@ -15,11 +15,10 @@ import psycopg
 import pytest
 
 from orchestrator.errors import StoreCorrupt
-from orchestrator.stores.postgres import changes
+from orchestrator.stores.postgres import PostgresStore, changes
 from orchestrator.stores.postgres.connections import address_of, patiently, store_error
 from orchestrator.stores.postgres.related_rows import keep, note
 from orchestrator.stores.postgres.statements import adapt
-from orchestrator.stores.postgres.store import PostgresStore
 from orchestrator.stores.requests import Append
 from tests.stores.runs import add_run, event, events
 from tests.support.postgres import PostgresDatabase

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+import orchestrator.stores.sqlite.listing as listing
 from orchestrator import Executor
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.requests import ClaimRequest, NewRun, RunQuery
 from orchestrator.stores.rows import RunInfo
-from orchestrator.stores.sqlite import SQLiteStore, searching
+from orchestrator.stores.sqlite import SQLiteStore
 from tests.stores.runs import events
 from tests.stores.test_many_runs import LISTS, QUESTIONS, SAMPLES, filled, refuse
 from tests.support.many_runs import copied
@@ -92,7 +93,7 @@ async def test_a_store_of_very_many_runs_costs_what_one_of_few_costs(
 ) -> None:
     """Counted are instructions of SQLite's virtual machine; seconds are printed."""
     few = FEW * scale if scale < 20 else MOST // TIMES
-    monkeypatch.setattr(searching, "COUNTED", few // 20)  # in both stores more are found than are counted
+    monkeypatch.setattr(listing, "COUNTED", few // 20)  # in both stores more are found than are counted
     counted, path = Counted(monkeypatch), tmp_path / "runs.db"
     async with Executor(f"sqlite:///{path}", tools=[refuse]) as executor:
         await filled(executor)

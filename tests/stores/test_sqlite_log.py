@@ -20,8 +20,8 @@ from orchestrator.errors import StoreError
 from orchestrator.kernel.records import Record
 from orchestrator.stores import open_store
 from orchestrator.stores.requests import Append, RunQuery
+from orchestrator.stores.sqlite.connections import LogSpace
 from orchestrator.stores.sqlite.files import kept_log
-from orchestrator.stores.sqlite.writer import LogSpace
 from tests.stores.runs import add_run, events
 from tests.support.executors import chain, says
 from tests.support.programs import next_line, piped
@@ -207,7 +207,7 @@ async def test_room_is_made_while_no_other_process_can_write(tmp_path: Path, mon
 async def test_a_log_that_cannot_get_room_takes_commits_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchestrator.stores.sqlite.writer.open", refused, raising=False)
+    monkeypatch.setattr("orchestrator.stores.sqlite.connections.open", refused, raising=False)
     store = open_store(f"sqlite:///{tmp_path}/runs.db")
     await add_run(store)
     for seq in range(2, 30):

@@ -15,7 +15,7 @@ import pytest
 
 from orchestrator.errors import RunUnknown, StoreCorrupt, StoreUnavailable
 from orchestrator.stores.requests import Append
-from orchestrator.stores.sqlite import SQLiteStore, readers
+from orchestrator.stores.sqlite import SQLiteStore, connections
 from orchestrator.stores.sqlite.reads import FEW_BYTES, FEW_RECORDS
 from tests.stores.runs import add_run, event, events
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def hops(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is handed to a thread from now on, while every read is quick enough: this machine may be busy."""
-    monkeypatch.setattr(readers, "QUICK", 60.0)
+    monkeypatch.setattr(connections, "QUICK", 60.0)
     found: list[str] = []
     run_sync: Callable[..., Any] = anyio.to_thread.run_sync
 
@@ -105,17 +105,17 @@ async def test_slow_reads_are_left_to_threads_until_they_are_quick_again(
             await store._readers.read(who, small=who)
         return [one == threading.get_ident() for one in threads]
 
-    monkeypatch.setattr(readers, "QUICK", 60.0)
+    monkeypatch.setattr(connections, "QUICK", 60.0)
     assert await read(3) == [True] * 3
     for limit in ("QUICK", "_QUICK_THERE"):
-        monkeypatch.setattr(readers, limit, -1.0)  # every read takes a second longer than it may
+        monkeypatch.setattr(connections, limit, -1.0)  # every read takes a second longer than it may
     assert await read(4) == [True, False, False, False]  # that the first would be slow, nobody knew
     for limit in ("QUICK", "_QUICK_THERE"):
-        monkeypatch.setattr(readers, limit, 60.0)
+        monkeypatch.setattr(connections, limit, 60.0)
     assert await read(4) == [False, True, True, True]
-    monkeypatch.setattr(readers, "QUICK", -0.6 * readers.MOST_DEBT)
+    monkeypatch.setattr(connections, "QUICK", -0.6 * connections.MOST_DEBT)
     assert await read(1) == [True]
-    monkeypatch.setattr(readers, "QUICK", 60.0)
+    monkeypatch.setattr(connections, "QUICK", 60.0)
     assert await read(2) == [True, True]  # now and then a read may be slow
     await store.close()
 
@@ -124,15 +124,15 @@ async def test_that_large_reads_take_long_makes_no_small_read_wait_for_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hops: list[str]
 ) -> None:
     store = await opened(tmp_path, FEW_RECORDS + 1)
-    monkeypatch.setattr(readers, "_QUICK_THERE", -1.0)
+    monkeypatch.setattr(connections, "_QUICK_THERE", -1.0)
     hops.clear()
     assert len(await store.read("r")) == FEW_RECORDS + 1
     assert len(hops) == 1
     assert (await store.info("r")).head == FEW_RECORDS + 1
     assert len(hops) == 1
-    monkeypatch.setattr(readers, "QUICK", -1.0)
+    monkeypatch.setattr(connections, "QUICK", -1.0)
     await store.info("r")  # a slow one
-    monkeypatch.setattr(readers, "_QUICK_THERE", 60.0)
+    monkeypatch.setattr(connections, "_QUICK_THERE", 60.0)
     assert len(await store.read("r")) == FEW_RECORDS + 1  # says nothing of small ones
     hops.clear()
     await store.info("r")
@@ -146,7 +146,7 @@ async def test_a_slow_disk_holds_up_the_event_loop_once(tmp_path: Path) -> None:
 
     def slow(_: sqlite3.Connection) -> None:
         here.append(threading.get_ident() == loop)
-        time.sleep(readers.MOST_DEBT + 0.02)
+        time.sleep(connections.MOST_DEBT + 0.02)
 
     loop = threading.get_ident()
     for _ in range(3):
@@ -183,7 +183,7 @@ async def test_a_read_that_meets_a_lock_is_made_again_by_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await opened(tmp_path)
-    monkeypatch.setattr(readers, "QUICK", 60.0)
+    monkeypatch.setattr(connections, "QUICK", 60.0)
     threads: list[int] = []
 
     def locked(connection: sqlite3.Connection) -> int:

@@ -19,8 +19,8 @@ import pytest
 from orchestrator.errors import RunConflict, StoreError, StoreUnavailable
 from orchestrator.stores import threads
 from orchestrator.stores.requests import Append
-from orchestrator.stores.sqlite import SQLiteStore, writer, writes
-from orchestrator.stores.sqlite.writer import MOST_HERE, Write, Writer
+from orchestrator.stores.sqlite import SQLiteStore, connections, writes
+from orchestrator.stores.sqlite.connections import MOST_HERE, Write, Writer
 from tests.stores.runs import add_run, event, events
 
 pytestmark = pytest.mark.anyio
@@ -199,7 +199,7 @@ async def test_wherever_a_commit_is_interrupted_all_who_share_it_are_told(
 ) -> None:
     writing, _ = await quick_writer(tmp_path, monkeypatch)
     writing._debt = 0.001  # so that it is decided anew
-    place = writer if where == "tell" else writing
+    place = connections if where == "tell" else writing
     usual = getattr(place, where)
     interrupts = iter([True])
 
@@ -241,8 +241,8 @@ class Bell(SimpleQueue[bool]):
 
 async def quick_writer(path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Writer, Bell]:
     """One that takes any disk for quick, and whose tasks commit already."""
-    monkeypatch.setattr(writer, "QUICK", 60.0)
-    monkeypatch.setattr(writer, "_QUICK_THERE", 60.0)
+    monkeypatch.setattr(connections, "QUICK", 60.0)
+    monkeypatch.setattr(connections, "_QUICK_THERE", 60.0)
     made = Writer(path / "runs.db", "sqlite:///runs.db")
     bell = made._bell = Bell()
     await made.write(PUT)
@@ -338,14 +338,14 @@ async def test_a_slow_disk_is_left_to_the_thread_until_it_is_quick_again(
     await writing.write(who)
     assert threads == [here]
     for limit in ("QUICK", "_QUICK_THERE"):
-        monkeypatch.setattr(writer, limit, -1.0)  # every commit takes a second longer than it may
+        monkeypatch.setattr(connections, limit, -1.0)  # every commit takes a second longer than it may
     threads.clear()
     for _ in range(5):
         await writing.write(who)
     assert threads[0] == here  # the first slow one: that it would be slow, nobody knew
     assert here not in threads[1:]
     for limit in ("QUICK", "_QUICK_THERE"):
-        monkeypatch.setattr(writer, limit, 60.0)
+        monkeypatch.setattr(connections, limit, 60.0)
     threads.clear()
     for _ in range(5):
         await writing.write(who)
@@ -364,7 +364,7 @@ async def test_what_is_large_is_left_to_the_thread(tmp_path: Path, monkeypatch: 
         PUT(connection)
         threads.append(threading.get_ident() == here)
 
-    for size, count in ((1, 4), (writer.BYTES_HERE + 1, 1), (writer.BYTES_HERE // 3, 4), (1, 1)):
+    for size, count in ((1, 4), (connections.BYTES_HERE + 1, 1), (connections.BYTES_HERE // 3, 4), (1, 1)):
         async with anyio.create_task_group() as tasks:
             for _ in range(count):
                 tasks.start_soon(partial(writing.write, who, size=size))
@@ -376,10 +376,10 @@ async def test_what_is_large_is_left_to_the_thread(tmp_path: Path, monkeypatch: 
 async def test_now_and_then_a_commit_may_be_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writing, bell = await quick_writer(tmp_path, monkeypatch)
     for slow in (1, 0, 1, 0, 1, 0):
-        monkeypatch.setattr(writer, "QUICK", -0.6 * writer.MOST_DEBT if slow else 60.0)
+        monkeypatch.setattr(connections, "QUICK", -0.6 * connections.MOST_DEBT if slow else 60.0)
         await writing.write(PUT)
     assert bell.rung == 0
-    monkeypatch.setattr(writer, "QUICK", -0.6 * writer.MOST_DEBT)
+    monkeypatch.setattr(connections, "QUICK", -0.6 * connections.MOST_DEBT)
     for _ in range(3):
         await writing.write(PUT)
     assert bell.rung == 1  # for the third

@@ -14,8 +14,8 @@ from orchestrator.stores.base import RunInfo
 from orchestrator.stores.fair_claims import Turns
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.requests import ClaimRequest, NewRun
+from orchestrator.stores.sqlite import SQLiteStore
 from orchestrator.stores.sqlite.claims import VISITED
-from orchestrator.stores.sqlite.store import SQLiteStore
 from orchestrator.testing.store_conformance.helpers import new_run
 from tests.stores.test_scale import Counted
 from tests.support.sizes import quick_on, sized

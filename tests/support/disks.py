@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
-from orchestrator.stores.sqlite.writer import LogSpace
+from orchestrator.stores.sqlite.connections import LogSpace
 
 
 class Disk:

@@ -32,7 +32,7 @@ LOADED = (
     "orchestrator.executor.executor", "orchestrator.executor.effects.models",
     "orchestrator.executor.streaming", "orchestrator.graph.checks.all", "orchestrator.graph.reading",
     "orchestrator.models", "orchestrator.nodes",
-    "orchestrator.render", "orchestrator.render.terminal.screen", "orchestrator.stores.sqlite",
+    "orchestrator.render", "orchestrator.render.terminal.tree", "orchestrator.stores.sqlite",
     "orchestrator.tools.builtin.arithmetic", "rich.live", "sqlite3", "yaml",
 )  # fmt: skip
 

@@ -19,19 +19,19 @@ from pydantic import JsonValue, create_model
 
 from orchestrator import Approve, Executor, Graph, tool
 from orchestrator.errors import StaleAnswer
-from orchestrator.executor.replay.recording import question_digest
+from orchestrator.executor.replay.running import question_digest
 from orchestrator.kernel.question import Question, parts_of
 from orchestrator.kernel.records import Asked
 from orchestrator.nodes import Ask, Confirm
 from orchestrator.render.html.step_data import StepData
-from orchestrator.render.terminal.questions import question_text
+from orchestrator.render.terminal.event_lines import question_text
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.requests import NewRun
 from orchestrator.views.call_questions import ApprovalContext
 from orchestrator.views.timeline import AskedQuestion
 from orchestrator.visible import barred, exact
 from orchestrator.web.documents import AskedDocument, question_of
-from orchestrator.web.screens.inbox import card_of
+from orchestrator.web.questions import card_of
 from orchestrator.web.screens.shell import templates
 from tests.web.windows import Screens
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.stores.aes_gcm import AESGCMCodec
+from orchestrator.stores.codec import AESGCMCodec
 from tests.web.api import Api, api
 
 NEEDS = "run 'asks' is encrypted with key 'k1', which is missing here"

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.render.html import bundle as bundles
+from orchestrator.render.html import page as pages
 from tests.web.api import Api
 from tests.web.windows import Screens, start
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-MODULES = Path(bundles.__file__).parent / "modules"
+MODULES = Path(pages.__file__).parent / "modules"
 HIGH, BAR = 800, 52
 """Heights of a window, and of the bar that the live page has at its top, pixels."""
 TABS = ("step", "state", "model", "tools", "run")
@@ -45,7 +45,7 @@ def test_the_script_of_the_one_file_page_is_made_of_the_modules_that_the_server_
         return answer.text
 
     file = served.client.get("/api/runs/one/page.html").text
-    assert f"<script>{bundles.bundle('frozen', served_text)}</script>" in file
+    assert f"<script>{pages.bundle('frozen', served_text)}</script>" in file
     shared = {*taken} - {"frozen", "source"}
     assert {"page", "view", "step_list", "picture", "detail", "keys", "time_axis"} <= shared
     live, waiting = set[str](), ["/static/run_screen.js"]

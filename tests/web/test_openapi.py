@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator.web import openapi
-from orchestrator.web.routes import ROUTES, routes
+from orchestrator.web.routes import ROUTES, openapi_document, routes
 from tests.web.api import api
 
 PAGE = (Path(__file__).parents[2] / "docs" / "web_api.md").read_text(encoding="utf-8")
-DOCUMENT = openapi.document(ROUTES)
+DOCUMENT = openapi_document(ROUTES)
 
 
 def row(route: Any) -> str:

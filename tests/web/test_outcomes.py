@@ -12,7 +12,7 @@ from orchestrator import Context, Graph, Retry, Tool, Update, node, tool
 from orchestrator.kernel.question import Question
 from orchestrator.views.call_questions import ApprovalContext, outcome_choices
 from orchestrator.web.documents import AskedDocument, question_of
-from orchestrator.web.screens.inbox import card_of
+from orchestrator.web.questions import card_of
 from tests.web.api import Api, Note, api
 from tests.web.windows import Screens, serious_faults
 

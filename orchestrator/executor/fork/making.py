@@ -39,7 +39,7 @@ from orchestrator.executor.journal import due_of, row_of
 from orchestrator.executor.loader import Fit
 from orchestrator.executor.node_call import given_result
 from orchestrator.executor.options import ForkOptions, ResumeOptions
-from orchestrator.executor.recovery import drive_on
+from orchestrator.executor.resuming import drive_on, open_run
 from orchestrator.executor.run_tools import compare_offered
 from orchestrator.executor.start import check_new_id, join
 from orchestrator.graph.codec import as_json, explain
@@ -276,7 +276,7 @@ def check_options(options: ForkOptions) -> None:
 async def _begin(host: Host, run_id: str, options: ResumeOptions) -> Run:
     """Drive a fork that was just made, or wait for it if it is driven already."""
     try:
-        live = await host.open(run_id, options)
+        live = await open_run(host, run_id, options)
     except RunConflict:
         return await join(host, run_id, options)
     except RunEnded:

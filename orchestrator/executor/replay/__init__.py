@@ -1,12 +1,11 @@
 """Replays: a new run that takes its results from the journal of another one.
 
-    recording   what the journal of a run holds for a replay
-    running     state of a replay: the results that it has not taken yet, and its live steps
+    running     what the journal of the replayed run holds, what of it is not taken yet, and which steps are live
     steps       a call takes the recorded result, waits, or is live; questions get the recorded answers
     attach      reads the recording when a replay is about to be driven
     start       starts replays, one or many, and compares them with the replayed runs
 
-The first four are imported only while a replay runs.
+The first three are imported only while a replay runs.
 """
 
 from __future__ import annotations

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import GraphUnknown, RunUnknown
 from orchestrator.executor.loader import RunLoader
 from orchestrator.executor.replay import DEFAULT
-from orchestrator.executor.replay.recording import RecordedCall, Recording, recording_of, rename
-from orchestrator.executor.replay.running import Live, running_replay
+from orchestrator.executor.replay.running import Live, RecordedCall, Recording, recording_of, rename, running_replay
 from orchestrator.executor.replay.steps import answer_as_recorded
 from orchestrator.executor.resources import Resources
 from orchestrator.kernel.records import Forked, Migrated, Record, RunStarted
 from orchestrator.stores.base import Store
-from orchestrator.views.version_names import VersionNames
+from orchestrator.views.superseded import VersionNames
 
 if TYPE_CHECKING:
     from orchestrator.executor.drive import Drive

@@ -1,4 +1,7 @@
-"""A replay while it runs: what it takes from the run that it replays, and which of its steps are live.
+"""A replay while it runs: the recording of the run that it replays, what of it is taken, and which steps are live.
+
+A `Recording` is read from the journal of the replayed run: results of calls, answers, and what came from outside. A
+call is found by its place (path and node), its name, the digest of its request, and its number among equal ones.
 
 A step is live if it asked something that the replayed run did not, or if such a step is among its causes. Calls of a
 live step never take a recorded result; other branches are not concerned. All of this follows from the replay's own
@@ -8,31 +11,321 @@ journal, so a replay that was killed continues as it started.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal, TypeAlias
 
 from orchestrator.executor.replay import ABSENT, REPLAYED
-from orchestrator.executor.replay.recording import (
-    Outside,
-    RecordedCall,
-    RecordedQuestion,
-    Recording,
-    is_node_itself,
-    question_digest,
-    state_digest,
-)
-from orchestrator.graph.topology import START
+from orchestrator.graph.topology import START, counts
 from orchestrator.json import digest
 from orchestrator.kernel import records as r
 from orchestrator.kernel.fold import apply_stored
 from orchestrator.kernel.fold.questions import timer_question
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.question import Approve, Question
+from orchestrator.kernel.question import FAMILY, OWN_PARTS, Approve, Deny, Question, in_family, parts_of
 from orchestrator.kernel.records import Record
-from orchestrator.kernel.run_state import Observer, RunState
+from orchestrator.kernel.run_state import Delta, Observer, RunState
 from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapItem
 from orchestrator.kernel.version import Version
+from orchestrator.views.reader import Fold, read
+from orchestrator.views.superseded import Superseded, VersionNames
+from orchestrator.views.timeline import is_asked
+
+Outside: TypeAlias = r.Cancelled | r.LimitSpent | r.TimerFired | r.EventReceived
+"""Records of what time and people brought about while calls were in progress."""
+
+_STOPPED = frozenset({"Cancelled", "NotMade", "Suspended"})
+_LATE = "StepTimeout"
+Place: TypeAlias = tuple[str, str]
+"""Path and node of a step."""
+
+
+@dataclass(slots=True, eq=False)
+class RecordedCall:
+    """A call of the replayed run."""
+
+    intended: r.EffectIntended
+    state: str = ""
+    """Digest of the state that the node saw, if the node itself is the call: then its request says nothing."""
+    settled: r.EffectSettled | None = None
+    """Its last result; None: it has none."""
+    inner: r.Spent | None = None
+    """Spent amounts of the run that it started."""
+    content: str = ""
+    """Digest of the content of the graph that it ran, if it called a graph."""
+
+    @property
+    def result(self) -> r.EffectSettled | None:
+        """Its result; None if it has none, because the run stopped it, or because the journal ends before."""
+        settled = self.settled
+        if settled is None or settled.next_at is not None:
+            return None
+        return None if settled.error is not None and settled.error.type in _STOPPED else settled
+
+    @property
+    def late(self) -> bool:
+        """True if the time limit of its step stopped it."""
+        return self.settled is not None and self.settled.error is not None and self.settled.error.type == _LATE
+
+    @property
+    def seq(self) -> int:
+        """The record that a replay refers to: that of its result, else that of its intent."""
+        found = self.result
+        return self.intended.seq if found is None else found.seq
+
+
+@dataclass(slots=True, eq=False)
+class RecordedQuestion:
+    """A question of the replayed run."""
+
+    question: Question
+    seq: int
+    activation: str
+    answered: r.Answered | None = None
+
+
+@dataclass(slots=True)
+class Recording:
+    """Everything that a replay takes from the journal of another run. It is only read."""
+
+    calls: dict[Place, list[RecordedCall]] = field(default_factory=dict)
+    questions: dict[Place, list[RecordedQuestion]] = field(default_factory=dict)
+    outside: list[Outside] = field(default_factory=list)
+    ends: dict[str, int] = field(default_factory=dict)
+    """Activation -> the record that ended its step."""
+    stopped: set[str] = field(default_factory=set)
+    """Activations that were dropped before they ended: by a failure or a stop elsewhere, or by a join of some."""
+    stopping: set[str] = field(default_factory=set)
+    """Activations that ended their graph, or dropped others, when they ended."""
+    arriving: set[str] = field(default_factory=set)
+    """Activations that led to a join of some, which merges those that come first."""
+    went_on: set[tuple[str, str, int]] = field(default_factory=set)
+    """Activation, type of a record, attempt: what steps came to before they ended."""
+
+    def all_calls(self) -> Iterator[RecordedCall]:
+        """All calls, by place."""
+        for calls in self.calls.values():
+            yield from calls
+
+    def denial(self, place: Place, tool: str, args: object) -> Deny | None:
+        """The answer by which a person denied this call, which the replayed run asked about as a fork or reopened."""
+        for asked in self._asked_about(place, tool, args):
+            if asked.answered is not None and isinstance(asked.answered.answer, Deny):
+                return asked.answered.answer
+        return None
+
+    def asks_about(self, place: Place, tool: str, args: object) -> bool:
+        """True if the replayed run, as a fork or reopened, asked about this call and has no answer."""
+        return any(asked.answered is None for asked in self._asked_about(place, tool, args))
+
+    def open_inside(self, call: RecordedCall) -> RecordedQuestion | None:
+        """The question without an answer for which the replayed run waits, if it was asked inside this call."""
+        begun = call.intended
+        for asked in self.questions.get((begun.path, begun.node), ()):
+            if asked.answered is None and asked.activation == begun.activation and asked.seq > begun.seq:
+                return asked
+        return None
+
+    def _asked_about(self, place: Place, tool: str, args: object) -> Iterator[RecordedQuestion]:
+        for asked in self.questions.get(place, ()):
+            payload = asked.question.payload
+            if in_family(asked.question) and (payload.get("tool"), payload.get("args")) == (tool, args):
+                yield asked
+
+
+def recording_of(plan: Plan, records: Sequence[Record], after: int = 0, withdrawn: Collection[str] = ()) -> Recording:
+    """Recording of the records behind `after`; where the run was reopened, of those that count.
+
+    Args:
+        plan: of the run's graph; its code is not needed.
+        records: all records of the run.
+        after: a call counts if its result is behind this record, a question if its answer is.
+        withdrawn: questions whose answers count although they came before.
+    """
+    found, discards = _Recorder(), Superseded()
+    read(plan, records, discards, found)
+    recording = found.recording
+    for place, calls in recording.calls.items():
+        counted = [call for call in calls if not discards.is_lost(call.intended.key)]
+        for call in counted:
+            if discards.is_asked_about(call.intended.key):
+                call.settled = None
+        recording.calls[place] = [call for call in counted if call.result is None or call.seq > after]
+    for place, asked in recording.questions.items():
+        recording.questions[place] = [
+            one
+            for one in asked
+            if not (one.question.id in discards.withdrawn or discards.is_undone(one.activation))
+            and (one.answered is None or one.answered.seq > after or one.question.id in withdrawn)
+        ]
+    recording.outside = [
+        record
+        for record in recording.outside
+        if record.seq > after and record.seq not in discards.revoked and not _is_undone(discards, record)
+    ]
+    return recording
+
+
+def _is_undone(discards: Superseded, record: Outside) -> bool:
+    return isinstance(record, r.TimerFired) and discards.is_undone(record.activation)
+
+
+def state_digest(activation: Activation) -> str:
+    """Digest of the state that an activation sees."""
+    return digest(activation.frame.plan.schema.dump(activation.values))
+
+
+def question_digest(question: Question) -> str:
+    """Digest of what a question asks, without what each run has its own of; of a timer without its time."""
+    if question.kind == "timer":
+        return "timer"
+    if in_family(question):  # each run sees what the others have done by then
+        return digest([FAMILY, question.payload.get("tool"), question.payload.get("args")])
+    call, shown = parts_of(question.kind, question.payload)
+    call = {key: value for key, value in call.items() if key not in OWN_PARTS}
+    waits = [question.event, question.match] if question.event else []
+    return digest([question.kind, question.prompt, call, dict(shown), list(question.choices), question.schema_, *waits])
+
+
+def is_node_itself(kind: str, name: str, node: str, request: Mapping[str, object]) -> bool:
+    """True for the call of an irreversible node, whose request is the state that it sees."""
+    return kind == "effect" and name == node and not request
+
+
+class _Recorder(Fold):
+    def __init__(self) -> None:
+        self.recording = Recording()
+        self._calls: dict[str, RecordedCall] = {}
+        self._asked: dict[str, RecordedQuestion] = {}
+        self._ending = ""
+        """The activation that the record being folded ends."""
+
+    def applying(self, record: Record) -> None:
+        """See `Observer.applying`."""
+        self._ending = ""
+        match record:
+            case r.StepDone() | r.StepFailed() if record.activation in self.run.running:
+                self._ending = record.activation
+                self.recording.ends[record.activation] = record.seq
+            case r.StepRetried() | r.GraphOpened():
+                self.recording.went_on.add((record.activation, record.type, record.attempt))
+            case r.EffectIntended():
+                self._intended(record)
+            case r.EffectSettled() if record.key in self._calls:
+                self._calls[record.key].settled = record
+            case r.Spent() if record.key in self._calls:
+                self._calls[record.key].inner = record
+            case r.Answered() if record.question in self._asked:
+                self._asked[record.question].answered = record
+            case r.Cancelled():
+                self.recording.outside.append(record)
+            case r.TimerFired() if record.name == r.TIMEOUT:
+                self.recording.outside.append(record)
+            case r.LimitSpent() if record.limit == "seconds":
+                self.recording.outside.append(record)
+            case r.EventReceived() if record.interrupts is not None:
+                self.recording.outside.append(record)
+            case r.Forked():
+                self._leave_out_open(record.told)
+            case _:
+                pass
+
+    def dropped(self, token: Activation) -> None:
+        """See `Observer.dropped`."""
+        if token.key in self.recording.ends:
+            return
+        self.recording.stopped.add(token.key)
+        if self._ending:
+            self.recording.stopping.add(self._ending)
+
+    def edge_taken(self, frame: FrameState, index: int) -> None:
+        """See `Observer.edge_taken`."""
+        topology = frame.plan.topology
+        there = topology.nodes.get(topology.edges[index].target)
+        if self._ending and there is not None and counts(there.join):
+            self.recording.arriving.add(self._ending)
+
+    def finished(self, frame: FrameState, result: FrameResult) -> None:
+        """See `Observer.finished`."""
+        if self._ending:
+            self.recording.stopping.add(self._ending)
+
+    def restored(self, token: Activation) -> None:
+        """See `Observer.restored`."""
+        self.recording.stopped.discard(token.key)
+        self.recording.stopping.discard(token.key)
+        if token.late is None:
+            self.recording.ends.pop(token.key, None)
+        else:
+            self.recording.ends[token.key] = token.late.seq
+
+    def applied(self, record: Record, delta: Delta) -> None:
+        """See `Fold.applied`. Steps continue by timers and events, too."""
+        if isinstance(record, r.Asked | r.TimerSet) and is_asked(self.run, record, delta):
+            self._ask(record, record.question if isinstance(record, r.Asked) else timer_question(record))
+        for _, question, answer in delta.moved:
+            if question.id in self._asked:
+                self._asked[question.id].answered = answer
+
+    def _leave_out_open(self, told: Collection[str]) -> None:
+        """Leave out the calls that a fork found without a result: they count as not made, and it made its own."""
+        gone = {call for key, call in self._calls.items() if call.result is None and key not in told}
+        self._calls = {key: call for key, call in self._calls.items() if call not in gone}
+        for place, calls in self.recording.calls.items():
+            self.recording.calls[place] = [call for call in calls if call not in gone]
+
+    def _ask(self, record: r.Asked | r.TimerSet, question: Question) -> None:
+        asked = self._asked[question.id] = RecordedQuestion(question, record.seq, record.activation)
+        self.recording.questions.setdefault((question.path, question.node), []).append(asked)
+
+    def _intended(self, record: r.EffectIntended) -> None:
+        known = self._calls.get(record.key)
+        if known is not None:
+            known.settled = None  # it is made again
+            return
+        call = self._calls[record.key] = RecordedCall(record)
+        if is_node_itself(record.kind, record.name, record.node, record.request):
+            activation = self.run.running.get(record.activation)
+            call.state = "" if activation is None else state_digest(activation)
+        self.recording.calls.setdefault((record.path, record.node), []).append(call)
+
+
+# -- of a run that moved to other versions of its graph ----------------------------------------------------------------
+
+
+def rename(recording: Recording, names: VersionNames) -> None:
+    """Put everything where it is in the version. Within a place the journal's order holds."""
+    calls = sorted(recording.all_calls(), key=lambda call: call.intended.seq)
+    asked = sorted((one for some in recording.questions.values() for one in some), key=lambda one: one.seq)
+    recording.calls, recording.questions = {}, {}
+    for call in calls:
+        call.intended = _intended(call, names)
+        recording.calls.setdefault((call.intended.path, call.intended.node), []).append(call)
+    for one in asked:
+        recording.questions.setdefault(_place(one, names), []).append(one)
+    recording.outside = [_outside(record, names) for record in recording.outside]
+
+
+def _intended(call: RecordedCall, names: VersionNames) -> r.EffectIntended:
+    before = call.intended
+    path, node = names.place(before.seq, before.path, before.node)
+    changed: dict[str, object] = {"path": path, "node": node}
+    if is_node_itself(before.kind, before.name, before.node, before.request):
+        changed |= {"name": node, "digest": digest({"kind": before.kind, "name": node, "request": {}})}
+    return before.model_copy(update=changed)
+
+
+def _place(one: RecordedQuestion, names: VersionNames) -> tuple[str, str]:
+    return names.place(one.seq, one.question.path, one.question.node)
+
+
+def _outside(record: Outside, names: VersionNames) -> Outside:
+    if not isinstance(record, r.TimerFired):
+        return record
+    path, node = names.place(record.seq, record.path, record.node)
+    return record.model_copy(update={"path": path, "node": node})
+
 
 Live: TypeAlias = Literal["never", "ask", "always"]
 _MOST_BESIDE = 200

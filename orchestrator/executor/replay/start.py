@@ -22,9 +22,9 @@ from orchestrator.executor.fork import making
 from orchestrator.executor.fork.making import check_same
 from orchestrator.executor.host import Host
 from orchestrator.executor.options import ForkOptions, ReplayOptions, ResumeOptions
-from orchestrator.executor.recovery import check_risk
 from orchestrator.executor.replay import DEFAULT
 from orchestrator.executor.resources import Resources
+from orchestrator.executor.resuming import check_risk, open_run
 from orchestrator.executor.run_tools import offered
 from orchestrator.executor.start import Recorded, check_new_id, create, initial_values, join
 from orchestrator.graph.model import GraphDefinition
@@ -37,8 +37,7 @@ from orchestrator.values import check_mapping, check_position, check_text
 from orchestrator.views.reader import read
 from orchestrator.views.replay_result import Replay, replay_of
 from orchestrator.views.run import Run
-from orchestrator.views.superseded import Superseded
-from orchestrator.views.version_names import VersionNames
+from orchestrator.views.superseded import Superseded, VersionNames
 
 if TYPE_CHECKING:
     from orchestrator.executor.drive import Drive
@@ -135,7 +134,7 @@ async def _from(host: Host, options: ReplayOptions, name: str, at: int) -> Drive
     except RunExists:
         await check_same(host.store, name, draft.records, options.parent)
     try:
-        live = await host.open(name, resuming)
+        live = await open_run(host, name, resuming)
     except (RunConflict, RunEnded):
         return None
     live.journal_resumed(options.approve)

@@ -40,7 +40,7 @@ from orchestrator.executor.effects.questions import answer_to, asking_again, ide
 from orchestrator.executor.effects.under_way import UnderWay, inside
 from orchestrator.executor.failures import Refused, TimedOut
 from orchestrator.executor.replay import REPLAYED
-from orchestrator.executor.replay.recording import question_digest
+from orchestrator.executor.replay.running import question_digest
 from orchestrator.executor.run_log import RunLog
 from orchestrator.graph.limits import Reserve
 from orchestrator.kernel.fold.questions import timer_question
@@ -66,8 +66,7 @@ from orchestrator.kernel.state import Activation, hash_id
 from orchestrator.tools.result import Risk, risk_at_most
 
 if TYPE_CHECKING:
-    from orchestrator.executor.replay.recording import RecordedCall
-    from orchestrator.executor.replay.running import RunningReplay
+    from orchestrator.executor.replay.running import RecordedCall, RunningReplay
 
 
 _MOMENT = 0.02

@@ -17,8 +17,7 @@ from itertools import islice, product
 from typing import Any
 
 from orchestrator.errors import GraphChanged, InvalidMigration, InvalidUpdate, OrchestratorError, message_of
-from orchestrator.executor.versions.comparison import Comparison, Grade, GradedChange, highest
-from orchestrator.executor.versions.migrated_state import graph_at
+from orchestrator.executor.versions.comparison import Comparison, Grade, GradedChange, graph_at, highest
 from orchestrator.graph.diff import Change
 from orchestrator.graph.model import GraphDefinition, Node
 from orchestrator.graph.reducers import replace as replace_value

@@ -1,4 +1,4 @@
-"""All checks of a graph, in the order in which their problems are worth reading."""
+"""Runs all checks of a graph, with the most fundamental problems first."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 
 def problems_of(graph: GraphDefinition, *, stored: bool = False) -> list[Problem]:
-    """Every problem of a graph, each with a suggested fix; empty for a sound one.
+    """Return every problem of a graph, each with a suggested fix; empty for a sound graph.
 
-    The shape (C2 to C7) can be judged only where all names checked out and every node can be reached.
+    The shape (C2 to C7) is checked only if all names are valid and every node can be reached.
 
     Args:
-        stored: the graph comes from a store, where earlier versions kept graphs that only today's checks refuse.
+        True if the graph comes from a store, which may contain graphs that earlier versions accepted.
     """
     found = [*name_problems(graph, stored=stored), *edge_problems(graph)]
     if not found:
@@ -57,12 +57,12 @@ def problems_of(graph: GraphDefinition, *, stored: bool = False) -> list[Problem
 
 
 def report_of(graph: GraphDefinition, *, prove: bool = False, tools: Sequence[NodeTool] | None = None) -> CheckReport:
-    """The checks as data; `prove` adds the proofs, each with a witness where it fails.
+    """Return the results of the checks as data. `prove` adds proofs, with a witness for each that fails.
 
     Args:
         graph: the graph.
-        prove: whether to prove claims about it. Of a graph with problems nothing is proved.
-        tools: the tools of nodes that name none of their own; None: not known.
+        True to prove claims about the graph. Nothing is proved about a graph with problems.
+        the tools of nodes that name none of their own; None if not known.
     """
     from orchestrator.graph.proofs import prove as proofs_of
     from orchestrator.graph.report import CheckReport

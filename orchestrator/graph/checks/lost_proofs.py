@@ -1,4 +1,4 @@
-"""Notes about approvals that cannot be proved, and proofs that a change of a graph loses."""
+"""Notes about approvals that cannot be proved, and about proofs that a change of a graph loses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from orchestrator.graph.model import GraphDefinition, Node
 
-# -- What a version of a graph must not lose: confirmations before nodes that act, and limits of cycles --------
+# -- Guarantees that a new version must keep: approvals before nodes that act, and limits of cycles ------------
 
 
 CONFIRM, APPROVED = "confirm", "approved"
@@ -23,7 +23,7 @@ HARMLESS = ("none", "read")
 
 
 def ways_of(graph: GraphDefinition, *, past_approval: bool = True) -> nx.DiGraph[str]:
-    """All ways in the graph; without `past_approval` those only that no confirm has approved."""
+    """Return all ways in the graph; without `past_approval`, only those on which no node has approved anything."""
     import networkx as nx
 
     ways: nx.DiGraph[str] = nx.DiGraph()
@@ -40,7 +40,7 @@ def ways_of(graph: GraphDefinition, *, past_approval: bool = True) -> nx.DiGraph
 
 
 def _unconfirmed_ways(graph: GraphDefinition) -> Iterator[tuple[str, ...]]:
-    """Ways to nodes that act which pass no approval, one for each node."""
+    """Yield ways to acting nodes that pass no approval, one for each such node."""
     import networkx as nx
 
     acting = [name for name, node in graph.nodes.items() if acts(node)]
@@ -53,7 +53,7 @@ def _unconfirmed_ways(graph: GraphDefinition) -> Iterator[tuple[str, ...]]:
 
 
 def unconfirmed(graph: GraphDefinition) -> Iterator[str]:
-    """A note on each node that calls tools and can be reached without an approval."""
+    """Yield a note for each node that calls tools and can be reached without an approval."""
     calling = {name for name, node in graph.nodes.items() if _calls_tools(node)}
     for way in _unconfirmed_ways(graph) if calling else ():
         if way[-1] in calling:
@@ -66,8 +66,7 @@ def _calls_tools(node: Node) -> bool:
 
 
 def acts(node: Node) -> bool:
-    """Return True if a node may change the world: it calls tools, is irreversible, or holds a node that does and is not
-    confirmed inside."""
+    """Return True if a node may change the world. A node with a graph may if that graph has an unconfirmed one."""
     inner = node.subgraph
     if inner is not None:
         return any(True for _ in _unconfirmed_ways(inner))
@@ -81,7 +80,7 @@ def _harmless(node: Node) -> bool:
 
 
 def unbounded(graph: GraphDefinition) -> tuple[str, ...]:
-    """The nodes of a cycle that spends no limit; empty if there is none."""
+    """Return the nodes of a cycle that spends no limit; empty if there is none."""
     import networkx as nx
 
     if graph.limits.steps is not None:
@@ -95,19 +94,19 @@ def unbounded(graph: GraphDefinition) -> tuple[str, ...]:
     return (*cycle, cycle[0])
 
 
-# -- Claims that hold for one version of a graph and not for the next one, as far as a run in it is concerned --
+# -- Claims about a run that are true for one version of a graph and not for the next --------------------------
 
 
 def lost_proofs(
     old: GraphDefinition, new: GraphDefinition, names: Renames, at: Mapping[str, Collection[str]]
 ) -> Iterator[str]:
-    """Each claim that is lost, in words, with a path that breaks it.
+    """Yield each lost claim in words, with a path that breaks it.
 
     Args:
-        old: the version before.
-        new: the version after.
-        names: what is renamed.
-        at: path of a graph -> the nodes of it, by their old names, that the run is at.
+        the old version.
+        the new version.
+        the renames.
+        path of a graph -> its nodes, by their old names, that the run has reached.
     """
     yield from _unconfirmed(old, new, names, at, "", whole=True)
     yield from _unbounded(old, new, names, "")
@@ -122,7 +121,7 @@ def _unconfirmed(
     *,
     whole: bool,
 ) -> Iterator[str]:
-    """Nodes that act and were confirmed, and are not any more: on paths from START, and from where the run is."""
+    """Yield acting nodes that are no longer confirmed, on paths from START and from the run's position."""
     import networkx as nx
 
     before = {names.node(place, name) for name in _acting(old, new, names, place)}
@@ -158,8 +157,7 @@ def _unconfirmed(
 
 
 def _acting(old: GraphDefinition, new: GraphDefinition, names: Renames, place: str) -> Iterator[str]:
-    """The nodes of the old version that act. Its code may not be known: a node that did not change is judged by the
-    code of the new version."""
+    """Yield the acting nodes of the old version. An unchanged node without code is judged by the new version's code."""
     for name, node in old.nodes.items():
         now = new.nodes.get(names.node(place, name))
         same = now is not None and node_data(node) == node_data(now)
@@ -181,7 +179,7 @@ def _way(ways: nx.DiGraph[str], start: str, name: str) -> str:
 
 
 def _unbounded(old: GraphDefinition, new: GraphDefinition, names: Renames, place: str) -> Iterator[str]:
-    """Cycles without a limit in a graph that had none."""
+    """Yield cycles without a limit in a graph that had none before."""
     now = unbounded(new)
     if now and not unbounded(old):
         where = f" in {place!r}" if place else ""

@@ -1,4 +1,4 @@
-"""Checks of the parts of a graph, each by itself: names, edges, nodes, and state fields; then writes of branches."""
+"""Checks of single parts of a graph: names, edges, nodes, state fields, and the fields that branches write."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from orchestrator.graph.topology import ANY, DONE, END, IF_NAMED, RESERVED, STAR
 
 
 def name_problems(graph: GraphDefinition, *, stored: bool = False) -> Iterator[Problem]:
-    """Names that the arrow text cannot say, or that mean something else in it.
+    """Yield faults in names: those that the arrow text cannot express, or in which they have another meaning.
 
     Args:
         graph: the graph.
-        stored: it comes from a store: earlier versions had another rule for names.
+        True if the graph comes from a store: earlier versions had another rule for names.
     """
     if not (stored or is_name(graph.name)):
         yield Problem("C1.name", f"graph name {graph.name!r} is not a valid name: {RULE}")
@@ -62,7 +62,7 @@ def _outcome_problems(name: str, outcomes: tuple[str, ...], *, stored: bool) -> 
 
 
 def look_alike_problems(graph: GraphDefinition) -> Iterator[Problem]:
-    """Names of one kind that look alike because they mix letters of several scripts."""
+    """Yield names of one kind that look alike because they mix letters of several scripts."""
     ends = [end for edge in graph.edges for end in (edge.source, edge.target)]
     outcomes = [outcome for node in graph.nodes.values() for outcome in node.outcomes]
     labels = [edge.outcome for edge in graph.edges if edge.outcome is not None]
@@ -72,11 +72,11 @@ def look_alike_problems(graph: GraphDefinition) -> Iterator[Problem]:
             yield Problem("C1.name", f"{told}: write them with the same letters, or rename one")
 
 
-# -- C1: edges between nodes that there are, for outcomes that they declare, and no outcome without an edge ----
+# -- C1: edges connect existing nodes, name declared outcomes, and leave no outcome without an edge ------------
 
 
 def edge_problems(graph: GraphDefinition) -> Iterator[Problem]:
-    """Faults of single edges, then outcomes that no edge takes, then edges that no outcome takes."""
+    """Yield faults of single edges, then outcomes that no edge takes, then edges that no outcome takes."""
     for edge in dict.fromkeys(graph.edges):
         yield from _end_problems(graph, edge)
         yield from _label_problems(graph, edge)
@@ -154,10 +154,10 @@ def _coverage_problems(graph: GraphDefinition) -> Iterator[Problem]:
 
 
 def reach_problems(graph: GraphDefinition) -> Iterator[Problem]:
-    """Wants edges that checked out. An edge from `*` is a way from every node; STOP is an end like END."""
+    """Yield nodes that cannot be reached, or reach no end (END or STOP). Edges must be valid."""
     ways = [(edge.source, edge.target) for edge in graph.edges]
     if any(edge.source == ANY for edge in graph.edges):
-        ways += [(name, ANY) for name in graph.nodes]  # one vertex between keeps this linear
+        ways += [(name, ANY) for name in graph.nodes]  # one vertex between sources and targets keeps this linear
     reached = _reached(ways, START)
     lost = tuple(name for name in graph.nodes if name not in reached)
     if lost:
@@ -172,35 +172,35 @@ def reach_problems(graph: GraphDefinition) -> Iterator[Problem]:
 
 
 def _reached(ways: Iterable[tuple[str, str]], *starts: str) -> set[str]:
-    """Every vertex that some way leads to. By hand: every graph is checked so, also one that is only looked at, and
-    to load networkx takes longer than all the rest of that."""
+    """Return every vertex that can be reached. Avoids networkx, whose import takes longer than all other checks."""
     following: defaultdict[str, list[str]] = defaultdict(list)
     for source, target in ways:
         following[source].append(target)
     return reached(following, starts)
 
 
-# -- C1: what kinds of nodes check themselves ------------------------------------------------------------------
+# -- C1: checks by the node kinds themselves -------------------------------------------------------------------
 
 
 def kind_problems(graph: GraphDefinition) -> Iterator[Problem]:
-    """The faults that nodes find in themselves, see `Node.problems_in`."""
+    """Yield the faults that nodes find in themselves; see `Node.problems_in`."""
     for name, node in graph.nodes.items():
         for fault in node.problems_in(name, graph):
             yield Problem("C1.node", fault, (name,))
 
 
-# -- C1: what goes into a subgraph and comes out of it ---------------------------------------------------------
+# -- C1: the inputs and outputs of subgraphs -------------------------------------------------------------------
 # A subgraph's `inputs` and `outputs` read like assignments, target first: `inputs` maps fields of the inner state to
-# fields of ours, `outputs` fields of ours to fields of the inner state. Ours are ports, and checked as such.
+# fields of the outer state, `outputs` maps outer fields to inner ones. The outer fields are ports, and are checked as
+# ports.
 
 
 MOST_DEEP = 50
-"""The most levels of graphs inside each other, with the outermost one: their JSON has to be read again."""
+"""The most levels of nested graphs, including the outermost one: their JSON has to be read again."""
 
 
 def nested_problems(graph: GraphDefinition) -> Iterator[Problem]:
-    """Fields that the inner state does not have, and those of it that nothing fills."""
+    """Yield fields that the inner state lacks, and required inner fields that nothing sets."""
     for name, node in graph.nodes.items():
         inner = node.subgraph
         if inner is None:
@@ -224,7 +224,7 @@ def nested_problems(graph: GraphDefinition) -> Iterator[Problem]:
 
 
 def mapping_problems(graph: GraphDefinition) -> Iterator[Problem]:
-    """Fields of ours that a subgraph's `inputs` and `outputs` use although its `reads` and `writes` leave them out."""
+    """Yield outer fields that a subgraph's `inputs` and `outputs` use although `reads` and `writes` leave them out."""
     for name, node in graph.nodes.items():
         if node.subgraph is None:
             continue
@@ -240,7 +240,7 @@ def mapping_problems(graph: GraphDefinition) -> Iterator[Problem]:
 
 
 def entry_problems(graph: GraphDefinition) -> Iterator[Problem]:
-    """Outcomes of a subgraph by which END of its graph is never entered, and those that it leaves out."""
+    """Yield outcomes of a subgraph by which its graph never enters END, and missing outcomes."""
     for name, node in graph.nodes.items():
         inner = node.subgraph
         if inner is None or node.outcomes_field is None or not getattr(node, node.outcomes_field):
@@ -260,7 +260,7 @@ def entry_problems(graph: GraphDefinition) -> Iterator[Problem]:
 
 
 def _entries(graph: GraphDefinition) -> list[str]:
-    """The outcomes by which END or STOP of a graph can be entered."""
+    """Return the outcomes by which END or STOP of a graph can be entered."""
     topology = graph.topology
     found: dict[str, None] = {}
     for source, node in ((START, None), *graph.nodes.items()):
@@ -275,11 +275,11 @@ def _mapping(node: object, attribute: str) -> Mapping[str, object]:
     return found if isinstance(found, Mapping) else {}
 
 
-# -- C1 and C8: names of pools, and steps that would wait for each other's places ------------------------------
+# -- C1 and C8: names of pools, and steps that would wait for each other's pools -------------------------------
 
 
 def pool_problems(graph: GraphDefinition, *, stored: bool = False) -> Iterator[Problem]:
-    """Names of pools that are not known, and pools that could be waited for in a circle."""
+    """Yield unknown names of pools, and pools that can wait for each other in a circle."""
     for name in graph.pools:
         if not (stored or is_name(name)):
             yield Problem("C1.name", f"pool name {name!r} is not a valid name: {RULE}")
@@ -291,7 +291,7 @@ def pool_problems(graph: GraphDefinition, *, stored: bool = False) -> Iterator[P
 
 
 def unnamed_pools(graph: GraphDefinition) -> Iterator[str]:
-    """A note on each pool that no node names: it holds nothing back."""
+    """Yield a note on each pool that no node names: it has no effect."""
     named = {node.pool for node in graph.nodes.values()}
     for name in graph.pools:
         if name not in named:
@@ -299,7 +299,7 @@ def unnamed_pools(graph: GraphDefinition) -> Iterator[str]:
 
 
 def _circles(graph: GraphDefinition) -> Iterator[Problem]:
-    """C8: a step keeps its place while the graph inside it waits for one, so the pools need an order."""
+    """Yield faults of C8: a step keeps its place while the graph inside waits for one, so the pools need an order."""
     waits = dict(_waits(graph, "", ()))
     if not waits:
         return
@@ -316,12 +316,12 @@ def _circles(graph: GraphDefinition) -> Iterator[Problem]:
 def _waits(
     graph: GraphDefinition, path: str, held: tuple[tuple[str, str], ...]
 ) -> Iterator[tuple[tuple[str, str], str]]:
-    """Each two pools of which one is held while the other is waited for, and where.
+    """Yield each pair of pools of which one is occupied while a step waits for the other, and the step's path.
 
     Args:
         graph: the graph, or one inside it.
-        path: where it is.
-        held: the pools that the steps around it hold, each with the path of its node.
+        path of the graph.
+        the pools that enclosing steps occupy, each with the path of its node.
     """
     for name, node in graph.nodes.items():
         place, pool = f"{path}{name}", node.pool
@@ -332,13 +332,13 @@ def _waits(
             yield from _waits(node.subgraph, f"{place}/", held if pool is None else (*held, (pool, place)))
 
 
-# -- C4: nodes to which a message interrupts a graph stand outside of all forks --------------------------------
+# -- C4: nodes at which a message interrupts the graph are outside all forks -----------------------------------
 
 
 def interrupt_problems(graph: GraphDefinition) -> Iterator[Problem]:
-    """Nodes with `on_busy="interrupt"` inside a fork: all branches are merged there, so no fork can be open.
+    """Yield nodes with `on_busy="interrupt"` inside a fork: all branches are merged there, so no fork may be open.
 
-    Wants a shape that checked out.
+    The shape must be valid.
     """
     topology = graph.topology
     for name, node in graph.nodes.items():
@@ -356,11 +356,11 @@ def interrupt_problems(graph: GraphDefinition) -> Iterator[Problem]:
             break
 
 
-# -- C1: results are kept of nodes only whose steps can be left out --------------------------------------------
+# -- C1: results are cached only for nodes whose steps can be skipped ------------------------------------------
 
 
 def cache_problems(graph: GraphDefinition) -> Iterator[Problem]:
-    """Nodes with `cache=` whose results cannot stand for their steps."""
+    """Yield nodes with `cache=` whose steps a cached result cannot replace."""
     for name, node in graph.nodes.items():
         fault = _fault(node) if node.cache is not None else ""
         if fault:
@@ -385,14 +385,14 @@ def _fault(node: Node) -> str:
     return ""
 
 
-# -- C1: edges for time-outs that cannot happen, and retries for errors that do not exist ----------------------
+# -- C1: edges for timeouts that cannot happen, and retries for errors that do not exist -----------------------
 
 
 TIMEOUT = "timeout"
 
 
 def failure_problems(graph: GraphDefinition) -> Iterator[Problem]:
-    """`: timeout` edges of nodes without a time-out, and names in `Retry(on=...)` that match no error."""
+    """Yield `: timeout` edges of nodes without a timeout, and names in `Retry(on=...)` that match no error."""
     for edge in dict.fromkeys(graph.edges):
         if edge.outcome != TIMEOUT:
             continue
@@ -411,14 +411,14 @@ def failure_problems(graph: GraphDefinition) -> Iterator[Problem]:
 
 
 def can_time_out(node: Node) -> bool:
-    """Return True if a node, or one in the graph inside it, has a time-out."""
+    """Return True if a node, or a node of the graph inside it, has a timeout."""
     inner = node.subgraph
     timed = getattr(node, node.timed_by, None) is not None
     return timed or (inner is not None and any(can_time_out(one) for one in inner.nodes.values()))
 
 
 def _fault_of(error: str) -> str | None:
-    """Return the fault of an error's name, where it is certain: a class may be defined later."""
+    """Return the fault in an error's name, if it is certain: a class may be defined later."""
     module, colon, qualname = error.rpartition(":")
     if colon:
         loaded = sys.modules.get(module)
@@ -441,7 +441,7 @@ def _fault_of(error: str) -> str | None:
 
 @cache
 def _known() -> frozenset[str]:
-    """Names of Python's own errors and of this library's."""
+    """Return the names of Python's own errors and of this library's."""
     return frozenset(
         name
         for module in (builtins, errors)
@@ -467,7 +467,7 @@ def _is_loaded(name: str, base: type[BaseException]) -> bool:
 
 
 def field_problems(graph: GraphDefinition) -> Iterator[Problem]:
-    """Fields that are not there, or not of the kind that is needed."""
+    """Yield fields that are missing or of a wrong type."""
     for what, names in (("input", graph.input), ("output", graph.output)):
         for name in (names,) if isinstance(names, str) else names or ():
             yield from _missing(graph, f"{what} of the graph is", name)
@@ -511,7 +511,7 @@ def _node_problems(graph: GraphDefinition, name: str, node: Node) -> Iterator[Pr
 
 
 def _join_problems(graph: GraphDefinition, name: str, node: Node) -> Iterator[Problem]:
-    """The field that a join takes its number of branches from."""
+    """Check the field that contains a join's number of branches."""
     fields, join = graph.schema.fields, node.join
     if not isinstance(join, str):
         return
@@ -528,13 +528,12 @@ def _join_problems(graph: GraphDefinition, name: str, node: Node) -> Iterator[Pr
         yield Problem("C1.field", message, (name,))
 
 
-# -- Plain fields that branches of one fork write, where no join can bring the branches together ---------------
-# Their updates meet when the graph ends, and are then in conflict for certain. Only what nodes declare with
-# `writes=` is known here.
+# -- Plain fields written by branches of one fork that no join brings together ---------------------------------
+# Such updates meet when the graph ends, and are then certain to conflict. Only `writes=` declares what a node updates.
 
 
 def write_problems(graph: GraphDefinition) -> Iterator[Problem]:
-    """Wants a shape that checked out."""
+    """Yield fields that such branches write. The shape must be valid."""
     writers = {name: _plain_writes(graph, name) for name in graph.nodes}
     if not any(writers.values()):
         return
@@ -558,7 +557,7 @@ def _fan_problems(
     regions = []
     for target in fan.targets:
         region = topology.reachable((target,), (fork,))
-        # What can only STOP is never merged with anything.
+        # Branches that can only STOP are never merged.
         regions.append([n for n in graph.nodes if n in region and writers[n] and END in topology.reachable((n,))])
     if fan.field is not None:
         for name in regions[0]:

@@ -1,4 +1,4 @@
-"""Checks of forks and joins, and the joins where an edge can be placed."""
+"""Checks of forks and joins, and the possible joins of an edge."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from orchestrator.graph.topology import START, FanOut, Topology, digraph, reache
 
 
 MOST_PAIRS = 20_000
-"""The most pairs of a node and its open forks. A graph with more is refused as too tangled to be understood."""
+"""The most pairs of a node and its open forks. A graph with more pairs is refused as too complex to check."""
 
 _SOURCE = "the fork"
 
 
 def shape_problems(topology: Topology) -> list[Problem]:
-    """All faults of the shape, each with its mend. Wants names that checked out."""
+    """Return all faults of the shape, each with a fix. Names must be valid."""
     if not topology.fans:
         return _unmatched(topology)
     found = [*_meetings(topology), *_unmatched(topology), *_too_many(topology), *_walk(topology)]
     return [*found, *_passed_twice(topology)]
 
 
-# -- C2: branches that meet without a word ----------------------------------------------------------------------
+# -- C2: branches that meet without a declared join -------------------------------------------------------------
 
 
 def _meetings(topology: Topology) -> list[Problem]:
@@ -63,14 +63,14 @@ class _Meetings:
     """The first places where branches of a fork meet."""
 
     branches: list[str]
-    """The first node of each."""
+    """The first node of each branch."""
     before: Mapping[str, Iterable[str]]
-    """The predecessors of each vertex on their ways."""
+    """The predecessors of each vertex on the ways of the branches."""
     nodes: list[str]
 
 
 def _region(topology: Topology, fork: str, targets: Iterable[str], exits: Iterable[str]) -> dict[str, list[str]]:
-    """The ways of the branches up to the first node that says `join`, from one virtual source."""
+    """Return the ways of the branches up to the first node that declares `join`, from one virtual source."""
     graph: dict[str, list[str]] = {_SOURCE: [*targets, *(f"the way out of {join}" for join in exits)]}
     for join in exits:
         graph[f"the way out of {join}"] = [t for t in topology.successors[join] if t != fork]
@@ -87,7 +87,7 @@ def _region(topology: Topology, fork: str, targets: Iterable[str], exits: Iterab
 
 
 def _first_meetings(topology: Topology, fork: str, targets: Iterable[str], exits: Iterable[str]) -> _Meetings:
-    """Nodes to which two ways lead that have no vertex in common (Menger: nothing but the source dominates)."""
+    """Find nodes to which two ways without a common vertex lead (Menger: only the source dominates them)."""
     import networkx as nx
 
     after = _region(topology, fork, targets, exits)
@@ -101,8 +101,8 @@ def _first_meetings(topology: Topology, fork: str, targets: Iterable[str], exits
             shape = topology.nodes.get(vertex)
             if shape is None or shape.join is not None or dominator != _SOURCE or vertex == fork:
                 continue
-            # Where a direct edge is one way, is there another that does not start here? It ends with an edge from a
-            # vertex that can be reached without this one, and so is not dominated by it.
+            # If a direct edge is one way, find out whether there is another that does not start here. It ends with an
+            # edge from a vertex that can be reached without this one, and so is not dominated by it.
             if vertex not in after[_SOURCE] or any(first.get(one, vertex) != vertex for one in before[vertex]):
                 met.append(vertex)
     return _Meetings(after[_SOURCE], before, met)
@@ -119,7 +119,7 @@ def _first_dominators(dominators: Mapping[str, str]) -> dict[str, str]:
     return first
 
 
-# -- C5, C6: joins that have nothing, or not enough, to wait for --------------------------------------------------
+# -- C5, C6: joins with nothing, or not enough, to wait for -------------------------------------------------------
 
 
 def _unmatched(topology: Topology) -> list[Problem]:
@@ -144,7 +144,7 @@ def _too_many(topology: Topology) -> list[Problem]:
 
 
 def _passed_twice(topology: Topology) -> list[Problem]:
-    """C7: a join that let the others run, and that its own token comes to again: it would end there."""
+    """Return faults of C7: a join that lets the others run, and that its own token reaches again and would end at."""
     found = []
     for join, fork in topology.match.items():
         if fork is None or not topology.nodes[join].lets_run:
@@ -156,7 +156,7 @@ def _passed_twice(topology: Topology) -> list[Problem]:
 
 
 def most_tokens(topology: Topology, fork: str, join: str, fan: FanOut) -> float:
-    """Upper bound of the tokens of a fan-out that reach its join; infinite for a map or a fork in a loop."""
+    """Return an upper bound of the tokens of a fan-out that reach its join; infinite for a map or a fork in a loop."""
     if fan.field is not None or fork in topology.reachable(fan.targets, (join,)):
         return inf
     inner = topology.reachable(fan.targets, (fork, join))
@@ -189,7 +189,7 @@ def _walk(topology: Topology) -> list[Problem]:
         return []
     first: _State = ("START", ())
     came: dict[_State, _State | None] = {first: None}
-    seen: dict[_Stack, set[str]] = {(): {"START"}}  # by forks, which are long and are hashed each time
+    seen: dict[_Stack, set[str]] = {(): {"START"}}  # each long tuple is hashed once
     stack: list[_State] = [first]
     lost: dict[str, Problem] = {}
     waits: dict[str, dict[str, None]] = {join: {} for join in topology.joins}
@@ -257,7 +257,7 @@ def _circles(topology: Topology, waits: dict[str, dict[str, None]]) -> list[Prob
     return found
 
 
-# -- Where tokens of a graph can be: every node, with every sequence of forks that can be open around it -------
+# -- Possible places of tokens: every node, with every sequence of forks that can be open around it ------------
 
 
 Placement: TypeAlias = tuple[str, tuple[str, ...]]
@@ -268,8 +268,8 @@ class Placements:
     """The placements that a graph allows.
 
     Attributes:
-        arriving: Those of tokens that came to a node, and of tokens that wait at a join.
-        fired: Those of the tokens that joins made.
+        Placements of tokens that arrive at a node, and of tokens that wait at a join.
+        Placements of the tokens that joins made.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -295,5 +295,6 @@ class Placements:
 
     def allow(self, node: str, forks: tuple[str, ...], *, fired: bool = False) -> bool:
         """Return True if a token can be at a node with these forks open around it. `fired`: a join at this node made
-        it."""
+        the token.
+        """
         return (node, forks) in (self.fired if fired else self.arriving)

@@ -1,7 +1,7 @@
-"""Proofs of claims by the shape of a graph, each with a path that breaks the claim where it does not hold.
+"""Proofs of claims from the shape of a graph, each with a counterexample if the claim is false.
 
-The claims are about every run that the rules of `docs/kernel.md` allow: whatever outcomes nodes take of those that they
-declare, however long the lists of maps are, in whatever order steps end, and wherever a limit is spent.
+The claims concern every run that the rules of `docs/kernel.md` allow: for any declared outcomes, any lengths of mapped
+lists, any order in which steps end, and any moment at which a limit is spent.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = ["Place", "places_of", "prove"]
 
 
 def prove(graph: GraphDefinition, tools: Sequence[NodeTool] | None = None) -> Iterator[Proof]:
-    """All claims about a graph that has no problems, and about the graphs inside it.
+    """Prove all claims about a graph without problems, and about the graphs inside it.
 
     Args:
         graph: the graph.
-        tools: the tools that nodes may call that name none of their own; None: not known.
+        the tools that nodes may call if they name none of their own; None if not known.
     """
     places = places_of(graph, tools)
     yield from confirmed(places, tools)

@@ -1,4 +1,4 @@
-"""Proof that calls which cannot be undone are approved."""
+"""Proof that tool calls which change something are approved."""
 
 from __future__ import annotations
 
@@ -28,55 +28,55 @@ if TYPE_CHECKING:
     from orchestrator.graph.model import GraphDefinition, Node
     from orchestrator.graph.refs import NodeTool
 
-# -- What is approved on each path to a node: the search that the claims about confirmations rest on -----------
-# A confirmation without a call approves what comes after it, each node once: a node that runs a second time wants
-# another one. A confirmation of a call, `Confirm(tool=, args=)`, approves that call: it holds until the call was made,
-# a node may have written its fields, or a join gives `local` ones their values from before the fork. A denial takes
-# back what the same confirmation approved before.
+# -- The approvals on each path to a node, on which the claims about confirmations are based -------------------
+# A confirmation without a call approves what comes after it, each node once: a node that runs a second time needs
+# another one. A confirmation of a call, `Confirm(tool=, args=)`, approves that call: the approval is valid until the
+# call has been made, a node may have written the call's fields, or a join restores `local` ones to their values from
+# before the fork. A denial revokes what the same confirmation approved before.
 
 
 class Parted(NamedTuple):
-    """A fork where a token with an approval of a call parted from others that have it, too."""
+    """A fork at which a token with an approval of a call separated from others with the same approval."""
 
     fork: tuple[int, str]
-    """The graph and the fork."""
+    """The graph's number and the fork."""
     state: int
-    """Numbers the place of the fork's node and what was approved there."""
+    """Number for the place of the fork's node together with the approvals there."""
     edge: int
     each: bool
-    """True if it is an item of a map."""
+    """True if the token carries a map item."""
     open: bool = True
-    """True if the fork is open; False: the branches that met are one."""
+    """True while the fork is open; False after its branches have joined."""
     alone: bool = True
-    """True if the token met no branch of that fork, so that it does not matter what they do."""
+    """True if the token has met no branch of that fork, so the other branches do not affect it."""
 
 
 class ApprovedCall(NamedTuple):
-    """A call that is approved, by the fields that hold it."""
+    """An approved call, identified by the fields that contain it."""
 
     tool: str
     args: str
     whole: bool
     """True if a person was asked, whatever the tool's risk."""
     parted: frozenset[Parted] = frozenset()
-    """Forks behind the approval in which a node makes the call."""
+    """Forks after the approval in which a node makes the call."""
 
     @property
     def plain(self) -> ApprovedCall:
-        """The same without the forks."""
+        """Return the call without the forks."""
         return self._replace(parted=frozenset())
 
 
 class Approved(NamedTuple):
-    """The approvals at the place of a token."""
+    """The approvals that a token has at its place."""
 
     next: bool = False
-    """True if the next run of the node in question is approved."""
+    """True if the next run of the examined node is approved."""
     calls: frozenset[ApprovedCall] = frozenset()
 
     @property
     def plain(self) -> Approved:
-        """The same without the forks behind the approvals."""
+        """Return the approvals without their forks."""
         return Approved(self.next, frozenset(call.plain for call in self.calls))
 
 
@@ -84,7 +84,7 @@ _State: TypeAlias = tuple[Spot, Approved]
 
 
 class _Before(NamedTuple):
-    """The way to a state: the state before, the step, and the path of the graph inside."""
+    """How a state was reached: the previous state, the step, and the path inside its subgraph."""
 
     state: _State
     step: WitnessStep
@@ -95,17 +95,17 @@ class _Before(NamedTuple):
 
 @dataclass
 class _Summary:
-    """The approvals after the paths through one graph."""
+    """The approvals after all paths through one graph."""
 
     came: dict[_State, _Before | None] = field(default_factory=dict)
     exits: dict[tuple[str, Approved], tuple[_State, WitnessStep]] = field(default_factory=dict)
-    """The outcome that leads to END or STOP, and what is approved there."""
+    """Outcome that leads to END or STOP, and the approvals there -> how they were reached."""
     anywhere: dict[Approved, _State] = field(default_factory=dict)
     hit: tuple[WitnessStep, ...] | None = None
     """A path to the node without an approval."""
 
     def path_to(self, state: _State) -> tuple[WitnessStep, ...]:
-        """The steps to a state, its own left out."""
+        """Return the steps to a state, without its own step."""
         steps: list[WitnessStep] = []
         at = self.came[state]
         while at is not None:
@@ -122,7 +122,7 @@ def _inside(node: str, step: WitnessStep) -> WitnessStep:
 
 
 class ApprovalSearch:
-    """Looks for a path to one node without an approval, through all graphs around it."""
+    """Searches a graph and those inside it for a path to one node without an approval."""
 
     def __init__(
         self, places: Sequence[Place], place: Place, node: str, tools: Sequence[NodeTool] | None, *, strict: bool
@@ -135,19 +135,20 @@ class ApprovalSearch:
         target = graph.nodes[node]
         self.target, self.tools = target, tools
         self.others: dict[str, None] = {}
-        """Confirmations that may ask about other tools of the same names than the node calls."""
+        """Confirmations that may ask about other tools with the names of those that the node calls."""
         self.parts: dict[object, int] = {}
         self.uses: dict[Parted, tuple[str, bool]] = {}
         """Fork -> the node that makes a call with an approval that other branches may have, and True if another
-        approval may cover it as well."""
+        approval may cover it as well.
+        """
         self.at_target: set[Parted] = set()
         self.refused: frozenset[Parted] = frozenset()
-        """Forks behind which an approval is taken not to cover the call."""
+        """Forks after which an approval is assumed not to cover the call."""
         self._users: dict[tuple[int, str, ApprovedCall], bool] = {}
         self.call, self.own = target.called_from, has_own_code(target) or target.effect == "irreversible"
 
     def through(self, graph: GraphDefinition, scope: Scope, given: Approved) -> _Summary:
-        """All paths of a graph that is entered with some approvals, and where nodes around it say this of tools."""
+        """Follow all paths of a graph that is entered with some approvals, in a given scope of tools."""
         known = self.done.get((id(graph), scope, given))
         if known is not None:
             return known
@@ -199,7 +200,7 @@ class ApprovalSearch:
                     self.at_target |= call.parted
 
     def shared(self) -> tuple[frozenset[Parted], frozenset[Parted]]:
-        """Forks behind which one approval is used twice, and those where it may be."""
+        """Return the forks after which one approval is used twice, and those for which that is possible."""
         sure: set[Parted] = set()
         unsure: set[Parted] = set()
         for part in self.at_target:
@@ -241,7 +242,7 @@ class ApprovalSearch:
 
     @staticmethod
     def _met(paths: Paths, forks: Sequence[str], approved: Approved, *, closes: bool) -> Approved:
-        """Return the approvals where branches of the first of some forks met."""
+        """Return the approvals after branches of the first of some forks have met."""
         here = {(id(paths.graph), fork) for fork in forks}
         calls = (
             call._replace(
@@ -287,7 +288,7 @@ class ApprovalSearch:
         return self._restored(paths, (fork,), approved) if closes else approved
 
     def _restored(self, paths: Paths, forks: Sequence[str], approved: Approved) -> Approved:
-        """Return the approvals after forks: `local` fields that a branch wrote have their values from before again."""
+        """Return the approvals after forks: `local` fields written by a branch regain their previous values."""
         if not approved.calls or not forks:
             return approved
         fields = paths.graph.schema.fields
@@ -342,7 +343,7 @@ class ApprovalSearch:
 
     @staticmethod
     def _may_take(node: Node, inner: GraphDefinition, outcome: str, label: str) -> bool:
-        """Return True if a subgraph may take an outcome when a token entered its END by some label."""
+        """Return True if a subgraph may take an outcome after a token has entered its END by some label."""
         if inner.topology.fans or node.outcomes == (DONE,):
             return True
         return outcome == (label if label in node.outcomes else DONE)
@@ -357,7 +358,7 @@ class ApprovalSearch:
         return Approved(approved.next, frozenset(calls))
 
     def _leave(self, node: Node, approved: Approved, entered: Approved, found: Approved) -> Approved:
-        """Return the approvals after a subgraph: without a call that was handed in and used."""
+        """Return the approvals after a subgraph, without a call that was passed in and used."""
         written = self._written(node)
         left = found.plain.calls
         kept = []
@@ -375,7 +376,7 @@ class ApprovalSearch:
     def _brought(
         self, graph: GraphDefinition, node: Node, inner: GraphDefinition, found: Approved
     ) -> frozenset[ApprovedCall]:
-        """The approved calls of a graph inside that the state's fields hold behind its end."""
+        """Return the approved calls of an inner graph that the outer state's fields contain after it ends."""
         if inner.topology.fans or node.cache is not None:
             return frozenset()
         outputs, inputs = outputs_of(node), inputs_of(node)
@@ -396,7 +397,7 @@ class ApprovalSearch:
         )
 
     def _written(self, node: Node) -> frozenset[str] | None:
-        """The fields that a step may write; None: any."""
+        """Return the fields that a step may write; None for any."""
         found = updates_of(node)
         return frozenset() if found is None and not self.strict else found
 
@@ -429,12 +430,12 @@ class ApprovalSearch:
 
 
 def _inner_names(node: Node, outer: str) -> list[str]:
-    """The fields of the graph inside that a field fills."""
+    """Return the fields of the inner graph that an outer field sets."""
     return [inner for inner, ours in inputs_of(node).items() if ours == outer]
 
 
 def _reduced(graph: GraphDefinition, call: tuple[str, str]) -> list[str]:
-    """The fields of a call that have a reducer: what they hold may differ from what was approved."""
+    """Return the fields of a call that have a reducer: their values may differ from what was approved."""
     fields = graph.schema.fields
     return [name for name in call if name in fields and not fields[name].plain]
 
@@ -447,7 +448,7 @@ NOTHING = "no node calls a tool of risk write or higher"
 
 
 def confirmed(places: Sequence[Place], tools: Sequence[NodeTool] | None) -> Iterator[Proof]:
-    """A claim for each node that may call a tool that changes something."""
+    """Yield a claim for each node that may call a tool that changes something."""
     some = False
     for place in places:
         for name, node in place.graph.nodes.items():
@@ -527,7 +528,7 @@ def _unknown_writer(graph: GraphDefinition, path: str) -> bool:
 
 
 def _by_policy(place: Place, node: Node) -> str:
-    """The confirmations that let calls of a node through without asking, and which calls."""
+    """Return a note on confirmations that permit calls of a node without asking, and on these calls."""
     found = []
     for name, other in place.graph.nodes.items():
         approval = approval_of(other)

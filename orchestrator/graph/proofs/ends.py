@@ -21,7 +21,7 @@ CLAIM = "every cycle spends a limit"
 
 
 def bounded(places: Sequence[Place]) -> Iterator[Proof]:
-    """A cycle is bounded by a limit of its graph, or of one around it, that each round spends something of."""
+    """Prove that cycles are bounded: each round spends from a limit of the graph, or of one around it."""
     reasons: list[str] = []
     refuted = False
     for place in places:
@@ -42,7 +42,7 @@ def bounded(places: Sequence[Place]) -> Iterator[Proof]:
 
 
 def _whole(place: Place) -> str:
-    """The limits that every step of a graph spends something of, with their values."""
+    """Return the limits that every step of a graph spends from, with their values."""
     shared = (*place.line, *place.callers)
     steps = [limits.steps for limits in place.line if limits.steps is not None]
     seconds = [limits.seconds for limits in shared if limits.seconds is not None]
@@ -51,7 +51,7 @@ def _whole(place: Place) -> str:
 
 
 def _called(place: Place) -> str:
-    """The limit that every call of a model spends something of. A model may report no tokens, and no cost."""
+    """Return the limit that every model call spends from. A model may report neither tokens nor cost."""
     values = [limits.calls for limits in (*place.line, *place.callers) if limits.calls is not None]
     return f"calls ({min(values):,})" if values else ""
 
@@ -64,11 +64,11 @@ def _limits_of(place: Place, nodes: Sequence[str]) -> str:
 
 
 def _ways(place: Place, *, free: bool) -> nx.DiGraph[Spot]:
-    """The moves of a graph before its limit is spent: behind that no node runs twice.
+    """Return the moves of a graph before its limit is spent: after that, no node runs twice.
 
     Args:
         place: the graph's place.
-        free: only those that spend no limit but those of every step.
+        True for only the moves that spend no limit other than those of every step.
     """
 
     paths, nodes = place.paths, place.graph.nodes
@@ -89,7 +89,7 @@ def _ways(place: Place, *, free: bool) -> nx.DiGraph[Spot]:
 
 
 def _cycles(place: Place) -> Iterator[list[str]]:
-    """The nodes of each knot of cycles, in the order of the graph."""
+    """Yield the nodes of each strongly connected set of cycles, in the graph's order."""
     import networkx as nx
 
     ways = _ways(place, free=False)
@@ -106,7 +106,7 @@ def _cycles(place: Place) -> Iterator[list[str]]:
 
 
 def _loose_cycle(place: Place) -> list[tuple[Spot, str, str]] | None:
-    """The steps of a cycle that spends no limit."""
+    """Return the steps of a cycle that spends no limit."""
     import networkx as nx
 
     if _whole(place):
@@ -123,7 +123,7 @@ def _loose_cycle(place: Place) -> list[tuple[Spot, str, str]] | None:
 
 
 def firing(places: Sequence[Place]) -> Iterator[Proof]:
-    """A join fires if a token can reach it: the checks of the shape keep joins from waiting for each other."""
+    """Prove that joins fire if a token can reach them: the checks of the shape rule out joins that block each other."""
     held: list[str] = []
     refuted = False
     for place in places:
@@ -147,7 +147,7 @@ def firing(places: Sequence[Place]) -> Iterator[Proof]:
 
 
 def ending(places: Sequence[Place]) -> Iterator[Proof]:
-    """From anywhere, a run can reach its end: all branches END, or one STOP."""
+    """Prove that from any place, a run can reach its end: all branches END, or one STOP."""
     refuted = False
     for place in places:
         for spot in _caught(place.paths):
@@ -161,7 +161,7 @@ def ending(places: Sequence[Place]) -> Iterator[Proof]:
 
 
 def _caught(paths: Paths) -> list[Spot]:
-    """The first spot of each node that runs and leads to no end. A join that never fires has a claim of its own."""
+    """Return the first spot of each node that runs and leads to no end. Joins that never fire have their own claim."""
     found: dict[str, Spot] = {}
     for spot in paths.caught():
         if spot.vertex != START and paths.runs(spot):

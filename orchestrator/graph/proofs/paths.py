@@ -1,6 +1,6 @@
-"""The paths that a token can take through one graph: what the kernel does with it, without a run.
+"""The paths that a token can take through one graph under the kernel's rules, without a run.
 
-A *spot* is a node that a token arrives at, with the forks that are open around it (R3). A graph that passed its checks
+A *spot* is a node at which a token arrives, with the forks that are open around it (R3). A graph that passed its checks
 has at most `MOST_PAIRS` of them.
 """
 
@@ -28,35 +28,35 @@ class Spot(NamedTuple):
     vertex: str
     forks: tuple[str, ...] = ()
     spent: bool = False
-    """True if the graph's limit is spent, and its edge for that was taken: each node runs at most once (R14)."""
+    """True if the graph's limit is spent and its edge for that case was taken: each node runs at most once (R14)."""
     blocked: frozenset[str] = frozenset()
-    """Joins that never fire for it, because a concurrent branch can reach them as long as the graph runs."""
+    """Joins that never fire for the token, because a concurrent branch can reach them as long as the graph runs."""
     stopped: frozenset[str] = frozenset()
-    """The ones for which such a branch can enter STOP. The others wait forever."""
+    """Those of `blocked` for which such a branch can enter STOP. At the others the token waits forever."""
 
 
 class Move(NamedTuple):
-    """A way on from a spot."""
+    """A possible next step from a spot."""
 
     outcome: str
     target: Spot
     note: str = ""
-    """A further condition for taking it: an empty list."""
+    """A further condition for the move: an empty list."""
     each: bool = False
-    """True if it is a map: as many tokens as the list has items."""
+    """True for a map: as many tokens as the list has items."""
     edge: int = 0
     """The number of the edge in the graph's text."""
     firing: tuple[str, ...] = ()
-    """Joins that fire at once by the other edges of this fork, and drop what could still reach them."""
+    """Joins that fire at once through the other edges of this fork, and drop what could still reach them."""
 
 
 class Paths:
-    """The spots of a graph, and the moves between them.
+    """The spots of a graph and the moves between them.
 
     Args:
         graph: the graph.
-        inside: whether it runs inside another graph. The limits of such a graph are its own: they can be spent only
-            if it can make so many steps, while a run can be started with any limits.
+        True if it runs inside another graph. Such a graph has fixed limits, which only enough steps can spend, while an
+        outermost run can be started with any limits.
     """
 
     def __init__(self, graph: GraphDefinition, *, inside: bool = False) -> None:
@@ -66,7 +66,7 @@ class Paths:
         self._stopping: set[Spot] = set()
         self._off: dict[str, set[Spot]] = {}
         stops = any(edge.target == STOP for edge in graph.edges)
-        may_jump = any(target.spent for _, target in self.jumps)  # with it nothing is caught, but joins may still wait
+        may_jump = any(target.spent for _, target in self.jumps)  # catches failures; joins may still wait
         if self.topology.joins and (stops or may_jump or self.caught()):
             self._find_endless()
 
@@ -76,7 +76,7 @@ class Paths:
 
     @cached_property
     def jumps(self) -> tuple[tuple[str, Spot], ...]:
-        """The spots where all tokens continue together from wherever they are, each with the reason."""
+        """The spots at which all tokens continue together from wherever they are, each with the reason."""
         found: list[tuple[str, Spot]] = []
         target = self.topology.exhausted_target
         if target is not None and target not in ENDS and (not self.inner or may_run_out(self.graph)):
@@ -93,7 +93,7 @@ class Paths:
         return tuple((why, target) for why, target in self.jumps if not (spot.spent and target.spent))
 
     def outcomes(self, vertex: str) -> Iterator[str]:
-        """The outcomes of a node that lead anywhere."""
+        """Yield the outcomes of a node that lead anywhere."""
         if vertex == START:
             yield DONE
             return
@@ -103,16 +103,16 @@ class Paths:
                 yield outcome
 
     def waits(self, spot: Spot) -> bool:
-        """Return True if a token that arrives there waits at a join."""
+        """Return True if a token that arrives at the spot waits at a join."""
         fork = self.topology.match.get(spot.vertex)
         return fork is not None and fork in spot.forks
 
     def runs(self, spot: Spot) -> bool:
-        """Return True if the node of a spot can run there; a join that is blocked never fires."""
+        """Return True if the node of a spot can run there; a blocked join never fires."""
         return spot.vertex not in ENDS and not (spot.vertex in spot.blocked and self.waits(spot))
 
     def inside(self, spot: Spot) -> tuple[str, ...]:
-        """The forks open around a node that runs: at a join, those that it has not closed (R5)."""
+        """Return the forks open around a running node: at a join, those that it has not closed (R5)."""
         vertex, forks = spot.vertex, spot.forks
         fork = self.topology.match.get(vertex)
         if fork is None or fork not in forks:
@@ -123,7 +123,7 @@ class Paths:
     # -- moves ------------------------------------------------------------------------------------------------
 
     def moves(self, spot: Spot) -> tuple[Move, ...]:
-        """All ways on from a spot along edges."""
+        """Return all moves from a spot along edges."""
         found = self._moves.get(spot)
         if found is None:
             found = self._moves[spot] = tuple(self._find_moves(spot)) if self.runs(spot) else ()
@@ -137,7 +137,7 @@ class Paths:
         for outcome in self.outcomes(vertex):
             routes = self.topology.routes(vertex, outcome)
             stops = [route for route in routes if route.target == STOP and route.each is None]
-            if stops:  # the graph ends before another branch begins
+            if stops:  # the graph ends before another branch starts
                 yield Move(outcome, Spot(STOP, forks, spot.spent), edge=stops[0].index)
                 continue
             if spot.spent and any(route.each is None and self._has_run(spot, route.target) for route in routes):
@@ -148,12 +148,11 @@ class Paths:
                 others = ways[:number] + ways[number + 1 :]
                 firing = self._at_once(others)
                 for move in way:
-                    if not any(self.can_reach(move.target, join) for join in firing):  # else it is dropped
+                    if not any(self.can_reach(move.target, join) for join in firing):  # otherwise the branch is dropped
                         yield move._replace(target=self._beside(spot, move.target, others), firing=firing)
 
     def _has_run(self, spot: Spot, target: str) -> bool:
-        """Return True if a node surely ran after a spent limit, so that the run ends when another token arrives
-        (R14)."""
+        """Return True if a node surely ran after a spent limit, so that another token's arrival ends the run (R14)."""
         return target in (spot.vertex, self.topology.exhausted_target) and not self.waits(Spot(target, spot.forks))
 
     def _along(self, spot: Spot, forks: tuple[str, ...], outcome: str, route: Route) -> Iterator[Move]:
@@ -167,12 +166,12 @@ class Paths:
         yield Move(outcome, Spot(empty, inner, spot.spent), f"{route.each} is empty", edge=route.index)
 
     def _at_once(self, ways: Sequence[Sequence[Move]]) -> tuple[str, ...]:
-        """The joins that fire as soon as these edges of a fork are taken, and drop other branches."""
+        """Return the joins that fire as soon as these edges of a fork are taken, and drop other branches."""
         arrived = Counter(filter(None, map(self.joins_at_once, ways)))
         return tuple(join for join, count in arrived.items() if self.topology.nodes[join].join in range(1, count + 1))
 
     def joins_at_once(self, way: Sequence[Move]) -> str | None:
-        """The join at which the branch of an edge waits at once, if that takes a number and drops the others.
+        """Return the join at which the branch of an edge waits at once, if the join takes a number and drops the rest.
 
         A branch with another fork around it does not count: a join of that fork may drop it.
         """
@@ -197,7 +196,7 @@ class Paths:
         return join in scope.active[spot.vertex]
 
     def _beside(self, spot: Spot, target: Spot, others: Sequence[Sequence[Move]]) -> Spot:
-        """The spot that a token reaches, with what concurrent branches keep from it."""
+        """Return the spot that a token reaches, with the joins that concurrent branches block."""
         if not self._endless:
             return target
         blocked, stopped = set(spot.blocked), set(spot.stopped)
@@ -212,7 +211,7 @@ class Paths:
 
     @property
     def spots(self) -> dict[Spot, tuple[Spot, str, str] | None]:
-        """Every spot that a token can arrive at, with the spot before it, the outcome there, and a note."""
+        """Every spot at which a token can arrive -> the previous spot, the outcome there, and a note."""
         if self._spots is None:
             self._spots = self._find_spots()
         return self._spots
@@ -234,10 +233,10 @@ class Paths:
     # -- ends -------------------------------------------------------------------------------------------------
 
     def caught(self) -> list[Spot]:
-        """The spots from which no choice of outcomes leads all branches to END, or one of them to STOP.
+        """Return the spots from which no choice of outcomes leads all branches to END, or one of them to STOP.
 
-        Behind a spent limit no node runs twice, so that there everything ends (R14). A branch at a join that never
-        fires ends if a concurrent one can enter STOP.
+        After a spent limit no node runs twice, so everything ends (R14). A branch at a join that never fires ends if a
+        concurrent one can enter STOP.
         """
         before = self._before()
         stopping = _leading_to(before, [spot for spot in self.spots if spot.vertex == STOP])
@@ -248,7 +247,7 @@ class Paths:
         return [spot for spot in self.spots if spot not in free]
 
     def keeping_off(self, join: str) -> set[Spot]:
-        """The spots from which some choice of outcomes leads no branch to a join."""
+        """Return the spots from which some choice of outcomes leads no branch to a join."""
         found = self._off.get(join)
         if found is None:
             goals = {spot for spot in self.spots if not self.can_reach(spot, join)}
@@ -263,7 +262,7 @@ class Paths:
         return found
 
     def _led(self, before: _Before, goals: set[Spot], past: str = "") -> set[Spot]:
-        """The spots from which some choice of outcomes leads all branches to the goals, and none through `past`."""
+        """Return the spots from which some choice of outcomes leads all branches to the goals, none through `past`."""
         missing: dict[tuple[Spot, str], set[int]] = {}
         for spot in self.spots:
             for move in self.moves(spot):
@@ -279,12 +278,12 @@ class Paths:
         return found
 
     def _find_endless(self) -> None:
-        """For each join the spots from which branches can reach it as long as the graph runs.
+        """Find, for each join, the spots from which branches can reach it as long as the graph runs.
 
-        No choice of outcomes leads all of them elsewhere, and STOP ends the graph before the join has fired. The search
-        is repeated with these.
+        No choice of outcomes leads all of these branches elsewhere, and STOP ends the graph before the join fires. The
+        search is repeated with the spots found.
 
-        A join that waits for some of the branches needs no others.
+        A join that waits for only some of the branches does not need the others.
         """
         before = self._before()
         self._stopping = _leading_to(before, [spot for spot in self.spots if spot.vertex == STOP])
@@ -316,7 +315,7 @@ def _leading_to(before: _Before, goals: Sequence[Spot]) -> set[Spot]:
 
 
 def can_take(node: Node, outcome: str) -> bool:
-    """Return True if a node can end with a reserved outcome: without a time-out it never takes `timeout`."""
+    """Return True if a node can end with a reserved outcome: without a timeout it never takes `timeout`."""
     if outcome == "timeout":
         return node.kind == "unresolved" or can_time_out(node)
     return outcome != "exhausted" or node.subgraph is not None

@@ -1,4 +1,4 @@
-"""Places of a graph and of the graphs inside it, and the calls of tools that their nodes can make."""
+"""Places of a graph and of the graphs inside it, and the tool calls that their nodes can make."""
 
 from __future__ import annotations
 
@@ -16,18 +16,30 @@ if TYPE_CHECKING:
     from orchestrator.graph.model import Approval, Node
     from orchestrator.graph.refs import NodeTool
 
-# -- Which calls a node may make, as far as is declared --------------------------------------------------------
+# -- The calls that a node may make, as far as declared --------------------------------------------------------
 
 
 HARMLESS = ("none", "read")
 """Risks of tools that change nothing."""
 CHANGING = ("write", "dangerous")
-"""Risks of tools that a confirmation is wanted for."""
+"""Risks of tools that need a confirmation."""
 _DECLARING = frozenset(
-    ("approves", "asks_model", "called_from", "calls_tools", "does", "outcomes", "ports", "port_types", "problems_in",
-     "sees_tools", "takes_tools", "updates")
-)  # fmt: skip
-"""Methods that declare what a kind does, and do none of it."""
+    (
+        "approves",
+        "asks_model",
+        "called_from",
+        "calls_tools",
+        "does",
+        "outcomes",
+        "ports",
+        "port_types",
+        "problems_in",
+        "sees_tools",
+        "takes_tools",
+        "updates",
+    )
+)
+"""Methods that only describe a kind and do none of its work."""
 
 
 Toolset: TypeAlias = "tuple[str | NodeTool, ...] | None"
@@ -39,19 +51,19 @@ class Scope:
     """The tools that the subgraph nodes around a graph declare."""
 
     names: tuple[str, ...] | None = None
-    """The only tools that nodes get which name none; None: all of the run's."""
+    """The only tools for nodes that name none; None for all tools of the run."""
     own: tuple[OwnTool, ...] = ()
-    """Tools of these nodes' own, the nearest first."""
+    """Tools that belong to these nodes, the innermost first."""
 
     def inside(self, node: Node) -> Scope:
-        """The same for the graph inside a node."""
+        """Return the scope for the graph inside a node."""
         if node.toolset is None:
             return self
         own = tuple(OwnTool(one.name, one) for one in node.toolset if not isinstance(one, str))
         return Scope(node.tools, (*own, *(one for one in self.own if one not in own)))
 
     def toolset(self, node: Node) -> Toolset:
-        """The only tools that a node gets; None: all of the run's."""
+        """Return the only tools that a node may use; None for all tools of the run."""
         here = self.inside(node)
         if here.names is None:
             return None
@@ -60,7 +72,7 @@ class Scope:
 
 
 class OwnTool:
-    """A tool of a node's own. Two are equal if they are one tool of one name."""
+    """A tool that belongs to a node. Two are equal if they are the same tool under the same name."""
 
     __slots__ = ("name", "tool")
 
@@ -75,7 +87,7 @@ class OwnTool:
 
 
 EVERYWHERE = Scope()
-"""The scope of a run: no node is around it."""
+"""The scope of a run: there is no node around it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +97,21 @@ class Calls:
     changing: tuple[str, ...] = ()
     """Tools that change something, with their risks."""
     unknown: str = ""
-    """Why not all of its tools are known; empty: they are."""
+    """The reason why its tools are not all known; empty if they are."""
 
     @property
     def any(self) -> bool:
-        """True if there is anything to confirm."""
+        """True if any call needs a confirmation."""
         return bool(self.changing or self.unknown)
 
 
 def calls_of(node: Node, tools: Sequence[NodeTool] | None, scope: Scope = EVERYWHERE) -> Calls:
-    """The calls of a node itself, without those of a graph inside it.
+    """Return the calls of a node itself, without those of a graph inside it.
 
     Args:
         node: the node.
-        tools: the tools of nodes that name none of their own; None: not known.
-        scope: what the nodes around its graph say of tools.
+        the tools of nodes that name none of their own; None if not known.
+        the tools declared by the nodes around its graph.
     """
     if node.subgraph is not None:
         return Calls()
@@ -132,19 +144,19 @@ def calls_of(node: Node, tools: Sequence[NodeTool] | None, scope: Scope = EVERYW
 def asks_about_calls(
     confirm: Node, asking: Scope, unasked: Sequence[str], node: Node, calling: Scope, tools: Sequence[NodeTool] | None
 ) -> bool | None:
-    """Return True if a confirmation asks about the tools that a node calls, and not about others of the same names.
+    """Return True if a confirmation asks about the tools that a node calls, not about others with the same names.
 
     Args:
-        confirm: the confirmation, which judges a call by the tool that it sees itself.
-        asking: what the nodes around its graph say of tools.
-        unasked: the risks that it does not ask about.
+        the confirmation, which judges a call by the tools in its own scope.
+        the tools declared by the nodes around the confirmation's graph.
+        the risks that it permits without asking.
         node: the node that makes the call.
-        calling: what the nodes around that one's graph say of tools.
-        tools: the tools of nodes that name none of their own; None: not known.
+        the tools declared by the nodes around the calling node's graph.
+        the tools of nodes that name none of their own; None if not known.
 
     Returns:
-        False if it lets a call of some tool through because another one of its name has such a risk; None if that
-        depends on tools that are not known.
+        False if it permits a call because another tool of the same name has such a risk; None if that depends on tools
+        that are not known.
     """
     seen, called = _by_name(asking.toolset(confirm), tools), _by_name(calling.toolset(node), tools)
     answer: bool | None = True
@@ -154,7 +166,7 @@ def asks_about_calls(
         judged = name if seen is None else seen.get(name)
         made = name if called is None else called[name]
         if judged is None or judged is made or judged == made:
-            continue  # it fails for such a call, or means the same tool
+            continue  # the confirmation fails for such a call, or sees the same tool
         asked = not isinstance(judged, str) and judged.risk not in unasked
         harmless = not isinstance(made, str) and (made.risk in HARMLESS or made.risk in unasked)
         if not unasked or asked or harmless:
@@ -166,7 +178,7 @@ def asks_about_calls(
 
 
 def _by_name(toolset: Toolset, tools: Sequence[NodeTool] | None) -> dict[str, str | NodeTool] | None:
-    """The tools of a node by their names, those that are not known as names; None: any tool of the run."""
+    """Return the tools of a node by name, unknown ones as their names; None for any tool of the run."""
     given = {tool.name: tool for tool in tools or ()}
     if toolset is None:
         return None if tools is None else dict(given)
@@ -182,12 +194,12 @@ def has_own_code(node: Node) -> bool:
 
 
 def may_call(node: Node) -> bool:
-    """Return True if the node's code can reach tools, and await their results."""
+    """Return True if the node's code can access tools, and await their results."""
     return sees_tools(node) and getattr(node, "awaits", True)
 
 
 def sees_tools(node: Node) -> bool:
-    """Return True if the node's work can reach tools."""
+    """Return True if the node's work can access tools."""
     return node.sees_tools or not _answers_for(type(node), "sees_tools")
 
 
@@ -197,37 +209,36 @@ def calls_tools(node: Node) -> bool:
 
 
 def approval_of(node: Node) -> Approval | None:
-    """Return the calls that a person approves in the node; None: none, as far as is known."""
+    """Return the calls that a person approves in the node; None if none are known."""
     return node.approves if _answers_for(type(node), "approves") else None
 
 
 def asks_model_before(node: Node, outcome: str) -> bool:
-    """Return True if a step of the node takes an outcome only after a call of a model. A step from the cache made
-    none."""
+    """Return True if an outcome of the node always follows a model call. A step from the cache made no call."""
     return node.cache is None and outcome in node.after_model and _answers_for(type(node), "after_model")
 
 
 def inputs_of(node: Node) -> dict[str, str]:
-    """The fields of the graph inside that the state's fields fill; none where a user's class makes the input."""
+    """Return the inner graph's fields that the outer state's fields set; none if a user's class makes the input."""
     return getattr(node, "inputs", None) or {} if _answers_for(type(node), "inputs") else {}
 
 
 def outputs_of(node: Node) -> dict[str, str]:
-    """The state's fields that fields of the graph inside fill; none where a user's class makes the update."""
+    """Return the outer state's fields that the inner graph's fields set; none if a user's class makes the update."""
     return getattr(node, "outputs", None) or {} if _answers_for(type(node), "outputs") else {}
 
 
 def updates_of(node: Node) -> frozenset[str] | None:
-    """The state fields that a step may update, as far as is declared, and a run keeps to it; None: not known."""
+    """Return the state fields that a step may update, if they are declared and enforced; None if not known."""
     own = _answers_for(type(node), "updates") or _answers_for(type(node), "fills")
     return node.updates if own or node.writes is not None else None
 
 
 def _answers_for(kind: type[Node], name: str) -> bool:
-    """Return True if an attribute of a kind describes the work that it really does.
+    """Return True if an attribute of a kind describes the work that the kind really does.
 
-    A class of the user's that replaces a method of a kind of the library's does other work: then only what it declares
-    itself counts.
+    A user's class that overrides a method of one of the library's kinds does other work: then only its own declarations
+    count.
     """
     for place, cls in enumerate(kind.__mro__):
         if name in vars(cls) or is_shipped(cls):
@@ -248,22 +259,22 @@ def _names(tools: Sequence[NodeTool]) -> str:
     return listed_names(f"{tool.name} ({tool.risk})" for tool in tools)
 
 
-# -- All graphs that run when a graph runs: those inside its nodes, and those that its tools run ---------------
+# -- All graphs that run as part of a graph: those inside its nodes, and those that its tools run --------------
 
 
 @dataclass(eq=False)
 class Place:
-    """A graph, and where it runs."""
+    """A graph and the place where it runs."""
 
     graph: GraphDefinition
     paths: Paths
     limits: Limits
     around: Place | None = None
-    """The place of the subgraph's node; None for a run of its own."""
+    """The place of the subgraph's node; None for a separate run."""
     node: str = ""
-    """The subgraph's node."""
+    """The name of the subgraph's node."""
     tool: str = ""
-    """The tool that runs it, or the graph around it."""
+    """The tool that runs it or the graph around it."""
     callers: tuple[Limits, ...] = ()
     """The limits of the runs that call it as a tool."""
     scope: Scope = EVERYWHERE
@@ -271,18 +282,18 @@ class Place:
 
     @property
     def path(self) -> str:
-        """Names of the nodes around it, joined by `/`."""
+        """The names of the nodes around it, joined by `/`."""
         if self.around is None:
             return ""
         return f"{self.around.path}/{self.node}" if self.around.path else self.node
 
     def named(self, node: str) -> str:
-        """A node's name with those of the nodes around it."""
+        """Return a node's name after the names of the nodes around it."""
         return f"{self.path}/{node}" if self.path else node
 
     @property
     def where(self) -> str:
-        """To be put behind a claim about the graph; empty for the graph that is checked."""
+        """The text that follows a claim about the graph; empty for the graph that is checked."""
         tool = f" in the graph of tool {self.tool}" if self.tool else ""
         return f" in {self.path}{tool}" if self.path else tool
 
@@ -292,7 +303,7 @@ class Place:
         return (self.limits, *(() if self.around is None else self.around.line))
 
     def way_to(self, spot: Spot) -> tuple[WitnessStep, ...]:
-        """A path from START of the run to a spot; the spot itself is not on it."""
+        """Return a path from START of the run to a spot, without the spot itself."""
         steps: list[WitnessStep] = []
         at = spot
         while (before := self.paths.spots[at]) is not None:
@@ -302,7 +313,7 @@ class Place:
 
     @property
     def lead(self) -> tuple[WitnessStep, ...]:
-        """A path to the node that the graph is inside of."""
+        """Return a path to the node that contains the graph."""
         if self.around is None:
             return ()
         spot = next((spot for spot in self.around.paths.spots if spot.vertex == self.node), None)
@@ -310,13 +321,13 @@ class Place:
 
 
 def places_of(graph: GraphDefinition, tools: Sequence[NodeTool] | None = None) -> list[Place]:
-    """The place of every graph: in each run, that of the graph or of one called as a tool, each graph once.
+    """Return the places of all graphs in each run, that of the graph and those of graphs called as tools.
 
-    A graph in several nodes that give it different tools has a place for each.
+    A graph in several nodes with different tools has a place for each of them.
 
     Args:
         graph: the graph that is checked.
-        tools: the tools of nodes that name none of their own; None: not known.
+        the tools of nodes that name none of their own; None if not known.
     """
     found: list[Place] = []
     runs: dict[int, Place] = {id(graph): Place(graph, Paths(graph), graph.limits)}
@@ -348,7 +359,7 @@ def _add(found: dict[tuple[int, Scope], Place], place: Place) -> None:
 
 
 def graph_tools(node: Node, tools: Sequence[NodeTool] | None, scope: Scope = EVERYWHERE) -> Iterator[NodeTool]:
-    """The tools that run a graph, of those that a node may call."""
+    """Yield the tools that run a graph, among those that a node may call."""
     if not sees_tools(node) or node.subgraph is not None:
         return
     given = {tool.name: tool for tool in tools or ()}
@@ -360,6 +371,6 @@ def graph_tools(node: Node, tools: Sequence[NodeTool] | None, scope: Scope = EVE
 
 
 def tool_graph(tool: NodeTool) -> GraphDefinition | None:
-    """The graph that a tool runs."""
+    """Return the graph that a tool runs; None if it runs none."""
     found = getattr(tool, "graph", None)
     return found if isinstance(found, GraphDefinition) else None

@@ -16,17 +16,17 @@ from orchestrator.graph.topology import END, STOP, counts
 if TYPE_CHECKING:
     from orchestrator.graph.model import GraphDefinition
 
-# -- The search for two concurrent branches that both write a field --------------------------------------------
-# For each fork, and each two of its branches, the search moves both tokens on, one step of either at a time, as the
-# kernel would: a token that waits at a join of a fork that both are in goes on when the other one can no longer come
-# there. The two are concurrent until they meet, one is dropped, or the graph stops. A join that lets the other branches
-# run (`rest="run"`) settles what was written before it: a late branch does not change that.
+# -- The search for two concurrent branches that write the same field ------------------------------------------
+# For each fork and each two of its branches, the search moves both tokens, one step of either at a time, as the kernel
+# would: a token that waits at a join of a fork around both continues once the other can no longer reach the join. The
+# two are concurrent until they meet, one is dropped, or the graph stops. A join that lets the other branches run
+# (`rest="run"`) settles what was written before it: a late branch does not change that.
 
 
 FEW = 40
-"""Spots behind a spent limit up to which the nodes that ran there are distinguished."""
+"""The most spots after a spent limit for which the nodes that ran are tracked."""
 MOST_PAIRS = 20_000
-"""Pairs of branches up to which they are distinguished in this way."""
+"""The most pairs of branches for which these nodes are tracked."""
 
 
 class _Token(NamedTuple):
@@ -34,33 +34,34 @@ class _Token(NamedTuple):
 
     spot: Spot
     ready: bool
-    """True if its node runs; False: it waits at a join."""
+    """True if its node runs; False if it waits at a join."""
 
 
 class _Pair(NamedTuple):
-    """Two tokens of one run that parted."""
+    """Two tokens of one run after they separated."""
 
     first: _Token
     second: _Token
     shared: int
-    """Number of forks open around the first that are open around the second, too: the very same ones."""
+    """Number of open forks that both tokens are inside."""
     wrote: str = ""
-    """The node of the first that has written the field since they parted; only behind a spent limit its name, since
-    there each node runs once."""
+    """The node of the first token that has written the field since they separated. Its name is kept only after a spent
+    limit, when each node runs once.
+    """
     also: bool = False
-    """True if the second has written it before that; only where joins let other branches run."""
+    """True if the second token has written the field before that; used only if joins let other branches run."""
     passed: frozenset[str] = frozenset()
-    """Joins that let the other one of the two run: it ends there."""
+    """Joins that let the other token run: it ends there."""
     barred: frozenset[str] = frozenset()
-    """Joins that the second cannot pass without another branch that knows what the first has written."""
+    """Joins that the second token cannot pass without another branch that depends on what the first has written."""
     ran: frozenset[str] = frozenset()
-    """Behind a spent limit the nodes that ran: none runs twice. Only kept where few nodes are behind it."""
+    """The nodes that ran after a spent limit: none runs twice. Kept only if few nodes follow the limit."""
     beside: frozenset[tuple[str, int]] = frozenset()
-    """For joins that take a number how many other branches wait there, one less than the number at most."""
+    """For joins that take a number: how many other branches wait there, at most one less than the number."""
 
 
 class _Came(NamedTuple):
-    """The way to a pair."""
+    """How a pair was reached."""
 
     before: _Pair | None
     step: WitnessStep
@@ -69,7 +70,7 @@ class _Came(NamedTuple):
 
 
 class Collision(NamedTuple):
-    """Two branches that both write a field."""
+    """Two branches that write the same field."""
 
     fork: Spot
     witness: tuple[WitnessStep, ...]
@@ -91,7 +92,7 @@ class BranchPairs:
                 self.before[move.target].append(spot)
 
     def first_hit(self, writers: frozenset[str]) -> Collision | None:
-        """Two branches in which one of the writers runs in each."""
+        """Find two branches with a writer in each."""
         useful = self._leading_to(writers)
         came: dict[_Pair, _Came] = {}
         ahead: list[_Pair] = []
@@ -124,7 +125,7 @@ class BranchPairs:
         return found
 
     def _parted(self) -> Iterator[tuple[_Pair, WitnessStep, Spot]]:
-        """Each two branches that part anywhere, in both orders."""
+        """Yield each two branches that separate anywhere, in both orders."""
         for spot in self.paths.spots:
             by_outcome: dict[str, list[Move]] = {}
             ways = self.paths.moves(spot)
@@ -162,11 +163,11 @@ class BranchPairs:
         """Return the numbers of other branches that wait at joins of shared forks, after a move.
 
         Args:
-            before: how many did before it.
+            their numbers before the move.
             move: the move.
-            without: the numbers of edges whose branches are not counted, besides that of the move.
-            moves: all moves from there.
-            shared: the forks that both tokens are in.
+            the numbers of edges whose branches are not counted, in addition to that of the move.
+            all moves from the same spot.
+            the forks that both tokens are inside.
         """
         if not self.taking_numbers:
             return before
@@ -187,11 +188,11 @@ class BranchPairs:
         return wanted if isinstance(wanted, int) else 0
 
     def _takes_next(self, pair: _Pair, join: str) -> bool:
-        """Return True if a join fires as soon as one more branch is there."""
+        """Return True if a join fires as soon as one more branch arrives."""
         return self._number(join) - dict(pair.beside).get(join, 0) == 1
 
     def _ran(self, spot: Spot) -> frozenset[str]:
-        """The nodes that ran behind a spent limit on the way to a spot, and its own."""
+        """Return the nodes that ran after a spent limit on the way to a spot, including the spot's own."""
         found: set[str] = set()
         at: Spot | None = spot if self.few else None
         while at is not None and at.spent:
@@ -204,7 +205,7 @@ class BranchPairs:
         return self.paths.inside(token.spot) if token.ready else token.spot.forks
 
     def _following(self, pair: _Pair, writers: frozenset[str]) -> Iterator[tuple[_Pair | None, WitnessStep, bool]]:
-        """The pairs behind one step of either token; None: both have written."""
+        """Yield the pairs after one step of either token; None if both have written."""
         for by_second in (False, True):
             mine, other = (pair.second, pair.first) if by_second else (pair.first, pair.second)
             if mine.spot.vertex in (END, STOP):
@@ -260,7 +261,7 @@ class BranchPairs:
         return join not in scope.active[other.spot.vertex]
 
     def _barred_by(self, spot: Spot, move: Move, moves: Sequence[Move], shared: int) -> frozenset[str]:
-        """The joins of shared forks to which a branch must come that parts from the first here."""
+        """Return the joins of shared forks that need a branch which separates from the first token here."""
         beside: dict[int, list[Spot]] = {}
         for other in moves:
             if other.outcome == move.outcome and other.edge != move.edge:
@@ -274,7 +275,7 @@ class BranchPairs:
         )
 
     def _arrived(self, pair: _Pair, by_second: bool | None = None) -> _Pair | None:
-        """The pair after one of its tokens reached its place; None: they met, or one dropped the other."""
+        """Return the pair after one of its tokens reached its place; None if they met, or one dropped the other."""
         if self._meet(pair):
             return None
         for second in (False, True) if by_second is None else (by_second,):
@@ -292,14 +293,14 @@ class BranchPairs:
         return pair
 
     def _fired(self, pair: _Pair, mine: _Token, by_second: bool) -> _Pair:
-        """The pair after the join that a token waits at fired without the other one."""
+        """Return the pair after a token's join has fired without the other token."""
         fired = _Token(mine.spot, ready=True)
         beside = frozenset(waiting for waiting in pair.beside if waiting[0] != mine.spot.vertex)
         placed = _placed(pair, fired, min(pair.shared, len(self._open(fired))), by_second)
         return placed._replace(beside=beside)
 
     def _passed(self, pair: _Pair, mine: _Token, by_second: bool) -> _Pair | None:
-        """The pair after a join fired for a token and lets the other run; None: what the token wrote is settled."""
+        """Return the pair after a join fired for a token and lets the other run; None if the write is settled."""
         if pair.also if by_second else pair.wrote:
             return None
         return self._fired(pair, mine, by_second)._replace(passed=pair.passed | {mine.spot.vertex})
@@ -312,7 +313,7 @@ class BranchPairs:
         return max(most_tokens(self.topology, fork, join, fan) for fan in self.topology.fans[fork]) > wanted
 
     def _meet(self, pair: _Pair) -> bool:
-        """Return True if both wait at one join of a fork that both are in."""
+        """Return True if both tokens wait at the same join of a fork around both."""
         first, second = pair.first, pair.second
         if first.ready or second.ready or first.spot.vertex != second.spot.vertex:
             return False
@@ -320,7 +321,7 @@ class BranchPairs:
         return fork in first.spot.forks[: pair.shared]
 
     def _may_fire(self, mine: _Token, other: _Token, pair: _Pair) -> bool:
-        """Return True if a join that a token waits at may fire before the other token moves on from its place."""
+        """Return True if a join at which a token waits may fire before the other token moves."""
         join, forks = mine.spot.vertex, mine.spot.forks
         fork = self.topology.match[join]
         if join in mine.spot.blocked or (mine is pair.second and join in pair.barred):
@@ -346,7 +347,7 @@ class BranchPairs:
                 other.append(how.step)
             elif how.step.node and how.by_second:
                 other.append(how.step)
-            elif how.step.node and not how.before.wrote:  # what the first does after it has written is left out
+            elif how.step.node and not how.before.wrote:  # moves of the first token after its write are left out
                 one.append(how.step)
                 wrote = wrote or how.step.node
             at = how.before
@@ -363,14 +364,14 @@ def _common(one: tuple[str, ...], other: tuple[str, ...]) -> int:
     return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
-# -- The proof that no two concurrent branches write one plain field -------------------------------------------
+# -- The proof that no two concurrent branches write the same plain field --------------------------------------
 
 
 CLAIM = "no two concurrent branches write one plain field"
 
 
 def separate(places: Sequence[Place]) -> Iterator[Proof]:
-    """A claim about all graphs, or one for each graph and field that breaks it."""
+    """Yield one claim for all graphs, or one for each graph and field that break it."""
     held = True
     for place in places:
         if place.paths.topology.fans:

@@ -1,8 +1,8 @@
-"""The shape of a graph file whose code is not followed: enough to check its edges and to draw it.
+"""The shape of a graph file whose code is not imported: enough to check its edges and to draw it.
 
-What only code says is taken from the file in a way that finds no fault: a state class has every field that is named,
-a function has the outcomes that its edges name, and joins where branches meet. `Outline.skipped` says what could not
-be checked because of that. An outline is not run.
+Facts that only the code contains are assumed so that they cause no faults: a state class has every field that is named,
+a function has the outcomes that its edges name, and branches meet at joins. `Outline.skipped` lists what could not be
+checked for that reason. An outline cannot be run.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _LEFT_OUT = {
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """A graph as far as its file alone tells."""
+    """The part of a graph that its file alone describes."""
 
     graph: GraphDefinition
     skipped: tuple[str, ...]
-    """The parts that were not checked, each with the reference that would have to be followed."""
+    """The parts that were not checked, each with the reference that a check would have to follow."""
 
 
 def outline(data: object) -> Outline:
-    """The outline of a graph that is written as data. Imports nothing but this library.
+    """Make the outline of a graph defined as data. Imports nothing but this library.
 
     Raises:
-        GraphError: the data is no graph's, or a reference can be nothing that its place needs.
+        the data is not that of a graph, or a reference cannot name what its place needs.
         InvalidGraph: the checks found problems.
     """
     refs = list(code_refs(data))
@@ -66,7 +66,7 @@ def _impossible(one: CodeRef) -> Problem | None:
 def _graph(data: object, named: Collection[str] = ()) -> GraphDefinition:
     """
     Args:
-    named: fields of the state that a graph around names.
+    Return the graph of some data. `named`: fields of the state that an enclosing graph names.
     """
     options = graph_keys(data)
     faults = Faults()
@@ -83,7 +83,7 @@ def _graph(data: object, named: Collection[str] = ()) -> GraphDefinition:
     try:
         return built(graph_class(), {**options, "nodes": nodes, "edges": edges})
     except InvalidGraph as error:
-        # Where branches meet at a function, it may say how they join.
+        # Where branches meet at a function, the function may declare a join.
         met = {name for one in error.problems if one.code == "C2" for name in one.nodes if _may_join(nodes.get(name))}
         if not met:
             raise
@@ -104,7 +104,7 @@ def _state(data: object, named: Any) -> StateSchema:
 
 
 def _named(options: Mapping[str, object], edges: Collection[Edge], nodes: Mapping[str, Node]) -> Iterator[str]:
-    """The state fields that a graph names."""
+    """Yield the state fields that a graph names."""
     for names in (options.get("input"), options.get("output")):
         yield from (names,) if isinstance(names, str) else names if isinstance(names, list) else ()
     yield from (edge.each for edge in edges if edge.each is not None)
@@ -134,6 +134,6 @@ def _node(name: str, spec: object, edges: Collection[Edge]) -> Node:
 
 
 def _outcomes(name: str, edges: Collection[Edge]) -> list[str]:
-    """The outcomes that a node has if all its edges are right."""
+    """Return the outcomes of a node, assuming that all its edges are right."""
     said = dict.fromkeys(edge.outcome for edge in edges if edge.source == name and edge.outcome not in RESERVED)
     return list(dict.fromkeys(DONE if outcome is None else outcome for outcome in said)) or [DONE]

@@ -1,4 +1,4 @@
-"""Text of a graph file: YAML or JSON, read within bounds, with faults in plain words and the lines of its parts."""
+"""The text of a graph file: bounded reading of YAML or JSON, and faults in plain words with the lines of the parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import yaml
 
 
-# -- What is wrong with a text that is no YAML: the line first, then a suggested fix ---------------------------
+# -- Faults in YAML syntax: the line first, then a suggested fix -----------------------------------------------
 
 
 _FIXES = (
@@ -41,14 +41,14 @@ _FIXES = (
     ("special characters are not allowed", "remove the character"),
     ("expected alphabetic or numeric character", "quote a text that begins with & or *"),
 )
-"""Part of what YAML says -> what to do; the first that fits."""
+"""Part of a message of the YAML parser -> the fix; the first match counts."""
 
 
 def yaml_fault(error: yaml.YAMLError, text: str) -> str:
-    """Say in one line where a text is no YAML, why, and what to do.
+    """Return a one-line message that names the place of a YAML fault, its cause and the fix.
 
     Args:
-        error: the error of the parser.
+        the parser's error.
         text: the text.
 
     Returns:
@@ -59,7 +59,7 @@ def yaml_fault(error: yaml.YAMLError, text: str) -> str:
     opened = getattr(error, "context", None) in ("while parsing a flow mapping", "while parsing a flow sequence")
     quoted = getattr(error, "context", None) == "while scanning a quoted scalar"
     if context is not None and (opened or quoted) and (mark is None or mark.line > context.line):
-        mark = context  # what is not closed began here
+        mark = context  # the construct that is not closed started here
     fix = next((what for part, what in _FIXES if part in problem), "")
     if mark is not None:
         where = f"line {mark.line + 1}, column {mark.column + 1}: "
@@ -70,20 +70,20 @@ def yaml_fault(error: yaml.YAMLError, text: str) -> str:
 
 
 # -- The text of a graph file as plain data: YAML or JSON of bounded size, depth and number of values ----------
-# Such files come from others, too. An alias of YAML stands for all that its anchor holds, so a few lines can stand for
-# billions of values: what they stand for is counted before any of it is made.
+# Graph files may come from untrusted sources. A YAML alias stands for everything in its anchor, so a few lines can
+# stand for billions of values: the values are counted before any of them is made.
 
 
 LONGEST = 1_000_000
-"""Bytes of a graph file."""
+"""The most bytes of a graph file."""
 DEEPEST = 160
-"""Levels of lists and mappings in it."""
+"""The most levels of lists and mappings in it."""
 MOST = 100_000
-"""Values in it, with those that aliases stand for."""
+"""The most values in it, including those that aliases stand for."""
 MOST_CHARACTERS = 2_000_000
-"""Characters of all texts in it, with those that aliases stand for."""
+"""The most characters of all texts in it, including those that aliases stand for."""
 _DIGITS = 400
-"""Characters of a number or a date."""
+"""The most characters of a number or a date."""
 _OTHER_BASE = re.compile(r"[-+]?(?:[0-9][0-9_]*(?::[0-9.]+)+|0[0-9_]+)")
 _BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?P<open>[\[{])|(?P<close>[\]}])', re.DOTALL)
 
@@ -96,11 +96,11 @@ class Source(NamedTuple):
 
 
 def read_source(path: Path) -> Source:
-    """The data of a file, JSON if its name ends in `.json`, else YAML.
+    """Return the data of a file: JSON if its name ends in `.json`, else YAML.
 
     Raises:
-        OSError: it cannot be read.
-        GraphError: it is not of that form, or is too large; names the file and, where there is one, the line.
+        the file cannot be read.
+        the file is not in this format, or is too large; the error names the file and, if known, the line.
     """
     with path.open("rb") as file:
         data = file.read(LONGEST + 1)
@@ -124,7 +124,7 @@ def _decoded(data: bytes) -> str:
 def read_json(text: str) -> Any:
     """
     Raises:
-        ValueError: it is not JSON, has a key twice, or is nested too deeply.
+        Parse JSON. Raises `ValueError` for invalid JSON, a duplicate key, or too many levels.
     """
     depth = 0
     for bracket in _BRACKET.finditer(text):
@@ -139,7 +139,7 @@ def _too_deep(line: int) -> str:
 
 
 def _once(pairs: list[tuple[object, object]]) -> dict[object, object]:
-    """A mapping whose keys are all different: what is written twice would be lost once without a word."""
+    """Make a mapping from pairs whose keys must differ, because a duplicate key would silently replace a value."""
     found: dict[object, object] = {}
     for key, value in pairs:
         if key in found:
@@ -151,28 +151,29 @@ def _once(pairs: list[tuple[object, object]]) -> dict[object, object]:
 def read_yaml(text: str) -> Any:
     """
     Raises:
-        ValueError: it is no YAML, has a key twice, or stands for too much.
+        Parse YAML. Raises `ValueError` for invalid YAML, a duplicate key, or too many values.
     """
     return read_marked(text).data
 
 
 class Marked(NamedTuple):
-    """A text that was read."""
+    """The result of reading a text."""
 
     data: Any
     root: Any
-    """The node of YAML that the data was made of, with its places in the text; None: there is none."""
+    """The root of the YAML nodes that the data was made from, with their positions in the text; None for an empty text.
+    """
 
 
 def read_marked(text: str, *, most: int = MOST) -> Marked:
-    """The data of a YAML text, and where its parts are. It reads JSON, too, but for odd signs in it.
+    """Return the data of a YAML text, with positions. Reads JSON, too, except for some unusual characters.
 
     Args:
         text: the text.
-        most: how many values it may have, with those that aliases stand for.
+        the most values that it may have, including those that aliases stand for.
 
     Raises:
-        ValueError: it is no YAML, has a key twice, or stands for too much.
+        the text is not valid YAML, has a duplicate key, or stands for too many values.
     """
     import yaml
 
@@ -185,10 +186,10 @@ def read_marked(text: str, *, most: int = MOST) -> Marked:
 
 
 def _check_number(text: str, line: int) -> None:
-    """Refuse numbers that are too long, and those that YAML reads as other ones than they look like.
+    """Refuse numbers that are too long, and those whose value in YAML differs from their appearance.
 
     Raises:
-        ValueError: it is one of these.
+        the number is one of these.
     """
     if len(text) > _DIGITS:
         raise ValueError(f"line {line}: a number of more than {_DIGITS} characters: quote it if it is text")
@@ -200,12 +201,12 @@ def _check_number(text: str, line: int) -> None:
 
 
 def _length_of(node: Any) -> int:
-    """The characters of a node that is a text; 0 for a list or mapping, whose parts are counted."""
+    """Return the number of characters of a text node; 0 for a list or mapping, whose parts are counted."""
     return len(node.value) if isinstance(getattr(node, "value", None), str) else 0
 
 
 def _loader() -> Callable[[str, int], yaml.SafeLoader]:
-    """A safe loader that counts what it composes, made when it is needed: `yaml` takes a while to load."""
+    """Return a safe loader that counts what it composes. It is made on first use because importing `yaml` is slow."""
     import yaml
 
     numbers = {f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "timestamp")}
@@ -216,8 +217,9 @@ def _loader() -> Callable[[str, int], yaml.SafeLoader]:
             self._depth = self._count = self._length = 0
             self._most = most
             self._sizes: dict[int, tuple[int, int]] = {}
-            """Numbers of values and characters that each composed node stands for, by its id; the document keeps the
-            nodes alive."""
+            """Id of each composed node -> the numbers of values and characters that it stands for; the document keeps
+            the nodes alive.
+            """
 
         def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
             event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # its stubs omit it
@@ -269,16 +271,16 @@ def _loader() -> Callable[[str, int], yaml.SafeLoader]:
     return Loader
 
 
-# -- Lines of the file on which the parts of its graph begin, for messages --------------------------------------
+# -- Positions of a graph's parts in the file, for messages -----------------------------------------------------
 
 
 @contextmanager
 def located(path: Path, text: str) -> Iterator[None]:
-    """Give the faults of a graph that is read inside the name of its file, and their lines.
+    """Add the file's name and line numbers to faults of the graph that is read in the `with` block.
 
     Args:
         path: the file.
-        text: its text, which was read without a fault.
+        its text, which could be parsed.
     """
     try:
         yield
@@ -291,9 +293,9 @@ class PlacedProblem:
     """A problem of a graph file, and its line."""
 
     line: int
-    """From 1; 0: it is of no single line."""
+    """Line from 1; 0 if it concerns no single line."""
     column: int
-    """From 1; 0: not known."""
+    """Column from 1; 0 if not known."""
     problem: Problem
 
 
@@ -306,10 +308,10 @@ class NodeLines:
 
 
 def node_lines(root: Any, text: str) -> dict[tuple[str, ...], NodeLines]:
-    """The lines of all nodes, by the names that lead to them: one, and more for those inside of subgraphs.
+    """Return the lines of all nodes, by path: one name, and more for nodes inside subgraphs.
 
     Args:
-        root: the text's node of YAML, see `read_marked`.
+        the text's root of YAML nodes, see `read_marked`.
         text: the text.
     """
     lines = text.split("\n")
@@ -328,13 +330,13 @@ def node_lines(root: Any, text: str) -> dict[tuple[str, ...], NodeLines]:
 
 
 _DEEPEST_NODE = 50
-"""Levels of subgraphs in which nodes are looked for."""
+"""The most levels of subgraphs that are searched for nodes."""
 _MOST_NODES = 10_000
-"""Nodes from which on none inside of subgraphs are looked for: aliases can stand for many."""
+"""Number of nodes from which the insides of subgraphs are not searched: aliases can stand for many nodes."""
 
 
 def _last_line(node: Any, lines: list[str]) -> int:
-    """The last line of a value that is not empty: the mark of a block's end is where the next thing begins."""
+    """Return the last non-empty line of a value: the end mark of a block is at the start of whatever follows."""
     end = node.end_mark
     number = int(end.line) + (1 if end.column else 0)
     while number > node.start_mark.line + 1 and (number > len(lines) or _is_blank(lines[number - 1], end, number)):
@@ -343,18 +345,18 @@ def _last_line(node: Any, lines: list[str]) -> int:
 
 
 def _is_blank(line: str, end: Any, number: int) -> bool:
-    """Return True if a line holds nothing of a value that ends at a mark: no text, or only a comment."""
+    """Return True if a line adds nothing to a value that ends at a mark: it is empty or only a comment."""
     text = (line[: end.column] if number == end.line + 1 else line).strip()
     return not text or text.startswith("#")
 
 
 def placed(error: GraphError, text: str, root: Any = None) -> list[PlacedProblem]:
-    """The problems that an error of a graph file names, in the order of their lines.
+    """Return the problems that an error of a graph file reports, ordered by line.
 
     Args:
-        error: what reading or checking the file raised.
+        the error from reading or checking the file.
         text: the file's text.
-        root: its node of YAML, if it has been read before, see `read_marked`.
+        its root of YAML nodes, if it has been read before; see `read_marked`.
     """
     lines = _Lines(text)
     if root is not None:
@@ -375,7 +377,7 @@ def placed(error: GraphError, text: str, root: Any = None) -> list[PlacedProblem
 
 
 _SAID = re.compile(r"line (\d{1,9})\b(?:, column (\d{1,9})\b)?")
-"""Beginning of the message of a fault of YAML or JSON itself."""
+"""Start of the parser's message for a fault in the YAML or JSON syntax."""
 
 
 def _with_lines(error: PlacedFault | GraphFaults | InvalidGraph, path: Path, text: str) -> GraphError:
@@ -397,7 +399,7 @@ def _with_lines(error: PlacedFault | GraphFaults | InvalidGraph, path: Path, tex
 
 
 class _Lines:
-    """The places of the parts of a text, indexed once: a text can have thousands of problems."""
+    """The positions of the parts of a text, indexed once: a text can have thousands of problems."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -406,20 +408,20 @@ class _Lines:
 
     @cached_property
     def root(self) -> Any:
-        """The nodes of the text, which takes long to read; a fault of YAML itself has no use for them."""
+        """The text's root of YAML nodes. Slow to read, and not needed for syntax faults."""
         import yaml
 
         try:
-            return yaml.compose(self._text, yaml.SafeLoader)  # reads JSON, too
+            return yaml.compose(self._text, yaml.SafeLoader)  # this parser reads JSON, too
         except yaml.YAMLError:
             return None
 
     def number(self, place: Place, error: GraphError | None = None) -> int:
-        """The line of a part, from 1; of the innermost part around it that has one. 0: none has."""
+        """Return the line of a part, from 1, or of the innermost enclosing part that has one; 0 if none has."""
         return self.place(place, error)[0]
 
     def place(self, place: Place, error: GraphError | None = None) -> tuple[int, int]:
-        """Line and column of a part, from 1; of the innermost part around it that has them. 0: none has."""
+        """Return line and column of a part, from 1, or of the innermost enclosing part that has them; 0 if none has."""
         node: Any = self.root
         line = column = 0
         for key in place:
@@ -433,7 +435,7 @@ class _Lines:
         return line, column
 
     def _indexed(self, node: Any) -> dict[str, tuple[int, int, Any]]:
-        """Key -> its line and column, and its value, of a mapping."""
+        """Return a mapping's keys, each with its line, its column and its value."""
         found = self._keys.get(id(node))
         if found is None:
             found = {
@@ -444,7 +446,7 @@ class _Lines:
         return found
 
     def _column(self, node: Any, line: int, error: ArrowSyntaxError) -> int:
-        """The column of a fault in an arrow; 0 if it is not certain, as in texts in quotes."""
+        """Return the column of a fault in an arrow; 0 if it is uncertain, as in quoted texts."""
         rows = self._text.split("\n")
         said = error.text.strip()
         if not error.column or not said or line > len(rows) or said not in rows[line - 1]:
@@ -452,25 +454,25 @@ class _Lines:
         return rows[line - 1].index(said) + error.column - (len(error.text) - len(error.text.lstrip()))
 
     def named(self, place: Place) -> str:
-        """`line 3: `, or nothing if there is none."""
+        """Return `line 3: `, or an empty text if the line is not known."""
         number = self.number(place)
         return f"line {number}: " if number else ""
 
     def said(self, fault: Fault) -> str:
-        """A fault with its line."""
+        """Return a fault with its line."""
         number, text = self.number(fault.place, fault.error), self.message(fault)
         return f"line {number}: {text}" if number and text else text
 
     def message(self, fault: Fault) -> str:
-        """A fault without its line."""
+        """Return a fault without its line."""
         text = str(fault.error)
         if isinstance(fault.error, ArrowSyntaxError):
-            column = f"column {fault.error.column}: " if "\n" in text else ""  # that of no text says nothing
-            text = f"{column}{fault.error.fault}"  # its own line counts from the first of the edges
+            column = f"column {fault.error.column}: " if "\n" in text else ""  # of no use without a text
+            text = f"{column}{fault.error.fault}"  # the line number in the message counts from the first edge
         return text
 
     def _edge_place(self, node: Any, edge: str) -> tuple[int, int] | None:
-        """The line of an edge in the text of all edges, or in a list of them; None: it is not there."""
+        """Return the position of an edge in the text of all edges, or in a list of them; None if it is not there."""
         found = self._edges.get(id(node))
         if found is None:
             found = self._edges[id(node)] = dict(_edges_of(node))
@@ -478,7 +480,7 @@ class _Lines:
 
 
 def _edges_of(node: Any) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Each edge of a text of edges, or of a list of them, and its first line."""
+    """Yield each edge of a text of edges, or of a list of them, and its first line."""
     seen: set[str] = set()
     for line, text in _edge_texts(node):
         try:
@@ -492,7 +494,7 @@ def _edges_of(node: Any) -> Iterator[tuple[str, tuple[int, int]]]:
 
 
 def _edge_texts(node: Any) -> list[tuple[int, str]]:
-    """The statements of a text of edges, or of a list of them, each with its line."""
+    """Return the statements of a text of edges, or of a list of them, each with its line."""
     items = getattr(node, "value", None)
     if isinstance(items, list):
         return [(one.start_mark.line + 1, one.value) for one in items if isinstance(getattr(one, "value", 0), str)]
@@ -500,10 +502,10 @@ def _edge_texts(node: Any) -> list[tuple[int, str]]:
 
 
 def edge_lines(root: Any) -> Iterator[tuple[Edge, int]]:
-    """The edges of a text with their lines, from 1, without the statements that cannot be read.
+    """Yield the edges of a text with their lines, from 1, without the statements that cannot be read.
 
     Args:
-        root: the text's node of YAML, see `read_marked`.
+        the text's root of YAML nodes, see `read_marked`.
     """
     for line, text in _edge_texts(_value_of(root, "edges")):
         with suppress(GraphError):
@@ -511,26 +513,26 @@ def edge_lines(root: Any) -> Iterator[tuple[Edge, int]]:
 
 
 def _value_of(node: Any, key: str) -> Any:
-    """The value of a key of a mapping; None: it has none."""
+    """Return the value of a mapping's key; None if it has no such key."""
     return next((value for name, value in reversed(_pairs(node)) if _key(name) == key), None)
 
 
 def _pairs(node: Any) -> list[Any]:
-    """The keys and values of a mapping, as nodes of YAML."""
+    """Return the keys and values of a mapping, as YAML nodes."""
     import yaml
 
     return list(node.value) if isinstance(node, yaml.MappingNode) else []
 
 
 def _key(node: Any) -> str:
-    """A key as messages and places have it; `yes` is `True`."""
+    """Return a key in the form used by messages and places; `yes` is `True`."""
     if node.tag == "tag:yaml.org,2002:bool":
         return str(str(node.value).lower() in ("yes", "true", "on"))
     return str(node.value)
 
 
 def _first_line(node: Any) -> int:
-    """The line on which the text of a value begins: below the mark of a block."""
+    """Return the line on which the text of a value starts: below the mark of a block."""
     first = int(node.start_mark.line) + 1
     block = getattr(node, "style", None) in ("|", ">")
     return first + 1 if block else first

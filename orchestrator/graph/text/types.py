@@ -1,4 +1,4 @@
-"""Types as text, such as `list[str]`, and types that a state written as data defines."""
+"""Types as text, such as `list[str]`, and types defined by a state that is data."""
 
 from __future__ import annotations
 
@@ -16,21 +16,32 @@ from orchestrator._lazy import above
 from orchestrator.errors import GraphError
 from orchestrator.graph.faults import close_to, explain_data
 
-# -- The small type language of states that are written as data: `str`, `list[str]`, `Literal["a", "b"] | None`
+# -- The small type language of states defined as data: `str`, `list[str]`, `Literal["a", "b"] | None` --------
 
 
 _SIMPLE: dict[str, Any] = {
-    "str": str, "int": int, "float": float, "bool": bool, "any": Any, "None": None, "null": None,
-}  # fmt: skip
+    "str": str,
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "any": Any,
+    "None": None,
+    "null": None,
+}
 _GENERIC: dict[str, tuple[Any, int]] = {"list": (list, 1), "set": (set, 1), "dict": (dict, 2)}
 TYPE_NAMES = (*_SIMPLE, *_GENERIC, "Literal")
-"""Names that types are made of."""
+"""Names that make up types."""
 _LONGEST = 1_000
-"""Characters of a type. It bounds how deep it can be nested, too: each level takes five."""
+"""The most characters of a type. The limit also bounds its nesting: each level takes five characters."""
 _TOKEN = re.compile(r"""\s*(?:([A-Za-z_]\w*)|([\[\],|])|("[^"\\\n]*"|'[^'\\\n]*'|-?\d{1,18}(?![\w.])))""")
 _CONSTANTS: Mapping[str, object] = {
-    "true": True, "True": True, "false": False, "False": False, "null": None, "None": None,
-}  # fmt: skip
+    "true": True,
+    "True": True,
+    "false": False,
+    "False": False,
+    "null": None,
+    "None": None,
+}
 
 _ELSEWHERE = {
     "string": "str", "text": "str", "integer": "int", "number": "float", "double": "float", "boolean": "bool",
@@ -40,20 +51,20 @@ _ELSEWHERE = {
 """Names of types in other languages."""
 
 Named = Callable[[str], Any]
-"""Gives the type of a name, or None if it does not know the name."""
+"""Returns the type of a name, or None for an unknown name."""
 
 
 def parse_type(text: str, named: Named | None = None, known: Callable[[], Iterable[str]] = tuple) -> Any:
-    """The type that a text names.
+    """Return the type that a text names.
 
     Args:
         text: the text.
-        named: gives the types of further names.
-        known: gives these names, for messages.
+        returns the types of further names.
+        returns these further names, for messages.
 
     Raises:
-        GraphError: it names none; the language is `str int float bool any None list[T] set[T] dict[str, T]
-            Literal["a", 1] T | T` and the further names.
+        the text names no type; the language is `str int float bool any None list[T] set[T] dict[str, T] Literal["a", 1]
+        T | T` and the further names.
     """
     if len(text) > _LONGEST:
         raise GraphError(f"{text[:40]!r}... has {len(text):,} characters, and a type at most {_LONGEST:,}: use a class")
@@ -143,25 +154,29 @@ class _TypeParser:
         )
 
 
-# -- The types that the fields of a state written as data name: plain ones, messages, and models of its own ----
+# -- The types in the fields of a state defined as data: plain ones, messages, and the state's own models ------
 
 
 SHIPPED_TYPES: Mapping[str, Literal["messages", "nodes"]] = {
-    "Message": "messages", "Reply": "messages", "ToolCall": "messages",
-    "PlannedCall": "nodes", "Step": "nodes", "ToolResult": "nodes",
-}  # fmt: skip
-"""Types of this library, with the package that has them."""
+    "Message": "messages",
+    "Reply": "messages",
+    "ToolCall": "messages",
+    "PlannedCall": "nodes",
+    "Step": "nodes",
+    "ToolResult": "nodes",
+}
+"""Types of this library, with the package that defines them."""
 _PLAIN = (str, int, float, bool, type(None))
 
 
 def shipped_name(annotation: object) -> str | None:
-    """The name that a type of this library has in a state that is written as data; None: it has none."""
+    """Return the name by which a state defined as data refers to a type of this library; None if it has none."""
     return next((name for name, home in SHIPPED_TYPES.items() if above(home).STATE_TYPES[name] is annotation), None)
 
 
 @contextmanager
 def model_faults(what: str) -> Iterator[None]:
-    """Raise pydantic's faults of a model as errors of the graph."""
+    """Raise pydantic's faults in a model as errors of the graph."""
     try:
         yield
     except (NameError, TypeError, ValueError, PydanticUserError) as error:
@@ -172,7 +187,7 @@ class InlineTypes:
     """The types of one state.
 
     Args:
-        types: name of a model -> its fields, as a state written as data has them, without reducers.
+        name of a model -> its fields, in the form of a state defined as data, without reducers.
     """
 
     def __init__(self, types: object) -> None:
@@ -184,7 +199,7 @@ class InlineTypes:
         """Make all models.
 
         Raises:
-            GraphError: one is not written as it should be.
+            a model is not written in the required form.
         """
         if not isinstance(self._given, Mapping):
             raise GraphError("'types' of a state is a mapping from name to fields")
@@ -194,10 +209,10 @@ class InlineTypes:
             self._named(name)
 
     def parse(self, text: str) -> Any:
-        """The type that a text names.
+        """Return the type that a text names.
 
         Raises:
-            GraphError: it names none.
+            the text names no type.
         """
         return parse_type(text, self._named, self._known)
 
@@ -205,7 +220,7 @@ class InlineTypes:
         """Return the arguments of `Field` for the default of a field; empty for a required field.
 
         Raises:
-            GraphError: the default is not of the field's type.
+            the default does not fit the field's type.
         """
         if "default" not in spec:
             return {}

@@ -1,7 +1,8 @@
 """The fold: the state of a run after the records so far.
 
 `fold(run, record)` is pure: it returns a new state and leaves the old one unchanged. `apply` changes a state in place
-and returns what began and what must stop; an executor owns one state per run and applies each record that it journals.
+and returns what started and what must stop; an executor owns one state per run and applies each record that it
+journals.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ _HANDLERS: Mapping[str, Callable[[RunState, Any], None]] = {
     "ended": lifecycle.ended,
     "reopened": lifecycle.reopened,
 }
-"""Record type -> its handler. Types without one change nothing but the head and the clock."""
+"""Record type -> its handler. Types without a handler change only the head and the clock."""
 
 _AFTER_A_GAP = frozenset({"resumed", "forked", "migrated", "reopened"})
-"""Types of records that begin a drive: the time before them is no time alive."""
+"""Types of records that start a drive: the time before them does not count as time alive."""
 
 
 def apply(run: RunState, record: Record) -> Delta:
@@ -75,7 +76,7 @@ def apply(run: RunState, record: Record) -> Delta:
 
 
 def fold(run: RunState, record: Record) -> RunState:
-    """The state after one more record; the given one is unchanged.
+    """Return the state after one more record, leaving the given state unchanged.
 
     Raises:
         StoreCorrupt: the record does not follow the ones before it.
@@ -86,12 +87,18 @@ def fold(run: RunState, record: Record) -> RunState:
 
 
 _MISFITS = (
-    ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError,
-)  # fmt: skip
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 
 def apply_stored(run: RunState, record: Record) -> Delta:
-    """Fold in a record that was read from a store, where any program may have written it.
+    """Fold a record that was read from a store, where any program may have written it.
 
     Raises:
         StoreCorrupt: the record does not fit the run, so no executor wrote it.

@@ -1,4 +1,4 @@
-"""Records about effects: calls of models and tools, what they reserve and what they cost."""
+"""Records about effects: model and tool calls, what they reserve and what they cost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ONE_CALL = Usage(calls=1)
 
 
 def effect_intended(run: RunState, record: r.EffectIntended) -> None:
-    """Note an effect that is about to happen, and count a call."""
+    """Record the intent of an effect, and count a call."""
     if record.effect == "irreversible":
         _count_irreversible(run, record.key, record.activation, may_have_happened=True)
     new = run.ledger.intend(record)
@@ -29,7 +29,7 @@ def effect_intended(run: RunState, record: r.EffectIntended) -> None:
 
 
 def effect_settled(run: RunState, record: r.EffectSettled) -> None:
-    """Note how an effect ended, and count its usage."""
+    """Record how an effect ended, and count its usage."""
     if run.ledger.entry(record.key) is not None:
         _count_irreversible(run, record.key, record.activation, may_have_happened=record.may_have_happened)
         if did_irreversible(record.result):
@@ -54,19 +54,19 @@ def effect_settled(run: RunState, record: r.EffectSettled) -> None:
 
 
 def _count_saved(run: RunState, record: r.EffectSettled) -> None:
-    """Count what a call of a replay did not cost, because its result was taken from the replayed run."""
+    """Count what a replayed call did not cost, because its result came from the replayed run."""
     entry = run.ledger.entry(record.key)
     if entry is None or entry.intended.taken is None or (record.error is not None and record.error.type == "NotMade"):
         return
-    # A model of one's own may report calls, steps or seconds. The kernel counts those itself.
+    # A user's model may report calls, steps or seconds. The kernel counts those itself.
     usage = (record.usage or _NO_USAGE).model_copy(update={"steps": 0, "calls": 0, "seconds": 0.0})
     run.saved += usage if entry.intended.kind == "effect" else usage + _ONE_CALL
 
 
 def spent(run: RunState, record: r.Spent) -> None:
-    """Count what the run that a call began has used since its last such record, and note what it reserves."""
+    """Count what the run started by a call has used since its last such record, and record what it reserves."""
     entry = run.ledger.entry(record.key)
-    if entry is None:  # the calling step is over: the usage of the inner run is not shared any more
+    if entry is None:  # the calling step is over: the inner run no longer shares its usage
         return
     before, now = entry.inner_usage or _NO_USAGE, record.usage
     entry.inner_usage = now
@@ -87,9 +87,9 @@ def spent(run: RunState, record: r.Spent) -> None:
 
 
 def unmake(run: RunState, entry: EffectEntry) -> None:
-    """Forget a call that has no end, with what it counted, as if it had never been intended.
+    """Remove a call that has not ended, with its counts, as if it had never been intended.
 
-    What a run inside it has spent stays counted: it was spent.
+    What a run inside it has spent stays counted.
     """
     intended = entry.intended
     _count_irreversible(run, intended.key, intended.activation, may_have_happened=False)
@@ -101,7 +101,7 @@ def unmake(run: RunState, entry: EffectEntry) -> None:
 
 
 def supersede(run: RunState, key: str, result: object) -> None:
-    """Put another result in the place of the one that a call had."""
+    """Replace the result of a call."""
     entry = run.ledger.entry(key)
     if entry is None or entry.settled is None:
         return
@@ -112,7 +112,7 @@ def supersede(run: RunState, key: str, result: object) -> None:
 
 
 def _count_irreversible(run: RunState, key: str, activation: str, *, may_have_happened: bool) -> None:
-    """Count an irreversible effect that may have happened from now on, or is now known not to have."""
+    """Count an irreversible effect that may have happened, or stop counting one that is now known not to have."""
     known = run.ledger.entry(key)
     if known is not None and known.intended.effect != "irreversible":
         return
@@ -128,7 +128,7 @@ def _node_of(run: RunState, record: r.EffectIntended) -> str:
 
 
 def _running_line(run: RunState, key: str) -> tuple[FrameState, ...]:
-    """The graphs around a running activation, its own first; around any other the run's own graph."""
+    """The graphs around a running activation, innermost first; for any other activation, the run's own graph."""
     activation = run.running.get(key)
     if activation is not None:
         return activation.frame.line
@@ -136,6 +136,6 @@ def _running_line(run: RunState, key: str) -> tuple[FrameState, ...]:
 
 
 def _live_line(run: RunState, key: str) -> tuple[FrameState, ...]:
-    """The graphs around a live activation of any phase, its own first; none if it is gone."""
+    """The graphs around a live activation of any phase, innermost first; none if it is gone."""
     activation = run.activation(key)
     return () if activation is None else activation.frame.line

@@ -1,6 +1,6 @@
-"""Records about the run as a whole: its beginning, its changes, its end, and how a fork begins.
+"""Records about the run as a whole: its start, its changes, its end, and the start of a fork.
 
-A fork is a copy of a run's first records that becomes a run of its own, with what is changed in it.
+A fork is a copy of a run's first records that becomes a run of its own, with changes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from orchestrator.kernel.version import Version
 
 
 def run_started(run: RunState, record: r.RunStarted) -> None:
-    """Begin the run's graph."""
+    """Start the run's graph."""
     run.started, run.approve, run.content = record, record.approve, record.content
     run.tools, run.lineage = record.tools, ((record.structure, record.content),)
     key = hash_id(record.run_id)
@@ -53,7 +53,7 @@ def limits_changed(run: RunState, record: r.LimitsChanged) -> None:
 
 
 def reopened(run: RunState, record: r.Reopened) -> None:
-    """Have the ended run go on where it was (R13)."""
+    """Continue the ended run where it was (R13)."""
     reopen(run, record.limits)
 
 
@@ -70,10 +70,10 @@ def migrated(run: RunState, record: r.Migrated) -> None:
 
 
 def ended(run: RunState, record: r.Ended) -> None:
-    """Note the end."""
+    """Record the end."""
     run.ended = record
     if run.root is not None and run.result is None:
-        if record.status == "exhausted":  # its limit is higher in the graph that it is folded in now
+        if record.status == "exhausted":  # the limit is higher in the graph with which the run is folded now
             run.root.before_limit = set_aside(run, run.root)
         finish(run, run.root, FrameResult(record.status, run.root.trunk.values, record.error))
     if run.root is not None and run.root.result is not None and record.reduced:
@@ -87,7 +87,7 @@ def ended(run: RunState, record: r.Ended) -> None:
 
 
 def forked(run: RunState, record: r.Forked) -> None:
-    """Begin a fork: it keeps everything that is settled, and what it calls from here on is its own."""
+    """Start a fork: it keeps all settled effects, and makes its own calls from here on."""
     run.forks = (*run.forks, record)
     release_all(run)
     if record.limits is not None:
@@ -115,7 +115,7 @@ def forked(run: RunState, record: r.Forked) -> None:
 
 
 def _begin_behind(run: RunState, record: r.Forked) -> None:
-    """Have a replay begin behind the attempts that the replayed run set aside when it was reopened later."""
+    """Make a replay start after the attempts that the replayed run set aside when it was reopened later."""
     root = run.root
     if root is None:
         return
@@ -128,14 +128,14 @@ def _begin_behind(run: RunState, record: r.Forked) -> None:
     for name, aside in record.set_aside.items():
         token = run.activation(name)
         if name and token is None:
-            continue  # it has not come here yet
+            continue  # the replay has not reached this step yet
         charge(run, (root,) if token is None else token.frame.line, aside.usage)
         if token is not None and token.attempt <= aside.attempts:
             _begin_at(run, token, aside.attempts + 1)
 
 
 def _goes_on_inside(frame: FrameState, set_aside: Mapping[str, r.SetAside]) -> bool:
-    """True if a step that failed in a frozen graph begins again, and so the graph continues."""
+    """True if a failed step of a frozen graph starts again, so that the graph continues."""
     for token in () if frame.frozen is None else frame.frozen.live.values():
         if token.key in set_aside or (token.kept is not None and _goes_on_inside(token.kept, set_aside)):
             return True
@@ -155,7 +155,7 @@ def _begin_at(run: RunState, token: Activation, attempt: int) -> None:
 
 
 def withdraw(run: RunState, questions: Collection[str]) -> None:
-    """Take answers away from the steps that have them: they ask again, under other ids."""
+    """Withdraw answers from the steps that have them: they ask again, under other ids."""
     withdrawn = frozenset(questions)
     for token in run.live_tokens():
         kept = {name: answer for name, answer in token.answers.items() if name not in withdrawn}
@@ -165,7 +165,7 @@ def withdraw(run: RunState, questions: Collection[str]) -> None:
 
 
 def edited_tokens(run: RunState, branch: str | None) -> list[Activation]:
-    """The tokens that an edit is for: those at the path of a branch, or those outside all branches."""
+    """The tokens that an edit applies to: those at the path of a branch, or those outside all branches."""
     if branch is None:
         return [] if run.root is None else [token for token in run.root.live.values() if not token.path]
     return [token for token in run.live_tokens() if token.path == branch]
@@ -184,13 +184,13 @@ def _answer_anew(run: RunState, record: r.Forked) -> None:
 
 
 def _ask_anew(run: RunState, record: r.Forked) -> None:
-    """Open questions are the fork's own: an answer for the parent does not fit them, and their time begins again.
+    """Make open questions the fork's own: an answer for the parent does not fit them, and their time starts again.
 
-    Those about calls of the parent are asked anew by their steps, about the calls of the fork.
+    Questions about calls of the parent are asked again by their steps, about the calls of the fork.
     """
     for token in run.live_tokens():
         if token.timers:
-            token.timers = {}  # what a timer of the parent had left says nothing here
+            token.timers = {}  # the time left of a parent's timer does not apply here
     for name, question in list(run.questions.items()):
         if name in run.askers and (question.kind == "unknown_outcome" or in_family(question)):
             _withdraw_open(run, name)
@@ -221,12 +221,17 @@ def _requeue(run: RunState, token: Activation) -> None:
 
 
 def _set_values(token: Activation, record: r.Forked) -> None:
-    """Give a token a version with other values: for every later merge an update of its branch (R6, R7)."""
+    """Give a token a version with other values: later merges treat it as an update of its branch (R6, R7)."""
     before, schema = token.version, token.frame.plan.schema
     after = token.version = Version(
-        schema.apply(before.values, record.update, record.ops), parents=(before,), key=hash_id(token.key, "forked"),
-        node=token.node, rank=token.rank, update=record.update, ops=record.ops,
-    )  # fmt: skip
+        schema.apply(before.values, record.update, record.ops),
+        parents=(before,),
+        key=hash_id(token.key, "forked"),
+        node=token.node,
+        rank=token.rank,
+        update=record.update,
+        ops=record.ops,
+    )
     if _is_alone(token.frame):
         token.version = Version(after.values, key=after.key, taken=after.taken)
     for item in token.map_items:
@@ -234,5 +239,5 @@ def _set_values(token: Activation, record: r.Forked) -> None:
 
 
 def _is_alone(frame: FrameState) -> bool:
-    """True if one token is left, outside all forks, and none ended: nothing is merged with it any more."""
+    """True if one token is left, outside all forks, and none has ended: nothing will be merged with it."""
     return len(frame.live) == 1 and not frame.ended_versions and all(not token.forks for token in frame.live.values())

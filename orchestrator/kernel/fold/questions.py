@@ -16,7 +16,7 @@ from orchestrator.kernel.state import Activation, Phase
 
 
 def asked(run: RunState, record: r.Asked) -> None:
-    """Have a step wait for an answer."""
+    """Make a step wait for an answer."""
     activation = run.running.get(record.activation)
     if activation is None:
         return
@@ -29,7 +29,7 @@ def asked(run: RunState, record: r.Asked) -> None:
 
 
 def timer_set(run: RunState, record: r.TimerSet) -> None:
-    """Have a step wait for a timer."""
+    """Make a step wait for a timer."""
     activation = run.running.get(record.activation)
     if activation is not None:
         _wait(run, activation, timer_question(record), record.ts)
@@ -43,7 +43,7 @@ def timer_question(record: r.TimerSet) -> Question:
 
 
 def timer_fired(run: RunState, record: r.TimerFired) -> None:
-    """Have the step go on that waits for a timer, or for an event that has not come in time; or end a step's graph."""
+    """Continue the step that waits for a timer, or for an event that did not arrive in time; or end a step's graph."""
     if record.name == r.TIMEOUT:
         timed_out(run, record)
     question = run.questions.get(record.name)
@@ -52,7 +52,7 @@ def timer_fired(run: RunState, record: r.TimerFired) -> None:
 
 
 def event_received(run: RunState, record: r.EventReceived) -> None:
-    """Keep an event, and give it to every step that waits for it."""
+    """Keep an event, and deliver it to every step that waits for it."""
     event = run.events.add(record.seq, record.ts, record.name, record.data, record.id, record.by)
     if event is None or run.result is not None:
         return
@@ -77,20 +77,20 @@ def _wait(run: RunState, activation: Activation, question: Question, asked_at: f
 
 
 def _take(run: RunState, question: Question, event: Event) -> None:
-    """Give an event to the step that asks this question."""
+    """Deliver an event to the step that asks this question."""
     run.askers[question.id].took |= 1 << event.number
     answer = Value(value=event.data)
     _move(run, question, r.Answered(seq=event.seq, ts=event.ts, question=question.id, answer=answer, by=event.by))
 
 
 def _move(run: RunState, question: Question, answer: r.Answered) -> None:
-    """Have a step go on by what is no record of an answer."""
+    """Continue a step for another reason than a record of an answer."""
     run.delta.moved.append((run.askers[question.id], question, answer))
     _go_on(run, question, answer)
 
 
 def _go_on(run: RunState, question: Question, answer: r.Answered) -> None:
-    """Have the step that asks a question go on with its answer."""
+    """Continue the step that asks a question with its answer."""
     del run.questions[question.id]
     run.asked_at.pop(question.id, None)
     run.asked.pop(question.id, None)
@@ -102,7 +102,7 @@ def _go_on(run: RunState, question: Question, answer: r.Answered) -> None:
 
 
 def answered(run: RunState, record: r.Answered) -> None:
-    """Have the step that asked go on."""
+    """Continue the step that asked."""
     question = run.questions.get(record.question)
     if question is None:
         return
@@ -113,14 +113,14 @@ def answered(run: RunState, record: r.Answered) -> None:
 
 
 def answers_withdrawn(run: RunState, record: r.AnswersWithdrawn) -> None:
-    """Take answers away from the steps that have them."""
+    """Withdraw answers from the steps that have them."""
     if record.policy:
         run.approve = None
     withdraw(run, record.questions)
 
 
 def paused(run: RunState, record: r.Paused) -> None:
-    """Admit no new steps until the question that this asks is answered."""
+    """Admit no new steps until the question of this pause is answered."""
     if run.result is not None:
         return
     run.paused = True
@@ -130,7 +130,7 @@ def paused(run: RunState, record: r.Paused) -> None:
 
 
 def resumed(run: RunState, record: r.Resumed) -> None:
-    """Begin a new drive, with the graph and tools that it brings."""
+    """Start a new drive, with its graph and tools."""
     release_all(run)
     if record.content is not None:
         run.content = record.content

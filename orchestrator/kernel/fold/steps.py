@@ -53,7 +53,7 @@ def step_failed(run: RunState, record: r.StepFailed) -> None:
 
 
 def _take_out(run: RunState, record: r.StepDone | r.StepFailed, *, failed: bool) -> Activation | None:
-    """Take a landed activation out of what runs; None if it was dropped before it landed."""
+    """Remove a step that ended from the running ones; None if it was dropped before it ended."""
     key, node = record.activation, record.node
     run.steps += 1
     if run.reserves:
@@ -80,7 +80,7 @@ def step_retried(run: RunState, record: r.StepRetried) -> None:
 
 
 def graph_opened(run: RunState, record: r.GraphOpened) -> None:
-    """Begin the graph inside a subgraph's step."""
+    """Start the graph inside a subgraph's step."""
     activation = run.running.get(record.activation)
     plan = None if activation is None else activation.frame.plan.sub.get(activation.node)
     if activation is None or plan is None:
@@ -94,14 +94,14 @@ def graph_opened(run: RunState, record: r.GraphOpened) -> None:
 
 
 def timed_out(run: RunState, record: r.TimerFired) -> None:
-    """Fail the graph inside a step whose time is up: its steps are stopped, its questions withdrawn."""
+    """Fail the graph inside a step that timed out: its steps are stopped, its questions withdrawn."""
     frame = run.inner_frames.get(record.activation)
     if record.name == r.TIMEOUT and frame is not None:
         finish(run, frame, FrameResult("failed", frame.trunk.values, record.error))
 
 
 def limit_spent(run: RunState, record: r.LimitSpent) -> None:
-    """Exhaust a graph. Running steps land first, unless its limit is one of time (R14)."""
+    """Exhaust a graph. Running steps end first, unless the limit is one of time (R14)."""
     refused = run.running.get(record.activation) if record.activation is not None else None
     frames = refused.frame.line if refused is not None else run.frames()
     frame = next((f for f in frames if f.path == record.frame), None)
@@ -124,11 +124,11 @@ def _park(run: RunState, activation: Activation) -> None:
 
 
 def go_straight(run: RunState, record: StepDone) -> bool:
-    """Land a step and begin the next one, if nothing else can follow: most steps are like this.
+    """End a step and start the next one, if nothing else can follow, as for most steps.
 
     The step is its graph's only token, and one edge leads it to the next step. The general path (`step_done`, `frame`,
-    `transitions`, `tokens`, `admission`) comes to the same state, by asking which forks, joins, items and waiting steps
-    a move concerns. Here it is known that it concerns none.
+    `transitions`, `tokens`, `admission`) reaches the same state, by determining which forks, joins, items and waiting
+    steps a move affects. Here it is certain that it affects none.
 
     Returns:
         False if the step needs the general path; then nothing has changed.
@@ -170,7 +170,7 @@ def go_straight(run: RunState, record: StepDone) -> bool:
 
 
 def _is_alone(run: RunState, step: Activation) -> bool:
-    """True if only the step's successor can follow: no branch or history is there, nothing waits, no limit is near."""
+    """True if only the step's successor can follow: there is no branch or history, nothing waits, no limit is near."""
     frame = step.frame
     if frame.ended_versions or frame.plan.pooled or frame.limits.visits:
         return False

@@ -1,7 +1,7 @@
-"""Plans that models write, as data: one file for each form."""
+"""Plans written by models, as data: one module for each form."""
 
 from __future__ import annotations
 
 
 class PlanFault(ValueError):
-    """Raised when a text is no plan in its form; says what is wrong and how to write it, for the planner to read."""
+    """Raised when a text is not a plan in its form. The message explains the fault and the form to the planner."""

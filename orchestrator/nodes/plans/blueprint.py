@@ -1,4 +1,4 @@
-"""A plan of calls: what is to be called with what, before anything is called (ReWOO, arXiv 2305.18323).
+"""A plan of calls with their arguments, made before anything is called (ReWOO, arXiv 2305.18323).
 
     Plan: Find the page about the drink.
     #E1 = Encyclopedia[The Hennchata]
@@ -6,10 +6,10 @@
     Plan: Read from it what it is made of.
     #E2 = ask_model[Which cognac is in it, going by #E1?]
 
-`#E1` stands for what the call gives, its evidence; an input may use that of any other call, as long as no call needs
-itself. Models do not write this to the letter: bullets, numbers, bold face, fences, one line for both, several calls
-for one plan, colons for equal signs are read as well. A call without a plan is one; a plan without a call is part of
-the next one's.
+`#E1` stands for the result of the call, its evidence; an input may use that of any other call, as long as no call needs
+itself. Models deviate from this format, so bullets, numbers, bold face, fences, one line for both, several calls for
+one plan, and colons for equal signs are accepted as well. A call without a plan counts; a plan without a call becomes
+part of the next one's.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from pydantic import BaseModel, ConfigDict
 from orchestrator.nodes.plans import PlanFault
 
 REFERENCE = re.compile(r"#E([0-9]++)(?![0-9A-Za-z_])", re.IGNORECASE)
-"""A place where evidence is put in. The whole number counts: `#E1` is no part of `#E10`."""
+"""A place where evidence is inserted. The whole number counts: `#E1` is not part of `#E10`."""
 
 MOST_CALLS = 300
-"""Calls of the longest plan that is read."""
+"""The most calls of a plan."""
 LONGEST = 100_000
-"""Its characters."""
+"""The most characters of a plan."""
 _TOLD = 20
 """The most problems of a plan that are listed."""
 
 
 class PlannedCall(BaseModel):
-    """One step of a blueprint. As an item of a map it starts when what it needs is done."""
+    """One step of a blueprint. As an item of a map it starts when the steps that it needs are done."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -47,17 +47,17 @@ class PlannedCall(BaseModel):
     thought: str = ""
     """Its purpose, in the planner's words."""
     tool: str = ""
-    """Name of the tool; empty: nothing is called, the input itself is the evidence."""
+    """Name of the tool; empty if nothing is called and the input itself is the evidence."""
     input: str = ""
-    """The text in the brackets, as it was written."""
+    """The text in the brackets, verbatim."""
 
     @property
     def written(self) -> str:
-        """The call as a plan has it."""
+        """The call as a plan writes it."""
         return f"{self.tool}[{self.input}]" if self.tool else self.input
 
 
-# Repetitions are possessive: each of these patterns looks at a character a fixed number of times at most.
+# Repetitions are possessive: each of these patterns examines a character a fixed number of times at most.
 _BEGIN = r"^[ \t>•*+-]*+(?:\(?[0-9]{1,3}[.):][ \t]*+)?+(?:\#{2,}+[ \t]++)?+[*_`]*+"
 _PLAN = (
     r"(?:\#?[ \t]*+plan[ \t]*+(?:step)?[ \t]*+\#?[ \t]*+[0-9]*+|step[ \t]*+\#?[ \t]*+[0-9]++)"
@@ -71,7 +71,7 @@ _head = re.compile(
     rf"|{_EVIDENCE.format('later')}(?=[ \t]*+[*`]*+{_NAME}(?:[ ][\w.-]++){{0,4}}+[*`]*+[\[(])",
     re.IGNORECASE | re.MULTILINE,
 )
-"""Beginning of a plan or a call: at the start of a line; a call with its brackets also within a line."""
+"""Start of a plan or a call: at the start of a line; a call with its brackets also within a line."""
 _call = re.compile(
     rf"[ \t]*+[*`]*+(?P<tool>{_NAME}(?:[*`]*+(?=[\[(])|(?:[ ]++[\w.-]++)*+[*`]*+[ \t]*+(?=\[)))(?P<open>[\[(])"
 )
@@ -87,11 +87,11 @@ _FORM = "write 'Plan: ' and what is done, and on the next line '#E1 = tool[input
 
 
 def read_blueprint(text: str) -> list[PlannedCall]:
-    """The calls of a plan, in the order in which they are written.
+    """Return the calls of a plan, in the order in which they are written.
 
     Raises:
-        PlanFault: there is none or far too many, one cannot be read, an id is there twice, or an input uses what is
-            not in the plan or what needs the call itself. Says all that is wrong, but for the end of a long list.
+        the plan has no calls or far too many, one cannot be read, an id is duplicated, or an input uses an id that is
+        not in the plan or that needs the call itself. The message lists all faults, up to a limit.
     """
     end = _end.search(text)
     text = _thinking.sub("", text[: end.start()] if end is not None else text, count=1)
@@ -112,12 +112,12 @@ def read_blueprint(text: str) -> list[PlannedCall]:
 
 
 def needs_of(text: str) -> tuple[str, ...]:
-    """The ids that a text uses, each once, in order."""
+    """Return the ids that a text uses, each once, in order."""
     return tuple(dict.fromkeys(f"E{_number(match[1])}" for match in REFERENCE.finditer(text)))
 
 
 def quoted_references(text: str) -> str:
-    """JSON in which bare references are texts: `{"a": #E1}` as `{"a": "#E1"}`."""
+    """Return JSON in which bare references are quoted: `{"a": #E1}` as `{"a": "#E1"}`."""
     return _token.sub(lambda match: match[0] if match[0][0] == '"' else f'"{match[0]}"', text)
 
 
@@ -150,7 +150,7 @@ def _calls(text: str, broken: dict[str, str]) -> Iterator[PlannedCall]:
 
 
 def _read_call(text: str, start: int) -> tuple[str, str, int]:
-    """Tool, input, and where the call ends."""
+    """Return the tool, the input, and the end position of a call."""
     following = _head.search(text, start)
     stop = following.start() if following is not None else len(text)
     line_end = min((place for place in (text.find("\n", start), stop) if place >= 0), default=stop)
@@ -170,12 +170,12 @@ def _read_call(text: str, start: int) -> tuple[str, str, int]:
 
 
 def _closing(text: str, opened: int, stop: int) -> int | None:
-    """Return the place of the closing bracket: the end of JSON, or the partner of the first bracket.
+    """Return the position of the closing bracket: the end of the JSON, or the match of the first bracket.
 
     Brackets in quotes do not count, unless there is no other way to read it.
     """
     if text[opened] == "[":
-        # Masked by something as long as what it stands for, so that places stay what they are.
+        # Masked by text of the same length, so that positions do not change.
         masked = _token.sub(lambda m: m[0] if m[0][0] == '"' else f'"{"E" * (len(m[0]) - 2)}"', text[opened:stop])
         try:
             return opened + _decoder.raw_decode(masked)[1] - 1
@@ -191,14 +191,14 @@ def _closing(text: str, opened: int, stop: int) -> int | None:
 
 
 def _partner(text: str) -> int | None:
-    """Return the place that closes the bracket at the start of a text; None if it is not closed."""
+    """Return the position that closes the bracket at the start of a text; None if it is not closed."""
     begin, close = text[0], _PAIRS[text[0]]
     depths = accumulate((sign == begin) - (sign == close) for sign in text)
     place = next((place for place, depth in enumerate(depths) if depth == 0), None)
     if place is None:
         return None
     line = text[place + 1 :].partition("\n")[0].rstrip()
-    if line.endswith(close) and line.count(close) > line.count(begin):  # of `[a ] b]` the last one
+    if line.endswith(close) and line.count(close) > line.count(begin):  # for `[a ] b]`, the last one
         return place + len(line)
     return place
 

@@ -1,11 +1,11 @@
-"""A plan of steps: a list, as models write lists.
+"""A plan of steps: a list in any of the forms in which models write lists.
 
     Plan:
     1. Multiply 2 by 4.
     2. Add the result to 20. <END_OF_PLAN>
 
-The first marker decides what the plan's steps are marked by: `Step 1:`, a number (`1.`, `1)`, `(1)`, `1、`) or a
-bullet. Other markers, and deeper ones, stand inside of steps. The plan ends where the numbers begin anew.
+The first marker determines the marker of all the plan's steps: `Step 1:`, a number (`1.`, `1)`, `(1)`, `1、`) or a
+bullet. Other markers, and deeper ones, are part of the steps. The plan ends where the numbers start again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _Kind: TypeAlias = Literal["step", "number", "bullet"]
 
 @dataclass(frozen=True, slots=True)
 class _StepMark:
-    """A line that begins with a marker."""
+    """A line that starts with a marker."""
 
     kind: _Kind
     text: str
@@ -61,7 +61,7 @@ class _StepMark:
 
 @dataclass(slots=True)
 class _Draft:
-    """A step while it is read: the lines with its marker, and paragraphs behind them that may not belong to it."""
+    """A step while it is read: the lines with its marker, and paragraphs after them that may not belong to it."""
 
     lines: list[str]
     paragraphs: list[list[str]] = field(default_factory=list)
@@ -75,10 +75,10 @@ class _Draft:
 
 
 def read_steps(text: str) -> list[str]:
-    """The steps of a plan, without their markers, each with the lines that belong to it.
+    """Return the steps of a plan, without their markers, each with the lines that belong to it.
 
-    A paragraph behind a step belongs to it where another step follows. Behind the last one it does only if the steps
-    before have such paragraphs as well; else it sums the plan up.
+    A paragraph after a step belongs to it if another step follows. After the last step it does so only if earlier steps
+    have such paragraphs as well; otherwise it sums up the plan.
 
     Raises:
         PlanFault: there are no steps.
@@ -96,7 +96,7 @@ def read_steps(text: str) -> list[str]:
 
 
 def _parts(lines: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the parts that may hold the plan: after its title, else anywhere."""
+    """Yield the parts that may contain the plan: after its title, else anywhere."""
     for number, line in enumerate(lines, 1):
         title = _title.match(line)
         if title is not None:
@@ -120,7 +120,7 @@ def _drafts(lines: Sequence[str]) -> list[_Draft]:
 
 
 class _StepReader:
-    """Goes through the lines and remembers what the plan looks like so far."""
+    """Reads the lines and keeps track of the form of the plan."""
 
     def __init__(self) -> None:
         self.drafts: list[_Draft] = []
@@ -130,16 +130,16 @@ class _StepReader:
         self.number = 0
         """Number of the last step."""
         self.inner = False
-        """True if a list inside of the last step has begun."""
+        """True if a list inside the last step has started."""
         self.blank = False
         """True if the previous line was empty."""
         self.wrapped = False
         """True if the whole plan is inside a fence."""
         self.code = False
-        """True inside of a fence within a step."""
+        """True inside a fence within a step."""
 
     def read(self, line: str) -> bool:
-        """Take one line; false if the plan ends before it."""
+        """Read one line; return False if the plan ends before it."""
         if self.code:
             self.drafts[-1].last.append(line.rstrip())
             return True
@@ -163,7 +163,7 @@ class _StepReader:
         return going_on
 
     def fence(self, line: str, *, closed: bool) -> bool:
-        """Take a line that opens or closes a fence; false if the plan ends before it."""
+        """Read a line that opens or closes a fence; return False if the plan ends before it."""
         if not self.drafts:
             self.wrapped = not self.wrapped
         elif self.code or (closed and not self.wrapped):
@@ -177,7 +177,7 @@ class _StepReader:
         return True
 
     def _counts(self, mark: _StepMark, indent: int) -> bool:
-        """Return True if a marker belongs to the plan, and not to a list or a sentence inside of a step."""
+        """Return True if a marker belongs to the plan, and not to a list or a sentence inside a step."""
         assert self.first is not None
         if mark.kind != self.first.kind:
             return False
@@ -187,7 +187,7 @@ class _StepReader:
         if deeper and (self.inner or mark.number != self.number + 1):
             self.inner = True
             return False
-        return mark.number <= self.number + 2  # one may be left out; `20. ` at the start of a line is a sentence's end
+        return mark.number <= self.number + 2  # one may be missing; `20. ` may end a sentence
 
     def _lazy(self, mark: _StepMark) -> bool:
         """Return True if all steps have the same number, as Markdown allows."""
@@ -195,7 +195,7 @@ class _StepReader:
         return mark.number == self.number == self.first.number and not self.drafts[-1].paragraphs
 
     def _go_on(self, words: str, indent: int, *, marked: bool) -> bool:
-        """Take a line that begins no step."""
+        """Read a line that starts no step."""
         assert self.first is not None
         heading = _heading.match(words)
         if heading is not None and (not self.first.level or len(heading[1]) <= self.first.level):
@@ -228,23 +228,23 @@ def _mark(words: str) -> _StepMark | None:
 
 
 def _unlabelled(text: str) -> str:
-    """The text of a step that is marked twice: `1. Step 1: ...`"""
+    """Return the text of a step with two markers: `1. Step 1: ...`"""
     text = text.strip()
-    begin = 0  # moved on instead of cutting the text each time, which takes the square of its length
+    begin = 0  # advances a position instead of cutting the text each time, which would take quadratic time
     while label := _step.match(text, begin):
         begin = _behind_space(text, label.end())
     return text[begin:]
 
 
 def _behind_space(text: str, begin: int) -> int:
-    """Return the place of the first character, from a place on, that is not a space."""
+    """Return the position of the next character that is not a space."""
     space = _space.match(text, begin)
     assert space is not None
     return space.end()
 
 
 def _in_one_line(reader: _StepReader) -> list[_Draft]:
-    """The steps of a plan that is written in one line: `1. Multiply. 2. Add.`"""
+    """Return the steps of a plan that is written on one line: `1. Multiply. 2. Add.`"""
     (draft,), first = reader.drafts, reader.first
     if first is None or first.kind == "bullet":
         return [draft]

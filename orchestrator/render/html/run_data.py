@@ -35,11 +35,11 @@ from orchestrator.render.moments import RUN, Live, mark_json
 from orchestrator.render.overlaid import CLASSES, STATUSES, Mark, node_mark, status_mark
 from orchestrator.values import shown_labels
 from orchestrator.views.causes import Causes
+from orchestrator.views.history import States, patch_of
 from orchestrator.views.overlay import Overlay
 from orchestrator.views.reader import Fold
 from orchestrator.views.run import Run, explainer_of
 from orchestrator.views.safe_text import told
-from orchestrator.views.states import States, patch_of
 from orchestrator.views.step_names import MapGroups, item_name
 from orchestrator.views.step_work import NO_USAGE
 from orchestrator.views.timeline import Timeline, TimelineRow, nested

@@ -22,8 +22,8 @@ from orchestrator.render.drawing import Drawing
 from orchestrator.views.call_questions import outcome_choices, outcome_title
 from orchestrator.views.causes import Causes, Transition, TransitionEdge
 from orchestrator.views.explainer import Explainer
+from orchestrator.views.history import States
 from orchestrator.views.safe_text import BEHIND, plain, told
-from orchestrator.views.states import States
 from orchestrator.views.step_names import MapGroups, step_name
 from orchestrator.views.step_work import JournaledCall
 from orchestrator.views.timeline import AskedQuestion, Timeline, TimelineRow

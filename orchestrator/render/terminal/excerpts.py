@@ -4,18 +4,176 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 from orchestrator.redaction import redacted
-from orchestrator.render.terminal.texts import duration
-from orchestrator.render.terminal.wordings import cut_value, text_start, value_text
-from orchestrator.views.safe_text import plain, told
+from orchestrator.render.terminal.texts import duration, fitting
+from orchestrator.views.safe_text import bare, plain, told
 
 if TYPE_CHECKING:
     from orchestrator.views.events import Event
     from orchestrator.views.step_work import JournaledCall
 
-_LONGEST, _NAME = 160, 40
+
+_LONGEST = 160
+_STRING, _ITEMS, _DEEP = 400, 6, 4
+_BEHIND = 200
+"""Characters behind a cut that are redacted too: the patterns do not match half a secret."""
+
+
+def update_text(update: Mapping[str, object], limit: int = _LONGEST) -> str:
+    """Word an update field by field: `multiply(a=2, b=4)`, `reply: 'The weather ...' (2 tool calls)`.
+
+    Fields that became empty are left out where others did not.
+
+    Args:
+        update: the fields that a step wrote, as the journal has them.
+        limit: the most cells of a terminal.
+    """
+    found = _safe({name: _last(value) for name, value in update.items()})
+    parts: list[str] = []
+    tool, args = found.get("tool"), found.get("args")
+    if isinstance(tool, str) and tool and isinstance(args, dict):
+        parts.append(f"{tool}({_arguments(args)})")
+        found = {name: value for name, value in found.items() if name not in ("tool", "args")}
+    full = {name: value for name, value in found.items() if value not in ("", None, [], {})}
+    parts += [_field(name, value) for name, value in (full or ({} if parts else found)).items()]
+    return fitting(plain(", ".join(parts)), limit)
+
+
+def value_text(value: object, limit: int = _LONGEST, *, name: str = "") -> str:
+    """A value in a few words.
+
+    Args:
+        value: plain JSON.
+        limit: the most cells of a terminal.
+        name: of the field that has it, which may mark it as a secret.
+    """
+    return fitting(plain(_words(_safe({name: _last(value)})[name])), limit)
+
+
+def _field(name: str, value: object) -> str:
+    """A field and its value; the words of a message name its role, and need no field."""
+    words = _words(value)
+    if isinstance(value, _Last) or _is_message(value):
+        return words
+    return f"{name} {words}" if words.startswith("= ") else f"{name}: {words}"
+
+
+class _Last:
+    """The last message of a list, and how long the list is."""
+
+    def __init__(self, count: int, message: object) -> None:
+        self.count, self.message = count, message
+
+
+def _last(value: object) -> object:
+    """The last message of a list, which the step added or ended with."""
+    if isinstance(value, list | tuple) and value and all(_is_message(one) for one in value):
+        return _Last(len(value), value[-1])
+    return value
+
+
+def _safe(found: Mapping[str, object]) -> dict[str, object]:
+    """The values cut to what can be shown, without secrets."""
+    small = {name: cut_value(value.message if isinstance(value, _Last) else value) for name, value in found.items()}
+    clean = cast("dict[str, object]", redacted(small))  # a dict stays one
+    return {
+        name: _Last(value.count, shown) if isinstance(value, _Last) else shown
+        for (name, value), shown in zip(found.items(), clean.values(), strict=True)
+    }
+
+
+def text_start(found: str, most: int) -> str:
+    """The start of a text, redacted before it is cut."""
+    return str(redacted(found[: most + _BEHIND]))[:most]
+
+
+def cut_value(found: object, deep: int = _DEEP) -> object:
+    """A value cut to what can be shown: a state can be large."""
+    if isinstance(found, str):
+        start = text_start(found, _STRING)
+        return start if start.isprintable() else bare(start)
+    if isinstance(found, dict):
+        if deep == 0:
+            return "{…}" if found else {}
+        kept = list(found.items())[: 2 * _ITEMS]
+        return {key: cut_value(part, deep - 1) for key, part in kept}
+    if isinstance(found, list | tuple):
+        if deep == 0:
+            return "[…]" if found else []
+        more = [f"… {len(found) - _ITEMS} more"] if len(found) > _ITEMS else []
+        return [*(cut_value(part, deep - 1) for part in found[:_ITEMS]), *more]
+    return found
+
+
+def _words(value: object) -> str:
+    if isinstance(value, _Last):
+        more = f" (the last of {value.count} messages)" if value.count > 1 else ""
+        return f"{_words(value.message)}{more}"
+    if isinstance(value, str):
+        return _quoted(value)
+    if isinstance(value, dict):
+        return _of_object(value)
+    if isinstance(value, list):
+        return ", ".join(_item(one) for one in value) or "none"
+    return "none" if value is None else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _of_object(value: dict[str, object]) -> str:
+    if _is_message(value):
+        said = _said(value.get("content"), value)
+        name = value.get("name") or value.get("role")
+        return f"{name} = {said}" if value.get("role") == "tool" else f"{value.get('role')}: {said}"
+    if "text" in value and "tool_calls" in value:
+        return _said(value.get("text"), value)
+    if "output" in value and "error" in value:
+        return f"failed: {_words(value['error'])}" if value["error"] else f"= {_words(value['output'])}"
+    if isinstance(value.get("name"), str) and "arguments" in value:
+        return f"{value['name']}({_arguments(value['arguments'])})"
+    return _arguments(value) or "none"
+
+
+def _said(text: object, value: Mapping[str, object]) -> str:
+    """The text of a message or a reply, and how many calls it makes."""
+    calls = value.get("tool_calls")
+    calls = calls if isinstance(calls, list) else []
+    count = f"({len(calls)} tool call{'' if len(calls) == 1 else 's'})" if calls else ""
+    said = _words(text) if text else ""
+    return f"{said} {count}".strip() or "''"
+
+
+def _arguments(args: object) -> str:
+    if not isinstance(args, dict):
+        return _words(args)
+    return ", ".join(f"{name}={_item(part)}" for name, part in args.items())
+
+
+def _item(value: object) -> str:
+    """A value inside another one: an object by its name, else as its fields in brackets."""
+    if isinstance(value, dict):
+        if _is_message(value) or "tool_calls" in value or "arguments" in value or "output" in value:
+            return _of_object(value)
+        name = next((value[key] for key in ("name", "title", "id") if isinstance(value.get(key), str)), None)
+        return str(name) if name else f"({_arguments(value)})"
+    if isinstance(value, list):
+        return f"[{', '.join(_item(one) for one in value)}]"
+    if isinstance(value, str) and value.startswith("… "):
+        return value
+    return _words(value)
+
+
+def _quoted(text: str) -> str:
+    """A text in quotes if it has blanks or is empty, so that it cannot be taken for our words."""
+    return text if text and text.isprintable() and " " not in text and "," not in text else f"'{text}'"
+
+
+def _is_message(value: object) -> bool:
+    return isinstance(value, dict) and "role" in value and "content" in value
+
+
+_NAME = 40
 _UNFINISHED = re.compile(r"\S+\Z")
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from orchestrator.redaction import redacted
 from orchestrator.render.terminal import texts
-from orchestrator.render.terminal.colours import STATUS, coloured
-from orchestrator.render.terminal.wordings import update_text, value_text
+from orchestrator.render.terminal.excerpts import update_text, value_text
+from orchestrator.render.terminal.texts import STATUS, coloured
 from orchestrator.values import shown_labels
 from orchestrator.views.explainer import guards_told
 from orchestrator.visible import BAR, barred, behind, line, narrow

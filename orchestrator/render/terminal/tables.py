@@ -14,8 +14,18 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from orchestrator.kernel.status import FINAL
 from orchestrator.redaction import redacted
-from orchestrator.render.terminal.colours import RISK, STATUS, coloured, wants_colours
-from orchestrator.render.terminal.texts import ago, columns_of, duration, fitting, plain, short
+from orchestrator.render.terminal.texts import (
+    RISK,
+    STATUS,
+    ago,
+    coloured,
+    columns_of,
+    duration,
+    fitting,
+    plain,
+    short,
+    wants_colours,
+)
 from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.values import MAX_NAME, cut, shown_labels
 from orchestrator.views.worker_info import moment

@@ -1,10 +1,13 @@
-"""Values, moments and durations as text for people."""
+"""Text on a terminal: values, times and durations for people; widths; colours."""
 
 from __future__ import annotations
 
 import json
+import os
 import time
 import unicodedata
+from collections.abc import Mapping
+from typing import TextIO
 
 from orchestrator.values import in_calendar
 from orchestrator.visible import exact
@@ -90,3 +93,42 @@ def ago(moment: float, now: float | None = None) -> str:
 def duration(seconds: float) -> str:
     """A duration in seconds as text."""
     return f"{seconds:.2f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+_CODES = {"dim": "2", "bold": "1", "red": "31", "green": "32", "yellow": "33", "magenta": "35", "cyan": "36"}
+
+STATUS = {
+    "completed": "green", "failed": "red", "paused": "yellow", "interrupted": "yellow", "running": "cyan",
+    "cancelled": "dim", "exhausted": "magenta",
+}  # fmt: skip
+"""The colour of each status of a run."""
+RISK = {"none": "dim", "read": "green", "write": "yellow", "dangerous": "red"}
+"""The colour of each risk of a tool."""
+
+
+def wants_colours(stream: TextIO, environ: Mapping[str, str] | None = None) -> bool:
+    """Return True if text on a stream may have colours.
+
+    `NO_COLOR` forbids them everywhere. `FORCE_COLOR` asks for them everywhere else. Without both, a terminal has them
+    unless it is a `dumb` one, and a pipe or a file has none.
+
+    Args:
+        stream: what is written to.
+        environ: the environment; None: that of this process.
+    """
+    environ = os.environ if environ is None else environ
+    if environ.get("NO_COLOR"):
+        return False
+    if environ.get("FORCE_COLOR"):
+        return environ["FORCE_COLOR"] != "0"
+    return stream.isatty() and environ.get("TERM", "") not in ("", "dumb")
+
+
+def coloured(text: str, colour: str) -> str:
+    """The text in a colour or weight; unchanged if the colour is empty."""
+    return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if colour and text else text
+
+
+def can_draw(stream: TextIO) -> bool:
+    """True if a stream is a terminal that can redraw lines, and neither TERM=dumb nor NO_COLOR asks for plain text."""
+    return stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb") and not os.environ.get("NO_COLOR")

@@ -64,13 +64,13 @@ class RunNumbers:
 
 
 INFO_AND_NOW = f"{INFO_COLUMNS}, {NOW}"
-"""The columns of `InfoRow`."""
+"""The columns of `InfoRow`, and the clock of leases."""
 
 
 def info_with_now(row: tuple[Any, ...]) -> RunInfo:
     """The facts about a run, by a row of `INFO_AND_NOW`."""
-    named = InfoRow(*row)
-    return info_of(named, named.now)
+    *columns, now = row
+    return info_of(InfoRow._make(columns), now)
 
 
 def info(connection: Connection, run_id: str) -> RunInfo:
@@ -85,7 +85,7 @@ def info(connection: Connection, run_id: str) -> RunInfo:
     ).fetchone()
     if row is None:
         raise RunUnknown(run_id)
-    check_info(run_id, InfoRow(*row))
+    check_info(run_id, InfoRow._make(row[:-1]))
     return info_with_now(row)
 
 

@@ -30,7 +30,7 @@ from orchestrator.stores.items import (
     terms_of,
 )
 from orchestrator.stores.requests import words
-from orchestrator.stores.sqlite.writes import run_number
+from orchestrator.stores.sqlite.reads import run_number
 
 AT_ONCE = 500
 """Items that one write indexes or removes."""

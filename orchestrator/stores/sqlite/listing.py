@@ -1,10 +1,14 @@
-"""The lists over all runs of a file: runs, open questions, what runs spent; and the schedules.
+"""The lists over all runs of a file: runs, open questions, what runs spent; their full-text index; and the schedules.
 
 A page of runs has a cost that does not grow with the number of runs. Every index that can lead the way holds `created`
 and the run's number behind what it selects, so walking it backwards gives the runs in the order of the list, and a page
 ends after `limit` of them. With several filters the one that selects fewest leads and the others are looked up; how few
 is counted no further than needed. Open questions are rows of their own, written with the pauses that they begin and
 end.
+
+The full-text index of labels, inputs and outputs is a cache, made by the first search and brought up to date by each;
+an append never touches it. What is indexed are the words of `stores.requests.words`, so that all stores find the same
+runs, and no text of a user is ever a query to SQLite.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from typing import Any
 
 from orchestrator.errors import InvalidValue, StoreError
 from orchestrator.stores.base import Page, RunInfo, Schedule
-from orchestrator.stores.requests import QuestionQuery, RunQuery, StatsQuery
+from orchestrator.stores.requests import QuestionQuery, RunQuery, StatsQuery, contains, words
 from orchestrator.stores.rows import MAX_DEATHS, OpenQuestion, QuestionPage, RunTotals, WaitingQuestion
 from orchestrator.stores.shared import (
     UNLISTED,
@@ -26,9 +30,8 @@ from orchestrator.stores.shared import (
     parse_question_cursor,
     question_cursor,
 )
-from orchestrator.stores.sqlite import searching
 from orchestrator.stores.sqlite.leases import IS_NOTICE, StoreClock, present_holders
-from orchestrator.stores.sqlite.writes import run_number
+from orchestrator.stores.sqlite.reads import run_number
 from orchestrator.stores.statistics import ANY_TOOL, By, Groups, StatsRow
 from orchestrator.stores.stored import (
     INFO_COLUMNS,
@@ -64,8 +67,7 @@ def unsettled(connection: sqlite3.Connection, clock: StoreClock, graphs: Collect
         ") AND +status IN ('running', 'paused') ORDER BY +created, +runs.id"  # led by the selection, not by an index
     )
     now = clock.now(connection)
-    found = [InfoRow(*row) for row in rows.fetchall()]
-    return [info_of(row, now) for row in found if graphs is None or row.graph in graphs]
+    return [info_of(row, now) for row in map(InfoRow._make, rows.fetchall()) if graphs is None or row.graph in graphs]
 
 
 def parked(connection: sqlite3.Connection, clock: StoreClock, limit: int) -> list[RunInfo]:
@@ -78,7 +80,7 @@ def parked(connection: sqlite3.Connection, clock: StoreClock, limit: int) -> lis
         (limit,),
     )
     now = clock.now(connection)
-    return [info_of(InfoRow(*row), now) for row in rows.fetchall()]
+    return [info_of(row, now) for row in map(InfoRow._make, rows.fetchall())]
 
 
 def runs(connection: sqlite3.Connection, clock: StoreClock, query: RunQuery) -> Page:
@@ -142,16 +144,16 @@ def _and_also(
         values.append(one.value)
     leads = False  # whether one of these filters selects fewer runs than the walk
     if query.relation is not None:
-        few = query.parent is None and _count_of(connection, _OF_RELATION, (query.relation,)) < searching.COUNTED
+        few = query.parent is None and _count_of(connection, _OF_RELATION, (query.relation,)) < COUNTED
         where.append(f"runs.id IN ({_OF_RELATION})" if few else "runs.relation = ?")
         values.append(query.relation)
         leads |= few
     if query.waiting is not None:
         where.append("runs.waiting > 0" if query.waiting else "runs.waiting <= 0")
-        leads |= query.waiting and _count(connection, walk) >= searching.COUNTED
+        leads |= query.waiting and _count(connection, walk) >= COUNTED
     for condition in (
         None if query.failed_tool is None else _of_failed_tool(connection, query.failed_tool),
-        None if words is None else searching.condition(connection, words),
+        None if words is None else _with_words(connection, words),
     ):
         if condition is not None:
             where.append(condition.where)
@@ -166,7 +168,7 @@ _OF_RELATION = "SELECT id FROM runs WHERE parent IS NOT NULL AND relation = ?"
 """The runs that were made from others have an index of their own."""
 
 
-def _of_failed_tool(connection: sqlite3.Connection, name: str) -> searching.Condition:
+def _of_failed_tool(connection: sqlite3.Connection, name: str) -> Condition:
     """A condition on `runs`. Few such runs are looked up one by one; many are met soon on a walk along the list."""
     any_tool = name in ANY_TOOL
     values = () if any_tool else (name,)
@@ -175,8 +177,8 @@ def _of_failed_tool(connection: sqlite3.Connection, name: str) -> searching.Cond
         if any_tool
         else "SELECT run FROM failed_tools WHERE name = ?"
     )
-    few = _count_of(connection, found, values) < searching.COUNTED
-    return searching.Condition(f"runs.id IN ({found})" if few else f"EXISTS ({found} AND run = runs.id)", values, few)
+    few = _count_of(connection, found, values) < COUNTED
+    return Condition(f"runs.id IN ({found})" if few else f"EXISTS ({found} AND run = runs.id)", values, few)
 
 
 def _and_row(label: _Filter, row: _Filter) -> _Filter:
@@ -189,7 +191,7 @@ def _count(connection: sqlite3.Connection, walk: _Filter) -> int:
 
 def _count_of(connection: sqlite3.Connection, query: str, values: tuple[object, ...]) -> int:
     """How many rows a query has, counted no further than needed."""
-    count: int = connection.execute(f"SELECT count(*) FROM ({query} LIMIT {searching.COUNTED})", values).fetchone()[0]
+    count: int = connection.execute(f"SELECT count(*) FROM ({query} LIMIT {COUNTED})", values).fetchone()[0]
     return count
 
 
@@ -213,7 +215,7 @@ def _walk(
         f" ORDER BY {table}.created DESC, {table}.{walk.key} DESC LIMIT ?",
         (*values, limit),
     ).fetchall()
-    return [InfoRow(*row) for row in found]
+    return [*map(InfoRow._make, found)]
 
 
 def totals(connection: sqlite3.Connection, run_id: str) -> RunTotals | None:
@@ -332,8 +334,8 @@ def _few_asked(connection: sqlite3.Connection, asked: QuestionQuery) -> tuple[st
     if asked.graph is not None:
         ways.append(("SELECT id FROM runs WHERE graph = ?", (asked.graph,)))
     for query, values in ways:
-        (count,) = connection.execute(f"SELECT count(*) FROM ({query} LIMIT {searching.COUNTED})", values).fetchone()
-        if count < searching.COUNTED:
+        (count,) = connection.execute(f"SELECT count(*) FROM ({query} LIMIT {COUNTED})", values).fetchone()
+        if count < COUNTED:
             return query, values
     return None
 
@@ -366,3 +368,108 @@ def move_schedule(connection: sqlite3.Connection, name: str, at: float, to: floa
 def delete_schedule(connection: sqlite3.Connection, name: str) -> bool:
     """See `Store.delete_schedule`."""
     return connection.execute("DELETE FROM schedules WHERE name = ?", (name,)).rowcount == 1
+
+
+OF_RUNS = ("run_parts", "failed_tools", "run_totals", "questions", "unlisted")
+"""Tables of what is known of runs beside their journals, with the number of the run in the column `run`."""
+COUNTED = 1000
+"""Runs that a filter selects are looked up one by one if there are fewer; they are counted no further."""
+AT_ONCE = 500
+"""Runs that are indexed in one write."""
+
+
+def has_index(connection: sqlite3.Connection) -> bool:
+    """True if there is an index."""
+    return connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'search'").fetchone() is not None
+
+
+def index_some(connection: sqlite3.Connection) -> bool:
+    """Index some of the runs that are not; whether others may be left."""
+    if not has_index(connection):
+        connection.execute("UPDATE summaries SET indexed = 0 WHERE indexed <> 0")
+        connection.execute("CREATE VIRTUAL TABLE search USING fts5 (words)")
+    rows = connection.execute(
+        "SELECT summaries.run, input, output, labels FROM summaries LEFT JOIN runs ON runs.id = summaries.run"
+        " WHERE indexed = 0 LIMIT ?",
+        (AT_ONCE,),
+    ).fetchall()
+    connection.executemany("DELETE FROM search WHERE rowid = ?", [(run,) for run, *_ in rows])
+    connection.executemany(
+        "INSERT INTO search (rowid, words) VALUES (?, ?)",
+        [(run, " ".join(words(" ".join(_texts(*texts))))) for run, *texts in rows],
+    )
+    connection.executemany("UPDATE summaries SET indexed = 1 WHERE run = ?", [(run,) for run, *_ in rows])
+    return len(rows) == AT_ONCE
+
+
+def is_complete(connection: sqlite3.Connection) -> bool:
+    """True if every run is indexed."""
+    return (
+        has_index(connection)
+        and connection.execute("SELECT 1 FROM summaries WHERE indexed = 0 LIMIT 1").fetchone() is None
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition on `runs`."""
+
+    where: str
+    values: tuple[object, ...] = ()
+    few: bool = False
+    """True if few runs meet it, which are best looked up by their numbers."""
+
+
+def _with_words(connection: sqlite3.Connection, wanted: list[str]) -> Condition:
+    """A condition on `runs` for those that have all of these words."""
+    if not wanted:
+        return Condition("FALSE", few=True)
+    found: list[str] = []
+    values: list[object] = []
+    if has_index(connection):
+        found.append("{runs.id} IN (SELECT rowid FROM search WHERE search MATCH ?)")
+        values.append(" ".join(f'"{word}"' for word in wanted))
+    if not is_complete(connection):  # a file that cannot be written: read the rest
+        connection.create_function(
+            "has_words",
+            3,
+            lambda given, output, labels: contains(wanted, *_texts(given, output, labels)),
+            deterministic=True,
+        )
+        rows = (
+            "SELECT run FROM summaries JOIN runs AS labelled ON labelled.id = run"
+            " WHERE has_words(input, output, labelled.labels)"
+        )
+        found.append(f"{{runs.id}} IN ({rows}{' AND indexed = 0' if found else ''})")
+    # Few runs are looked up one by one. Many are put into a set, and met soon on a walk along the list: the sign keeps
+    # SQLite from looking up and sorting all of them.
+    few = len(found) == 1 and _count_matches(connection, values) < COUNTED
+    where = f"({' OR '.join(found)})".replace("{runs.id}", "runs.id" if few else "+runs.id")
+    return Condition(where, tuple(values), few)
+
+
+def _count_matches(connection: sqlite3.Connection, values: list[object]) -> int:
+    """How many runs the index finds, counted no further than needed."""
+    if not values:
+        return 0
+    query = "SELECT count(*) FROM (SELECT 1 FROM search WHERE search MATCH ? LIMIT ?)"
+    count: int = connection.execute(query, (*values, COUNTED)).fetchone()[0]
+    return count
+
+
+def _texts(given: object, output: object, labels: object) -> list[str]:
+    """The texts of a run that are searched."""
+    named = labels_of(labels) or {}
+    return [str(given), str(output), *named, *named.values()]
+
+
+def forget(connection: sqlite3.Connection, number: int) -> None:
+    """Delete what is known of a run beside its journal, and its words from the index."""
+    for table in OF_RUNS:
+        connection.execute(f"DELETE FROM {table} WHERE run = ?", (number,))
+    row = connection.execute("SELECT indexed FROM summaries WHERE run = ?", (number,)).fetchone()
+    if row is None:
+        return
+    connection.execute("DELETE FROM summaries WHERE run = ?", (number,))
+    if row[0] and has_index(connection):  # its words stay in the index until `Store.compact` merges it
+        connection.execute("DELETE FROM search WHERE rowid = ?", (number,))

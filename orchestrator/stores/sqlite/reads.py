@@ -75,7 +75,20 @@ def _info_row(connection: sqlite3.Connection, run_id: str) -> InfoRow:
     row = connection.execute(f"SELECT {INFO_COLUMNS} FROM runs {INFO_TABLES} WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
         raise RunUnknown(run_id)
-    return InfoRow(*row)
+    return InfoRow._make(row)
+
+
+def run_number(connection: sqlite3.Connection, run_id: str) -> int:
+    """The number under which a run's rows are kept.
+
+    Raises:
+        RunUnknown: there is no such run.
+    """
+    row = connection.execute("SELECT id FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    if row is None:
+        raise RunUnknown(run_id)
+    number: int = row[0]
+    return number
 
 
 def heads(connection: sqlite3.Connection, run_ids: Collection[str], *, few: bool = False) -> dict[str, tuple[int, str]]:

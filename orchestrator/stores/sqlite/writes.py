@@ -24,22 +24,9 @@ from orchestrator.stores.statistics import numbers_of
 from orchestrator.stores.stored import RUN_COLUMNS, Row, archived_of, checksum, labels_of, packed, values_of_run
 
 if TYPE_CHECKING:
-    from orchestrator.stores.sqlite import searching
+    from orchestrator.stores.sqlite import listing
 else:
-    (searching,) = lazy_modules("orchestrator.stores.sqlite", "searching")
-
-
-def run_number(connection: sqlite3.Connection, run_id: str) -> int:
-    """The number under which a run's rows are kept.
-
-    Raises:
-        RunUnknown: there is no such run.
-    """
-    row = connection.execute("SELECT id FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-    if row is None:
-        raise RunUnknown(run_id)
-    number: int = row[0]
-    return number
+    (listing,) = lazy_modules("orchestrator.stores.sqlite", "listing")
 
 
 def create(
@@ -334,7 +321,7 @@ def delete(connection: sqlite3.Connection, run_id: str) -> bool:
     connection.execute("DELETE FROM inbox WHERE run = ?", (number,))
     connection.execute("DELETE FROM item_writes WHERE run = ?", (number,))
     connection.execute("UPDATE archive_objects SET gone = 1 WHERE run_id = ?", (run_id,))
-    searching.forget(connection, number)
+    listing.forget(connection, number)
     connection.execute("DELETE FROM runs WHERE id = ?", (number,))
     return True
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from orchestrator.stores.sqlite import SQLiteStore
-from orchestrator.stores.sqlite.writer import Writer, _Job
+from orchestrator.stores.sqlite.connections import Writer, _Job
 
 Fault = Literal["full", "error", "torn"]
 """It has no room any more; every write to a file is an I/O error; the process dies as the write reaches it."""

@@ -17,10 +17,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
+from pydantic import Field
 
 from orchestrator.errors import ArrowSyntaxError, GraphError, InvalidGraph, UntrustedCode
 from orchestrator.graph.checks.all import report_of
@@ -29,22 +30,14 @@ from orchestrator.graph.given_code import GivenCode, given_code, refusal
 from orchestrator.graph.model import Node
 from orchestrator.graph.reading import node_from_data
 from orchestrator.graph.refs import NodeTool, code_refs
-from orchestrator.graph.report import Proof, WitnessStep
+from orchestrator.graph.report import Claim, Proof, Verdict, WitnessStep
 from orchestrator.graph.state import StateSchema, start_form
 from orchestrator.graph.text.outline import Outline, outline
 from orchestrator.graph.text.source import NodeLines, edge_lines, node_lines, placed, read_json, read_marked
 from orchestrator.graph.writing import type_name
 from orchestrator.graph_class import Graph
 from orchestrator.render import to_svg
-from orchestrator.web.compose.documents import (
-    CheckDocument,
-    CheckedEdge,
-    CheckedField,
-    CheckedNode,
-    GraphProblem,
-    ProofDocument,
-    WitnessDocument,
-)
+from orchestrator.web.documents import Document
 from orchestrator.web.problems import HttpProblem
 
 if TYPE_CHECKING:
@@ -67,6 +60,87 @@ MOST_DRAWN = 400
 _LONGEST_MESSAGE = 2_000
 _DEEPEST = 50
 """Levels of subgraphs that are looked into."""
+
+
+class GraphProblem(Document):
+    """A problem of a text."""
+
+    code: str
+    message: str
+    line: Annotated[int, Field(description="From 1; 0: no single line.")]
+    column: Annotated[int, Field(description="From 1; 0: not known.")]
+    nodes: list[str]
+    edges: list[str]
+
+
+class CheckedNode(Document):
+    """A node of a text, as far as the text can be read."""
+
+    name: Annotated[str, Field(description="Inside of subgraphs with the names of the nodes around it, `outer/inner`.")]
+    kind: str
+    first: Annotated[int, Field(description="Its first line, from 1; 0: not known.")]
+    last: int
+    outcomes: Annotated[list[str] | None, Field(description="null: not known.")]
+    next: Annotated[list[str], Field(description="Where its edges lead, in their order, each once.")]
+
+
+class CheckedEdge(Document):
+    """An edge of a text."""
+
+    source: str
+    target: str
+    outcome: str | None
+    each: Annotated[str | None, Field(description="The field of its map; null: it is none.")]
+    line: Annotated[int, Field(description="The line of its statement, from 1; 0: not known.")]
+
+
+class CheckedField(Document):
+    """A field of the state."""
+
+    name: str
+    type: Annotated[str, Field(description="Empty: not known.")]
+    required: bool
+    reducer: str
+
+
+class WitnessDocument(Document):
+    """A step of a path that breaks a claim."""
+
+    node: str
+    outcome: str
+    note: str
+
+
+class ProofDocument(Document):
+    """A claim about all runs of a graph."""
+
+    about: Claim
+    claim: str
+    verdict: Verdict
+    reason: str
+    tool: Annotated[str, Field(description="The tool whose graph it is about; empty: the graph itself.")]
+    witness: list[WitnessDocument]
+    beside: Annotated[list[WitnessDocument], Field(description="The path of a second branch, if it takes two.")]
+
+
+class CheckDocument(Document):
+    """Result of the check of a text."""
+
+    graph: str | None
+    ok: bool
+    problems: Annotated[list[GraphProblem], Field(description="In the order of their lines, 200 at most.")]
+    more_problems: Annotated[int, Field(description="How many problems are left out.")]
+    notes: list[str]
+    skipped: Annotated[list[str], Field(description="What only code could tell that this server was not given.")]
+    nodes: Annotated[list[CheckedNode], Field(description="In the order of the text.")]
+    edges: Annotated[list[CheckedEdge], Field(description="Those outside of subgraphs, 5,000 at most.")]
+    fields: Annotated[list[CheckedField], Field(description="The fields of the state.")]
+    input: Annotated[list[str], Field(description="The fields that an input sets; empty: all.")]
+    proofs: Annotated[list[ProofDocument], Field(description="With `prove`, of a graph without problems.")]
+    form: Annotated[
+        dict[str, object] | None, Field(description="JSON Schema of what a run starts with; null: there are problems.")
+    ]
+    drawing: Annotated[str | None, Field(description="SVG, with `draw`; null: there are problems, or it is too large.")]
 
 
 @dataclass(frozen=True)

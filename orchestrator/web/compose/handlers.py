@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from orchestrator.errors import NotSerialisable
 from orchestrator.graph.limits import Limits
@@ -18,6 +21,7 @@ from orchestrator.graph.topology import ANY, END, IF_NAMED, START, STOP
 from orchestrator.graph.writing import node_text, to_plain_yaml, to_yaml
 from orchestrator.graph_class import Graph
 from orchestrator.nodes.catalog import (
+    Category,
     FieldFacts,
     category,
     chosen_outcomes,
@@ -30,26 +34,124 @@ from orchestrator.nodes.catalog import (
 from orchestrator.tasks import away
 from orchestrator.tools.tool import Tool
 from orchestrator.web.compose import checks
-from orchestrator.web.compose.documents import (
-    CheckBody,
-    CheckDocument,
-    KindField,
-    KindList,
-    KindRow,
-    SaveBody,
-    SavedDocument,
-    StrategyRow,
-    ToolRow,
-    TryBody,
-)
+from orchestrator.web.compose.checks import CheckDocument
 from orchestrator.web.compose.saved import SUFFIX
-from orchestrator.web.documents import RunResult, blank, result_of
+from orchestrator.web.documents import Document, RunResult, blank, result_of
 from orchestrator.web.endpoint import Call
 from orchestrator.web.problems import HttpProblem
-from orchestrator.web.requests import NoQuery
+from orchestrator.web.requests import Body, Labels, LimitChanges, Name, NoQuery
+from orchestrator.web.settings import Risk
 
 _LONGEST = 500
 """Longest description of a tool, in characters: third-party servers may send any length."""
+
+
+class KindField(Document):
+    """A field of a kind of node."""
+
+    name: str
+    required: bool
+    type: str
+    default: str
+    port: Annotated[str, Field(description="`reads` or `writes` if it names a state field, with its type; else empty.")]
+    summary: str
+
+
+class KindRow(Document):
+    """A kind of node."""
+
+    name: str
+    summary: str
+    category: Category
+    fields: Annotated[list[KindField], Field(description="Those beside the fields of every kind.")]
+    outcomes: Annotated[list[str] | None, Field(description="null: the node's fields decide.")]
+    example: Annotated[str, Field(description="A node of it with what it must have, as YAML, without its name.")]
+    node: Annotated[dict[str, object], Field(description="The same node as data.")]
+
+
+class ToolRow(Document):
+    """A tool that nodes may name."""
+
+    name: str
+    description: str
+    risk: str
+    effect: str
+    ref: Annotated[str | None, Field(description="`module:attr` by which a text may name it; null: by its name only.")]
+
+
+class StrategyRow(Document):
+    """A graph that comes with the library, to begin with."""
+
+    name: str
+    summary: str
+    yaml: str
+
+
+class KindList(Document):
+    """The parts of a graph's text."""
+
+    kinds: list[KindRow]
+    common: Annotated[list[KindField], Field(description="The fields of every kind.")]
+    tools: list[ToolRow]
+    models: Annotated[list[str], Field(description="The names of models that nodes may use.")]
+    default_model: Annotated[str | None, Field(description="The model of nodes that name none; null: there is none.")]
+    joins: list[str]
+    words: Annotated[
+        dict[str, dict[str, str]],
+        Field(
+            description="The keys of a text by their place: `graph`, `state`, `field`, `limits`, `edges`; and the "
+            "`types` and `reducers` of fields. Each with what it is for."
+        ),
+    ]
+    strategies: list[StrategyRow]
+
+
+class SavedDocument(Document):
+    """A graph that was saved."""
+
+    name: str
+    digest: Annotated[str, Field(description="`replaces` of the next save.")]
+    file: Annotated[str, Field(description="The name of the file in the folder of the server.")]
+
+
+class TextBody(Body):
+    """The text of a graph file."""
+
+    text: str = Field(description="The text of the file.")
+    format: Literal["yaml", "json"] = "yaml"
+
+
+class CheckBody(TextBody):
+    """A text to check."""
+
+    draw: bool = Field(False, description="Also draw the graph.")
+    prove: bool = Field(False, description="Also prove claims about all runs of the graph.")
+
+
+class TryBody(TextBody):
+    """A text to try."""
+
+    input: object = Field(
+        None, description="The value of the graph's input field, or an object of the fields of its input."
+    )
+    model: Name | None = Field(
+        None,
+        description="The model of nodes that name none: a name, or `default`; null: all ask the offline one.",
+    )
+    limits: LimitChanges | None = Field(None, description="Lower limits than those of tries.")
+    approve: Risk | None = Field(
+        None, description="Approve calls of tools up to this risk without asking; the server caps it."
+    )
+    labels: Labels = Field(default_factory=dict)
+    wait: bool = Field(False, description="Answer when the run ends or pauses, or after a minute.")
+
+
+class SaveBody(Body):
+    """A text to save as a file."""
+
+    name: Name = Field(description="The name of the graph, as the text says it: the file is NAME.yaml.")
+    text: str = Field(description="The text of the file, YAML.")
+    replaces: Name | None = Field(None, description="The digest of the file that it replaces; null: there is none.")
 
 
 async def listing(call: Call[NoQuery]) -> KindList:

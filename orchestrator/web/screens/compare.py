@@ -15,8 +15,8 @@ from starlette.responses import Response
 from orchestrator.web import comparisons
 from orchestrator.web.comparisons import STEP, AlignedQuery, TextsQuery
 from orchestrator.web.endpoint import Call, Endpoint
-from orchestrator.web.screens.runs import lasting
-from orchestrator.web.screens.shell import key_of, open_questions, page, root_of
+from orchestrator.web.questions import open_questions
+from orchestrator.web.screens.shell import key_of, lasting, page, root_of
 
 if TYPE_CHECKING:
     from orchestrator.web.comparisons import (

@@ -12,14 +12,15 @@ from starlette.responses import Response
 
 from orchestrator.errors import NotSerialisable
 from orchestrator.graph.writing import to_plain_yaml, to_yaml
-from orchestrator.render.style import stylesheet
+from orchestrator.render.svg import stylesheet
 from orchestrator.tasks import away
 from orchestrator.web.compose.handlers import listing
 from orchestrator.web.documents import blank
 from orchestrator.web.endpoint import Endpoint
+from orchestrator.web.questions import open_questions
 from orchestrator.web.requests import Name, Query
 from orchestrator.web.routes import routes
-from orchestrator.web.screens.shell import open_questions, page, root_of
+from orchestrator.web.screens.shell import page, root_of
 
 if TYPE_CHECKING:
     from orchestrator.graph.model import GraphDefinition

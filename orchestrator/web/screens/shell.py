@@ -16,7 +16,6 @@ from orchestrator.json import digest, encoded
 from orchestrator.render.html.page import embedded
 from orchestrator.tasks import away
 from orchestrator.visible import shown
-from orchestrator.web import questions
 from orchestrator.web.documents import response_of
 
 if TYPE_CHECKING:
@@ -83,12 +82,6 @@ def root_of(call: Call[Any, Any]) -> str:
     return f"{call.request.scope.get('root_path', '')}{call.settings.prefix}"
 
 
-async def open_questions(call: Call[Any, Any]) -> str:
-    """Return the number of questions that wait for people, as text; empty: none."""
-    count = await questions.waiting_for_people(call)
-    return f"{questions.COUNTED}+" if count > questions.COUNTED else str(count or "")
-
-
 def problem_page(problem: HttpProblem, *, root: str, read_only: bool) -> Response:
     """Return a problem as a page for people.
 
@@ -123,3 +116,14 @@ def _release() -> str:
 def key_of(text: str) -> str:
     """A short name for an element, from an id that may hold any character."""
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def lasting(seconds: float) -> str:
+    """A duration in a row."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+    return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"

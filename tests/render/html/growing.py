@@ -12,8 +12,7 @@ from typing import Any
 
 import orchestrator.render.html
 from orchestrator.executor import Run
-from orchestrator.render.html.bundle import bundle, shipped_bundle
-from orchestrator.render.html.page import embedded
+from orchestrator.render.html.page import bundle, embedded, shipped_bundle
 from orchestrator.render.html.run_data import RunWriter, run_data
 
 MODULES = Path(orchestrator.render.html.__file__).parent / "modules"

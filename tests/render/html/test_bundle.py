@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.render.html.bundle import BundleError, bundle, shipped_bundle
+from orchestrator.render.html.page import BundleError, bundle, shipped_bundle
 
 MODULES = {
     "a": """\

@@ -15,7 +15,7 @@ from orchestrator.kernel.fold import apply
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Forked
 from orchestrator.kernel.run_state import RunState
-from orchestrator.views.states import Patch, States, states
+from orchestrator.views.history import Patch, States, states
 from orchestrator.views.timeline import timeline
 from tests.render.html.sample import run_count, run_tour
 from tests.render.html.shapes import SHAPES, Board, shape
