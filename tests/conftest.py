@@ -117,10 +117,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """More workers than there are processors: many a test waits for a process or for time to pass, in full most do.
 
-    Each worker costs what it takes to collect all tests, so there is one more only where the tests are short.
+    Each worker costs what it takes to collect all tests, so there are only two more where the tests are short.
     """
     processors = os.cpu_count() or 1
-    return 2 * processors if config.option.full else processors + 1
+    return 2 * processors if config.option.full else processors + 2
 
 
 @pytest.hookimpl(wrapper=True)
