@@ -24,7 +24,7 @@ from pydantic import BaseModel, field_validator
 from starlette.requests import Request
 
 from orchestrator import Approve, Executor, Graph, redaction
-from orchestrator.json import PIECE, digest, is_small
+from orchestrator.json import PIECE, digest, digest_in_pieces, is_small
 from orchestrator.nodes import Confirm
 from orchestrator.stores import payloads
 from orchestrator.visible import exact
@@ -335,7 +335,7 @@ shown = Graph(
 
 @pytest.mark.anyio
 async def test_records_and_questions_with_large_values_are_hashed_in_a_thread(tmp_path: Path) -> None:
-    hashing = {digest.__code__: "value", payloads.split.__code__: "data"}
+    hashing = {digest.__code__: "value", digest_in_pieces.__code__: "value", payloads.split.__code__: "data"}
     small: list[bool] = []
 
     def look(frame: FrameType, event: str, arg: Any) -> None:
