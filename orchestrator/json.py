@@ -183,7 +183,7 @@ def in_pieces(value: object, encoder: json.JSONEncoder = ORDERED) -> Iterator[st
         batches = (value[at : at + _BATCH] for at in range(0, len(value), _BATCH))
         yield from _joined("[", (_some(batch, encoder) for batch in batches), "]", encoder)
     else:
-        pairs = iter(value.items())
+        pairs = iter(sorted(value.items()) if encoder.sort_keys else value.items())
         parts = iter(lambda: dict(islice(pairs, _BATCH)), {})
         yield from _joined("{", (_some(part, encoder) for part in parts), "}", encoder)
 
@@ -211,6 +211,14 @@ def _joined(before: str, parts: Iterable[Iterable[str]], behind: str, encoder: j
             yield encoder.item_separator
         yield from part
     yield behind
+
+
+def digest_in_pieces(value: object) -> str:
+    """Return the same as `digest`, of plain JSON that may be large."""
+    found = hashlib.sha256()
+    for piece in in_pieces(value, _encoder):
+        found.update(piece.encode())
+    return found.hexdigest()[:32]
 
 
 def cut_up(text: str) -> Iterator[str]:

@@ -17,9 +17,10 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, suppress
-from contextvars import copy_context
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from weakref import WeakValueDictionary
 
 import anyio
 import anyio.lowlevel
@@ -185,8 +186,27 @@ def is_open(loop: anyio.lowlevel.EventLoopToken) -> bool:
     return True
 
 
+# -- work on large values ----------------------------------------------------------------------------------------------
+
 _AT_ONCE = 4
-_threads: RunVar[CapacityLimiter] = RunVar("threads for large values")
+_SHARE = 2
+"""Threads that work for the same user, or on the same run, at the same time."""
+_works_for: ContextVar[tuple[str, ...]] = ContextVar("for whom, and on what, this task works", default=())
+_threads: RunVar[tuple[CapacityLimiter, WeakValueDictionary[str, CapacityLimiter]]] = RunVar("threads for large values")
+"""The limit of all threads, and that of each share which is in use."""
+
+
+def works_for(*names: str) -> None:
+    """Bound the threads in which `away` works for the current task, and for those that it starts from now on.
+
+    Tasks with a name in common get half of all threads at most, so that others do not wait for them. A task takes its
+    place under the first name first, and waits with it for the others.
+
+    Args:
+        names: the user, if there is one, then the run: in this order everywhere, so that a user whose requests wait
+            takes no place from those of others.
+    """
+    _works_for.set(names)
 
 
 async def away(function: Callable[[], T], *of: object) -> T:
@@ -201,7 +221,11 @@ async def away(function: Callable[[], T], *of: object) -> T:
     if of and is_small(of):
         return function()
     try:
-        limiter = _threads.get()
+        limiter, shares = _threads.get()
     except LookupError:
-        _threads.set(limiter := CapacityLimiter(_AT_ONCE))
-    return await to_thread.run_sync(function, limiter=limiter)
+        limiter, shares = CapacityLimiter(_AT_ONCE), WeakValueDictionary()
+        _threads.set((limiter, shares))
+    async with AsyncExitStack() as places:
+        for name in _works_for.get():
+            await places.enter_async_context(shares.setdefault(name, CapacityLimiter(_SHARE)))
+        return await to_thread.run_sync(function, limiter=limiter)

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from orchestrator import Executor, visible, web
 from orchestrator.graph.limits import Usage
-from orchestrator.json import PIECE, encoded, in_pieces, is_small, size_of
+from orchestrator.json import PIECE, digest, digest_in_pieces, encoded, in_pieces, is_small, size_of
 from orchestrator.visible import exact
 from orchestrator.web.documents import Document, json_of
 from tests.support.sizes import sized
@@ -32,6 +32,12 @@ def test_json_in_pieces_is_what_the_encoder_writes_at_once(value: object, ascii:
     for separators in ((",", ":"), None):
         encoder = json.JSONEncoder(separators=separators, ensure_ascii=ascii)
         assert "".join(in_pieces(value, encoder)) == encoder.encode(value)
+
+
+@pytest.mark.parametrize("value", VALUES, ids=range(len(VALUES)))
+def test_a_digest_in_pieces_is_that_of_the_whole(value: object) -> None:
+    assert digest_in_pieces(value) == digest(value)
+    assert digest_in_pieces({"b": value, "a": 1}) == digest({"a": 1, "b": value})
 
 
 @pytest.mark.full

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic_core import to_jsonable_python
@@ -27,6 +28,7 @@ from orchestrator.kernel.records import EffectClass, Failure
 from orchestrator.kernel.state import Activation
 from orchestrator.memory import Memory
 from orchestrator.models.base import Model
+from orchestrator.tasks import away
 from orchestrator.tools.pool_client import PoolClient
 from orchestrator.tools.result import ToolResult, cut
 from orchestrator.tools.toolbox import Toolbox
@@ -219,7 +221,8 @@ class StepContext(Context):
         # In the node's own task questions are told apart by their order, whatever the prompts are by now. Tasks
         # that it starts run in any order, so that only what is asked tells their questions apart.
         unordered = () if in_step_task() else (digest([kind, prompt, shown_with, choices, schema]),)
-        question = make_question(
+        made = partial(
+            make_question,
             self._attempt,
             self._occurrence(*unordered),
             kind,
@@ -232,6 +235,7 @@ class StepContext(Context):
             tool=tool,
             event=check_name(event) if event else "",
         )
+        question = await away(made, shown_with, schema)
         return await self._answer(question)
 
     async def sleep(self, seconds: float | None = None, *, until: float | None = None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
@@ -14,7 +14,7 @@ from pydantic import Field as PydanticField
 from pydantic.fields import FieldInfo
 
 from orchestrator.errors import GraphError, SecretInState
-from orchestrator.graph.codec import Codec, JsonCodec, secret_in
+from orchestrator.graph.codec import Codec, JsonCodec, parts_of, secret_in
 from orchestrator.graph.isolation import grown, isolated, json_copy
 from orchestrator.graph.reducers import BUILTIN, Local, Reducer, ReducerFunction, is_reducer, reducer_name, takes_two
 from orchestrator.values import MAX_DEPTH, Unfit
@@ -59,7 +59,7 @@ def fields_of(cls: type[BaseModel]) -> dict[str, Field]:
 
     Raises:
         SecretInState: a field's type is a secret or contains one.
-        GraphError: a reducer does not fit its field.
+        GraphError: a reducer does not fit its field, or values of a field can be read once only.
     """
     return {name: _field(cls, name, info) for name, info in cls.model_fields.items()}
 
@@ -68,6 +68,11 @@ def _field(cls: type[BaseModel], name: str, info: FieldInfo) -> Field:
     place = f"field {name!r} of state {cls.__name__}"
     if secret_in(info.annotation):
         raise SecretInState(f"{place} is a secret: pass it in deps, or as an 'env:NAME' reference")
+    if not {Iterable, Iterator, Generator}.isdisjoint(parts_of(info.annotation)):
+        raise GraphError(
+            f"{place} is, or holds, an Iterable, Iterator or Generator, whose values can be read once only: "
+            "use a list or a Sequence"
+        )
     reducers = [extra for extra in info.metadata if is_reducer(extra)]
     local = any(isinstance(extra, Local) for extra in info.metadata)
     if len(reducers) + local > 1:

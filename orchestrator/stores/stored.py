@@ -24,7 +24,7 @@ from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, cast
 
 from orchestrator.errors import Archived, InvalidValue, StoreError
-from orchestrator.json import canonical
+from orchestrator.json import PIECE, canonical
 from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import Lease, Parent, RunInfo, Schedule
 from orchestrator.stores.payloads import LEAST, Parted, Payloads, split
@@ -81,29 +81,50 @@ def rows_of(run_id: str, records: Sequence[Record]) -> tuple[list[Row], Payloads
     Raises:
         StoreError: a record is larger than `MAX_RECORD_BYTES`.
     """
+    return _rows(run_id, records, _encoded(run_id, records))
+
+
+async def rows_of_next(run_id: str, records: Sequence[Record]) -> tuple[list[Row], Payloads]:
+    """The same of the next records of a run. Large ones are worked on in a thread."""
+    data = _encoded(run_id, records)
+    if sum(map(len, data)) <= PIECE:
+        return _rows(run_id, records, data)
+    from orchestrator.tasks import away
+
+    return await away(lambda: _rows(run_id, records, data))
+
+
+async def rows_of_new(run_id: str, records: Sequence[Record]) -> tuple[list[Row], Payloads]:
+    """The same of a run that is created: a fork or an import has all its records at once."""
+    if len(records) == 1:
+        return await rows_of_next(run_id, records)
+    from orchestrator.tasks import away
+
+    return await away(lambda: rows_of(run_id, records), records)
+
+
+def _encoded(run_id: str, records: Sequence[Record]) -> list[bytes]:
     from orchestrator.kernel.records import encode  # see `read_record`
 
-    rows: list[Row] = []
-    payloads: dict[bytes, bytes] = {}
+    found = []
     for record in records:
         data = encode(record)
         if len(data) > MAX_RECORD_BYTES:
             raise too_large(run_id, record, data)
+        found.append(data)
+    return found
+
+
+def _rows(run_id: str, records: Sequence[Record], encoded: Sequence[bytes]) -> tuple[list[Row], Payloads]:
+    rows: list[Row] = []
+    payloads: dict[bytes, bytes] = {}
+    for record, data in zip(records, encoded, strict=True):
         crc = checksum(run_id, record.seq, data)
         if len(data) >= LEAST:
             data, found = split(data)
             payloads.update(found)
         rows.append((record.seq, crc, data))
     return rows, payloads
-
-
-async def rows_of_new(run_id: str, records: Sequence[Record]) -> tuple[list[Row], Payloads]:
-    """The same of a run that is created: a fork or an import has all its records at once."""
-    if len(records) == 1:
-        return rows_of(run_id, records)
-    from orchestrator.tasks import away
-
-    return await away(lambda: rows_of(run_id, records), records)
 
 
 def labels_of(text: object) -> dict[str, str] | None:

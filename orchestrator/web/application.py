@@ -19,7 +19,7 @@ from orchestrator.errors import InvalidValue, OrchestratorError, RunUnknown
 from orchestrator.executor.run_status import with_status
 from orchestrator.executor.start import check_run_id
 from orchestrator.json import encoded
-from orchestrator.tasks import away
+from orchestrator.tasks import away, works_for
 from orchestrator.web import documents, principals, problems, requests
 from orchestrator.web.alignments import Alignments
 from orchestrator.web.compose.checks import Texts
@@ -150,6 +150,8 @@ async def _call(service: Service, endpoint: Endpoint, request: Request) -> Call[
     principal = await principals.name_of(authorize, request, endpoint.action, asked)
     if principal is None:
         raise await principals.refused_for(authorize, request, endpoint.action, asked)
+    about = f"action {endpoint.action}" if row is None else f"run {row.run_id}"
+    works_for(*([f"user {principal}"] if principal else []), about)
     query = requests.query_of(request, endpoint.query)
     body = (
         None

@@ -200,12 +200,13 @@ class Call(Generic[QueryT, BodyT]):
             )
         return approve
 
-    async def limits(self, changes: LimitChanges | None, own: Limits) -> Limits | None:
+    async def limits(self, changes: LimitChanges | None, own: Limits, run: RunInfo) -> Limits | None:
         """The limits that a request asks for.
 
         Args:
             changes: the limits in the request.
             own: the limits of the graph, or of the run as it is.
+            run: the row of the run, also of one that is to be made.
 
         Raises:
             HttpProblem: they are higher, and neither the server nor `authorize` (as `raise_limits`) allows that.
@@ -214,10 +215,7 @@ class Call(Generic[QueryT, BodyT]):
             return None
         wanted = changes.limits()
         higher = raised(wanted, own, self.settings.limits)
-        authorize = self.settings.authorize
-        if higher and (
-            authorize is None or await principals.name_of(authorize, self.request, "raise_limits", self.row) is None
-        ):
+        if higher and not await self._may_raise_limits(run):
             raise HttpProblem(
                 403,
                 "limits-refused",
@@ -225,6 +223,12 @@ class Call(Generic[QueryT, BodyT]):
                 "--max-... options, or let authorize() allow raise_limits",
             )
         return wanted
+
+    async def _may_raise_limits(self, run: RunInfo) -> bool:
+        authorize = self.settings.authorize
+        if authorize is None:
+            return False
+        return await principals.name_of(authorize, self.request, "raise_limits", await self.labelled(run)) is not None
 
     async def graphs(self) -> Mapping[str, GraphDefinition]:
         """The graphs of the executor that the principal may see, by name: of the texts that are tried, its own."""

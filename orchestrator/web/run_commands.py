@@ -13,6 +13,7 @@ from orchestrator.errors import StaleAnswer
 from orchestrator.executor import Run
 from orchestrator.graph.limits import Limits
 from orchestrator.kernel.records import Answered, Asked, Record
+from orchestrator.stores.base import RunInfo
 from orchestrator.tasks import away
 from orchestrator.web import documents, problems, requests
 from orchestrator.web.endpoint import Call
@@ -30,13 +31,14 @@ async def start(call: Call[requests.NoQuery, requests.StartBody]) -> documents.R
     await call.check_new(body.run_id, graph.name, body.labels)
     run_id = os.urandom(8).hex() if body.run_id is None else body.run_id
     refs = None if call.settings.refs is None else call.settings.refs(run_id, graph.name)
+    new = RunInfo(run_id, graph.name, "running", body.labels)
     await executor.submit(
         graph,
         body.input,
         run_id=run_id,
         labels=body.labels,
         approve=approve,
-        limits=await call.limits(body.limits, graph.limits),
+        limits=await call.limits(body.limits, graph.limits, new),
         refs=refs,
         by=call.principal,
     )
@@ -95,7 +97,7 @@ async def resume(call: Call[requests.NoQuery, requests.ResumeBody]) -> documents
     limits = None
     if body.limits is not None:
         root = (await call.executor.load(call.run_id)).machine.root
-        limits = await call.limits(body.limits, Limits() if root is None else root.limits)
+        limits = await call.limits(body.limits, Limits() if root is None else root.limits, call.run)
     run = await call.executor.resume(
         call.run_id,
         retry=body.retry,

@@ -121,7 +121,7 @@ def test_a_number_without_an_end_is_refused_wherever_it_is(annotation: Any, valu
         Codec(annotation).encode(value)
 
 
-@pytest.mark.parametrize("annotation", [Any, Sequence, Mapping, deque, SEQUENCES, Iterable])
+@pytest.mark.parametrize("annotation", [Any, Sequence, Mapping, deque, SEQUENCES])
 def test_inputs_and_updates_name_the_field(annotation: Any) -> None:
     kind = type("Filled", (BaseModel,), {"__annotations__": {"field": annotation}})
     schema = StateSchema.of(kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Generator, Iterable
 from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal
@@ -291,6 +292,22 @@ def test_a_reducer_wants_its_kind_of_field() -> None:
 
     with pytest.raises(GraphError, match="field 'xs' of state Odd has the reducer append, which needs a list"):
         StateSchema.of(Odd)
+
+
+@pytest.mark.parametrize(
+    "kind", [Iterable, Iterable[int], list[Iterable[int]], Iterable[int] | None, Generator[int, None, None]]
+)
+def test_a_field_whose_values_can_be_read_once_only_is_refused(kind: Any) -> None:
+    class Inner(BaseModel):
+        items: kind
+
+    class Outer(BaseModel):
+        inner: Inner
+
+    for name, owner in (("items", Inner), ("inner", Outer)):
+        words = f"field '{name}' of state {owner.__name__} is, or holds, an Iterable, .*: use a list or a Sequence"
+        with pytest.raises(GraphError, match=words):
+            StateSchema.of(owner)
 
 
 def test_what_is_known_of_fields() -> None:

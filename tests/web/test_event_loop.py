@@ -11,23 +11,28 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
 from pathlib import Path
 from traceback import walk_stack
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx2
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, field_validator
+from starlette.requests import Request
 
-from orchestrator import redaction
-from orchestrator.json import PIECE, is_small
+from orchestrator import Approve, Executor, Graph, redaction
+from orchestrator.json import PIECE, digest, digest_in_pieces, is_small
+from orchestrator.nodes import Confirm
+from orchestrator.stores import payloads
 from orchestrator.visible import exact
 from orchestrator.web.endpoint import Endpoint
 from orchestrator.web.routes import ROUTES
 from orchestrator.web.screens.pages import SCREENS
 from tests.support.sizes import sized
-from tests.web.api import Api, api, chat, letter, payment, wide
+from tests.web.api import Api, Note, api, chat, letter, payment, plain, wide
 
 MB = 1 << 20
 HERE, ELSEWHERE = 2 * PIECE, 4 * MB
@@ -268,3 +273,83 @@ def test_the_form_of_a_fork_does_not_show_what_could_not_be_sent_back(large: Lar
     (branch,) = large.server.get("runs/big/fork/form?at=1")["branches"]
     shown = "topic" in branch["blanked"], json.loads(branch["values"]["topic"])
     assert shown == (True, "[not shown: it has more than 1,048,576 characters]")
+
+
+class Slow(Note):
+    """A state whose checks of large texts take as long as a test wants."""
+
+    began: ClassVar[threading.Semaphore]
+    go: ClassVar[threading.Event]
+
+    @field_validator("topic")
+    @classmethod
+    def _check(cls, topic: str) -> str:
+        if not is_small(topic):
+            cls.began.release()
+            assert cls.go.wait(60)
+        return topic
+
+
+slow: Graph = plain.model_copy(update={"name": "slow", "state": Slow})
+
+
+@pytest.mark.parametrize(("users", "runs"), [("abcdefgh", "x"), ("a", "xyzxyzxy")], ids=["one run", "one user"])
+def test_work_for_one_user_or_on_one_run_leaves_threads_for_others(users: str, runs: str) -> None:
+    Slow.began, Slow.go = threading.Semaphore(0), threading.Event()
+    asked = threading.Semaphore(0)
+
+    def authorize(request: Request, action: str, run: object) -> str:
+        asked.release()
+        return request.headers.get("x-user", "other")
+
+    def preview(user: str, run_id: str) -> int:
+        body = {"at": 1, "update": {"topic": _SENT}}
+        path = f"/api/runs/{run_id}/fork/preview"
+        return server.client.post(path, json=body, headers={"x-user": user}).status_code
+
+    with api(slow, plain, settings={"authorize": authorize}) as server, ThreadPoolExecutor(8) as clients:
+        for run_id in {*runs}:
+            server.start("slow", run_id=run_id)
+        server.start("plain", run_id="small")
+        while asked.acquire(blocking=False):
+            pass
+        try:
+            found = [
+                clients.submit(preview, user, run_id)
+                for user, run_id, _ in zip(cycle(users), cycle(runs), range(8), strict=False)
+            ]
+            assert all(asked.acquire(timeout=60) for _ in range(8))
+            assert all(Slow.began.acquire(timeout=60) for _ in range(2))
+            for _ in range(5):  # the first one may come before more threads could be taken
+                assert server.client.get("/api/runs/small/page.html", timeout=20).status_code == 200
+        finally:
+            Slow.go.set()
+        assert {one.result() for one in found} == {200}
+
+
+shown = Graph(
+    name="shown", state=Note, input="topic", output="topic", edges="START -> confirm -> END",
+    nodes={"confirm": Confirm(prompt="Send it?", show=["topic"])},
+)  # fmt: skip
+
+
+@pytest.mark.anyio
+async def test_records_and_questions_with_large_values_are_hashed_in_a_thread(tmp_path: Path) -> None:
+    hashing = {digest.__code__: "value", digest_in_pieces.__code__: "value", payloads.split.__code__: "data"}
+    small: list[bool] = []
+
+    def look(frame: FrameType, event: str, arg: Any) -> None:
+        if event == "call" and (name := hashing.get(frame.f_code)):
+            small.append(is_small(frame.f_locals[name], PIECE))
+
+    async with Executor(f"sqlite:///{tmp_path}/runs.db", graphs=[shown]) as executor:
+        sys.setprofile(look)
+        try:
+            run = await executor.start("shown", "a word " * (2 * MB // 7))
+            (asked,) = run.waiting
+            run = await executor.answer(run.run_id, asked.id, Approve())
+        finally:
+            sys.setprofile(None)
+    assert run.status == "completed"
+    assert small
+    assert all(small)

@@ -785,6 +785,21 @@ def test_a_principal_may_raise_limits_if_authorize_lets_it(allowed: bool) -> Non
         found.post("runs", 201 if allowed else 403, graph="bounded", input="x", limits={"steps": None})
 
 
+def test_whether_a_principal_may_raise_limits_is_asked_about_the_run_with_the_labels_of_its_family() -> None:
+    def authorize(request: object, action: str, run: Any) -> str | None:
+        return None if action == "raise_limits" and run.labels.get("team") != "a" else "ann"
+
+    with api(bounded(), settings={"authorize": authorize}) as found:
+        for team, status in (("b", 403), ("a", 201)):
+            labels = {"team": team}
+            found.post("runs", status, graph="bounded", input="x", limits={"steps": 1001}, run_id=team, labels=labels)
+        found.post("runs", 201, graph="bounded", input="x", run_id="b", labels={"team": "b"})
+        for team, status in (("b", 403), ("a", 200)):
+            found.settled(team)
+            found.post(f"runs/{team}/replay", 201, run_id=f"replay-{team}", at=1)
+            found.post(f"runs/replay-{team}/resume", status, limits={"steps": 2000})
+
+
 def test_only_graphs_of_the_server_are_started(open_api: Api, tmp_path: Any) -> None:
     trap = tmp_path / "trap.py"
     trap.write_text(f"open({str(tmp_path / 'sprung')!r}, 'w')")

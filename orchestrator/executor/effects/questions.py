@@ -21,7 +21,7 @@ from orchestrator.executor.effects.decide import is_given_up, settled_of
 from orchestrator.executor.effects.effect import Attempt, Effect
 from orchestrator.executor.failures import Suspend
 from orchestrator.graph.isolation import isolated
-from orchestrator.json import digest
+from orchestrator.json import digest, digest_in_pieces
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.question import Answer, Question, QuestionKind, until
 from orchestrator.kernel.state import Activation, hash_id
@@ -64,7 +64,7 @@ def make_question(
         deadline: Unix seconds.
     """
     subject = [payload.get("tool"), tool.schema_digest if tool is not None else "", payload.get("args")]
-    about = digest(subject) if kind == "approval" else ""
+    about = digest_in_pieces(subject) if kind == "approval" else ""
     activation = attempt.activation
     name = unused_id(activation, hash_id(activation.key, str(occurrence), about, *unordered, *asking_again(activation)))
     question = Question(
@@ -89,7 +89,7 @@ def identified(attempt: Attempt, question: Question[Any, Any], *more: object) ->
     payload = {name: value for name, value in question.payload.items() if not (timeless and name == "began")}
     shown = [question.prompt, payload, list(question.choices), question.schema_]
     place = [attempt.log.run_id, question.path, question.node, question.id]
-    return question.model_copy(update={"digest": digest([*place, *shown, *more])})
+    return question.model_copy(update={"digest": digest_in_pieces([*place, *shown, *more])})
 
 
 def passed_on(attempt: Attempt, question: Question, faults: Sequence[str]) -> Question:

@@ -30,7 +30,7 @@ from orchestrator.stores.requests import Append, ClaimRequest, NewRun, QuestionQ
 from orchestrator.stores.rows import OpenQuestion, QuestionPage, RunTotals
 from orchestrator.stores.shared import check_append, check_key, check_new, copy_run, page_cursor
 from orchestrator.stores.statistics import By, StatsRow
-from orchestrator.stores.stored import rows_of, rows_of_new
+from orchestrator.stores.stored import rows_of_new, rows_of_next
 from orchestrator.stores.threads import watch
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class PostgresStore:
 
     async def append(self, append: Append) -> int:
         check_append(append)
-        rows, payloads = rows_of(append.run_id, append.records)
+        rows, payloads = await rows_of_next(append.run_id, append.records)
         related = RelatedRows(rows, payloads, append.summary, append.totals, append.questions, append.waiting)
         return await self._writer.append(AppendJob(append, related))
 
@@ -244,7 +244,7 @@ class PostgresStore:
 
     async def move_back(self, run_id: str, records: Sequence[Record], where: Archived) -> None:
         """See `Archivable`."""
-        rows, payloads = rows_of(run_id, records)
+        rows, payloads = await rows_of_new(run_id, records)
         await self._change(partial(maintenance.move_back, run_id=run_id, rows=rows, payloads=payloads, archived=where))
 
     async def objects(self, run_id: str) -> list[Archived]:

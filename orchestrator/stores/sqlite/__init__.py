@@ -71,7 +71,7 @@ from orchestrator.stores.sqlite.leases import StoreClock
 from orchestrator.stores.sqlite.payloads import UnreadablePayload
 from orchestrator.stores.sqlite.payloads import replace as replace_payload
 from orchestrator.stores.statistics import By, StatsRow
-from orchestrator.stores.stored import rows_of, rows_of_new
+from orchestrator.stores.stored import rows_of_new, rows_of_next
 from orchestrator.stores.threads import watch
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class SQLiteStore:
 
     async def append(self, append: Append) -> int:
         check_append(append)
-        rows, payloads = rows_of(append.run_id, append.records)
+        rows, payloads = await rows_of_next(append.run_id, append.records)
         size = size_of(rows, payloads) + len(append.snapshot or b"")
         if not is_small(append.questions, PIECE):
             size += 1 + BYTES_HERE
@@ -391,7 +391,7 @@ class SQLiteStore:
 
     async def move_back(self, run_id: str, records: Sequence[Record], where: Archived) -> None:
         """See `Archivable`."""
-        rows, payloads = rows_of(run_id, records)
+        rows, payloads = await rows_of_new(run_id, records)
         move = partial(maintenance.move_back, run_id=run_id, rows=rows, payloads=payloads, archived=where)
         await self._write_rows(move, payloads, size_of(rows, payloads))
 
