@@ -169,11 +169,11 @@ class Host:
         observers: Sequence[RunObserver],
         on_pause: RunObserver | None,
     ) -> None:
-        """
+        """All arguments but these are those of `Executor`.
+
         Args:
             children: makes what calls of graphs as tools reach other runs with.
             continue_run: takes a run up and drives it in the background.
-            store, resources, and the others: see `Executor`.
         """
         self.store, self.resources, self.seal = store, resources, seal
         self.ttl, self.strict = lease_ttl, strict
