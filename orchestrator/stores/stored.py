@@ -89,9 +89,12 @@ async def rows_of_next(run_id: str, records: Sequence[Record]) -> tuple[list[Row
     data = _encoded(run_id, records)
     if sum(map(len, data)) <= PIECE:
         return _rows(run_id, records, data)
+    from anyio import CancelScope
+
     from orchestrator.tasks import away
 
-    return await away(lambda: _rows(run_id, records, data))
+    with CancelScope(shield=True):  # a write that has begun is made, large ones too
+        return await away(lambda: _rows(run_id, records, data))
 
 
 async def rows_of_new(run_id: str, records: Sequence[Record]) -> tuple[list[Row], Payloads]:
