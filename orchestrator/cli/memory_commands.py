@@ -133,7 +133,7 @@ def memory_delete(namespace: Namespace, key: Key, json: options.Json = False, st
 
 def memory_search(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="Words to search for.", show_default=False)],
-    prefix: Annotated[str, typer.Option("--in", metavar="PREFIX", help="Search only namespaces that begin with PREFIX.")] = "",
+    prefix: Annotated[str, typer.Option("--in", metavar="PREFIX", help="Only namespaces that begin with PREFIX.")] = "",
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1000, help="Maximum number of items.")] = 10,
     json: options.Json = False,
     store: options.Store = None,

@@ -127,9 +127,7 @@ class TerminalSession:
         except terminal_questions.NoAnswer:
             self._left = True
         if elsewhere:
-            await anyio.sleep(
-                terminal_questions.QUIET
-            )  # the process that answered may continue the run
+            await anyio.sleep(terminal_questions.QUIET)  # the process that answered may continue the run
         return answered or elsewhere
 
 

@@ -66,7 +66,10 @@ def serve(
         ),
     ] = None,
     host: Annotated[
-        str, typer.Option("--host", metavar="HOST", help="The address to listen on. Addresses other than loopback require a token.")
+        str,
+        typer.Option(
+            "--host", metavar="HOST", help="The address to listen on. Addresses other than loopback require a token."
+        ),
     ] = _LOCAL,
     port: Annotated[
         int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port; 0 takes any free port.")
