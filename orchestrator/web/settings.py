@@ -41,7 +41,7 @@ class Settings:
     limits: Limits | None = None
     """The highest limits that a request may set, by the fields that are set here. Others can only be lowered."""
     refs: Callable[[str, str], Mapping[str, object] | None] | None = None
-    """References to the code of a new run, by its id and graph name; None, or a result of None: those of the executor."""
+    """References to the code of a new run, by its id and graph name; None, also as result: the executor's."""
     save_graphs: Path | None = None
     """The folder into which pages save graphs; None: saving is disabled."""
     scratch: bool = False
