@@ -42,7 +42,8 @@ from orchestrator.executor.failures import (
     unwrap_single,
 )
 from orchestrator.executor.journal import MOST
-from orchestrator.executor.node_call import call_node, landed, subgraph_step
+from orchestrator.executor.node_call import call_node, subgraph_step
+from orchestrator.executor.node_result import landed
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.step_context import StepContext
