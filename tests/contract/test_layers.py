@@ -69,7 +69,7 @@ GROUND = """
     run_status run_tools snapshots worker_health replay/__init__ replay/running
     versions/__init__ versions/comparison versions/migrations
 """
-OF_A_DRIVE = "drive node_call node_result result_cache step_context step_tasks"
+OF_A_DRIVE = "drive node_call node_result result_cache step_context step_tasks timers"
 """Files of the executor that make up these two rooms; all others that are in no room's folder are `executor/runs`."""
 ROOMS_OF_EXECUTOR = {
     "executor": {*GROUND.split()},
