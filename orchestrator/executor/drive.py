@@ -22,7 +22,6 @@ from anyio.abc import TaskGroup
 from pydantic import ValidationError
 
 from orchestrator._lazy import lazy_modules
-from orchestrator.calls import as_error, contained
 from orchestrator.errors import EncryptionKeyMissing, InvalidUpdate, InvalidValue, RunError
 from orchestrator.executor.commands import about, answered_by_rule, by_policy, command_of, policy_answers
 from orchestrator.executor.concurrency import Signal
@@ -44,6 +43,7 @@ from orchestrator.kernel.state import Activation
 from orchestrator.stores.base import Message
 from orchestrator.stores.codec import encoded_in, key_of
 from orchestrator.stores.rows import MARK, NOTICE
+from orchestrator.user_code import as_error, contained
 from orchestrator.values import Unfit
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from typing import Any, Protocol, cast
 
 import anyio.to_thread
 
-from orchestrator.calls import call_in_thread, current_fence, pass_fence, pass_fence_in_thread, waits_at_fence
 from orchestrator.errors import GraphUnknown, InvalidInput, InvalidOutcome, InvalidUpdate
 from orchestrator.executor.concurrency import Place
 from orchestrator.executor.effects.effect import Attempt, Effect
@@ -23,6 +22,7 @@ from orchestrator.graph.signatures import is_awaitable
 from orchestrator.kernel.queries import reduced_values, start_fault, validate_outcome
 from orchestrator.kernel.records import Failure, GraphOpened, StepDone
 from orchestrator.kernel.state import Activation, FrameResult
+from orchestrator.user_code import call_in_thread, current_fence, pass_fence, pass_fence_in_thread, waits_at_fence
 
 
 def call_node(attempt: Attempt, context: StepContext, state: object) -> Awaitable[object]:

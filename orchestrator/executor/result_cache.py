@@ -18,7 +18,6 @@ from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from orchestrator import __version__
-from orchestrator.calls import pass_fence, waits_at_fence
 from orchestrator.errors import MemoryFull, StoreError, StoreUnavailable
 from orchestrator.executor.effects.effect import Attempt, Effect
 from orchestrator.executor.failures import Lost
@@ -34,6 +33,7 @@ from orchestrator.kernel.ledger import did_irreversible
 from orchestrator.kernel.plan import Plan
 from orchestrator.redaction import without_known_in
 from orchestrator.stores.items import Item, ItemWrite
+from orchestrator.user_code import pass_fence, waits_at_fence
 from orchestrator.values import MAX_NAME
 
 logger = logging.getLogger("orchestrator.steps")

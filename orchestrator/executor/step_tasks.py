@@ -23,7 +23,6 @@ import anyio
 from anyio.abc import TaskGroup
 
 from orchestrator._lazy import lazy_modules
-from orchestrator.calls import as_error, flatten, is_cancelled, native_task, outside, take_back_cancels
 from orchestrator.errors import GraphUnknown, ModelError, ReplayMismatch, StepError, StepTimeout
 from orchestrator.executor.concurrency import YieldBudget
 from orchestrator.executor.effects.effect import Attempt
@@ -56,6 +55,7 @@ from orchestrator.kernel.question import Question
 from orchestrator.kernel.records import Asked, Failure, Record, StepDone, StepFailed, StepRetried, TimerSet, step_done
 from orchestrator.kernel.state import Activation
 from orchestrator.redaction import redact
+from orchestrator.user_code import as_error, flatten, is_cancelled, native_task, outside, take_back_cancels
 from orchestrator.visible import shown
 
 if TYPE_CHECKING:

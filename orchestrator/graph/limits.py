@@ -1,7 +1,7 @@
 """Limits of runs, their usage, and retries, as data.
 
-The kernel enforces the limits (`kernel.admission`), `executor.timers` enforces `seconds`, and `executor.failures` decides
-on retries.
+The kernel enforces the limits (`kernel.admission`), `executor.timers` enforces `seconds`, and `executor.failures`
+decides on retries.
 """
 
 from __future__ import annotations

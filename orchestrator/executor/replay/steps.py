@@ -30,7 +30,7 @@ import anyio.lowlevel
 
 from orchestrator import errors
 from orchestrator.errors import EffectFailed, ModelError
-from orchestrator.executor.call_guard import CallDenied, asks_about
+from orchestrator.executor.approvals import CallDenied, asks_about
 from orchestrator.executor.commands import Stop, about
 from orchestrator.executor.effects.decide import NOT_MADE, Ending
 from orchestrator.executor.effects.earlier_calls import question_id
