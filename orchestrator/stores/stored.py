@@ -94,7 +94,8 @@ async def rows_of_next(run_id: str, records: Sequence[Record]) -> tuple[list[Row
     from orchestrator.tasks import away
 
     with CancelScope(shield=True):  # a write that has begun is made, large ones too
-        return await away(lambda: _rows(run_id, records, data))
+        rows = await away(lambda: _rows(run_id, records, data))
+    return rows
 
 
 async def rows_of_new(run_id: str, records: Sequence[Record]) -> tuple[list[Row], Payloads]:
