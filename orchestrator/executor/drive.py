@@ -36,7 +36,7 @@ from orchestrator.executor.step_tasks import StepTasks
 from orchestrator.executor.timers import Timers
 from orchestrator.json import JsonObject
 from orchestrator.kernel import records as r
-from orchestrator.kernel.queries import time_left_inside
+from orchestrator.kernel.limits import time_left_inside
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.seals import Chain
 from orchestrator.kernel.state import Activation

@@ -40,7 +40,7 @@ from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.names import plain_name
 from orchestrator.json import JsonObject
 from orchestrator.kernel.fold import apply_stored
-from orchestrator.kernel.queries import spent_limit
+from orchestrator.kernel.limits import spent_limit
 from orchestrator.kernel.records import LimitsChanged, Reopened
 from orchestrator.kernel.reopening import can_reopen
 from orchestrator.kernel.run_state import RunState

@@ -13,7 +13,7 @@ from orchestrator.executor.commands import answered_by_rule
 from orchestrator.executor.concurrency import Signal
 from orchestrator.executor.run_log import RunLog
 from orchestrator.kernel import records as r
-from orchestrator.kernel.queries import seconds_left, timeouts
+from orchestrator.kernel.limits import seconds_left, timeouts
 from orchestrator.kernel.question import LATE
 from orchestrator.kernel.state import Activation
 

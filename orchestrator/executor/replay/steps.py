@@ -46,7 +46,7 @@ from orchestrator.graph.limits import Reserve
 from orchestrator.kernel import records as r
 from orchestrator.kernel.fold.questions import timer_question
 from orchestrator.kernel.ledger import EffectEntry
-from orchestrator.kernel.queries import exceeded_limit
+from orchestrator.kernel.limits import exceeded_limit
 from orchestrator.kernel.question import LATE, Answer, Approve, Deny, Question, in_family
 from orchestrator.kernel.state import Activation, hash_id
 from orchestrator.tools.result import Risk, risk_at_most
