@@ -69,5 +69,5 @@ def engine_at(url: str) -> ServedEngine:
     raise InvalidValue(f"{scheme or 'no scheme'!r} is not the scheme of an engine: use {known}", where="engine")
 
 
-if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
+if not TYPE_CHECKING:  # type checkers use the imports above, and report other names
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -64,7 +64,7 @@ _RETRIES = RetryPolicy(
     maximum_interval=timedelta(seconds=10),
     maximum_attempts=0,
 )
-"""Retries of deliveries whose worker is gone.
+"""Retries of deliveries whose worker has died.
 
 If a run cannot be driven, the activity does not fail: its outcome has the time of the next delivery, so that an answer
 need not wait for the retry.

@@ -80,7 +80,7 @@ _HOMES = {
     **{f"{__name__}.{form}": (f"to_{form}",) for form in ("dot", "html", "mermaid", "png", "text")},
 }
 
-if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
+if not TYPE_CHECKING:  # type checkers use the imports above, and report other names
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 

@@ -220,7 +220,7 @@ def _look(node: Node) -> Look:
     if asked is not None:
         return _LOOKS_OF_ASKED[asked]
     look = node._look or "custom"
-    declared = _setting(node, "model") is not None  # that its code asks one; the library's own kinds declare it
+    declared = _setting(node, "model") is not None  # user code that calls a model; the library's kinds declare it
     return "model" if declared and (look == "custom" or original == "function") else look
 
 

@@ -62,7 +62,7 @@ def app(
 
     Raises:
         ImportError: the extra `web` is not installed.
-        ValueError: `prefix` is not a path, or there is no folder `save_graphs`.
+        ValueError: `prefix` is not a path, or the folder `save_graphs` does not exist.
     """
     from orchestrator.web.settings import LOOPBACK, Settings
 

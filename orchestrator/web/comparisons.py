@@ -93,7 +93,7 @@ class DifferenceNote(documents.Document):
 
 
 class ComparedRow(documents.Document):
-    """The same step of all runs; or what they began with, or how they ended."""
+    """A step of all runs; or their inputs, or their ends."""
 
     key: Annotated[str, Field(description="`start`, `end`, or a step as `VISIT:BRANCH/NODE`.")]
     number: int

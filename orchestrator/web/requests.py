@@ -204,7 +204,7 @@ class StatsQuery(Query):
 
 
 class QuestionsQuery(Query):
-    """Filters of the list of open questions. A stream without `limit` has the first 1,000 behind `after`."""
+    """Filters of the list of open questions. A stream without `limit` has the first 1,000 after `after`."""
 
     graph: Name | None = Field(None, description="The name of a graph.")
     label: Annotated[

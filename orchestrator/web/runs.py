@@ -69,7 +69,7 @@ async def page_of(call: Call[requests.RunsQuery]) -> documents.RunPage:
 
 
 async def show(call: Call[requests.NoQuery]) -> documents.RunDocument:
-    """All that is known of a run but its steps."""
+    """Everything about a run except its steps."""
     run = await call.executor.load(call.run_id)
     root = run.machine.root
     return await away(
@@ -87,7 +87,7 @@ async def show(call: Call[requests.NoQuery]) -> documents.RunDocument:
 
 
 async def history(call: Call[requests.PageQuery]) -> documents.Steps:
-    """The steps of a run that ended behind a record."""
+    """The steps of a run that ended after a record."""
     after, limit = call.query.after, call.query.limit
     points = await call.executor.history(call.run_id, after=after, limit=limit + 1)
     seen = points[:limit]
@@ -103,7 +103,7 @@ def _step(point: Point) -> dict[str, object]:
 
 
 async def records(call: Call[requests.PageQuery]) -> documents.Records:
-    """The records of a run behind one of them."""
+    """The records of a run after one of them."""
     after, limit = call.query.after, call.query.limit
     found = await call.executor.store.read(call.run_id, after=after, limit=limit)
     events = await away(lambda: [documents.blank(event_of(call.run_id, record).to_json()) for record in found], found)

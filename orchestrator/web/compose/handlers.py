@@ -248,7 +248,7 @@ def _text(graph: GraphDefinition) -> str:
 
 
 async def check(call: Call[NoQuery, CheckBody]) -> CheckDocument:
-    """Check the text of a graph. Of the code that it names only that is used which the server was given."""
+    """Check the text of a graph. It can only use code that the server was given."""
     body, texts = call.body, call.service.texts
     return await texts.away(
         lambda: checks.check(body.text, body.format, texts.code, texts.tools, draw=body.draw, prove=body.prove)

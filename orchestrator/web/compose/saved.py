@@ -241,7 +241,7 @@ class SavedGraphs:
         texts: code that their texts may refer to.
 
     Raises:
-        ValueError: there is no such folder.
+        ValueError: the folder does not exist.
     """
 
     def __init__(self, folder: Path, executor: Executor, texts: Texts) -> None:
