@@ -1,4 +1,4 @@
-"""Tools by name: a registry of a program's own, and references such as `module:attr`.
+"""Tools by name: registries made by a program, and references such as `module:attr`.
 
 A reference is a shipped group, `module`, `module:attr`, `file.py:attr`, or `mcp:` and a server.
 
@@ -39,7 +39,7 @@ def builtin_groups() -> tuple[str, ...]:
 
 
 def tools_from_ref(ref: str, directory: str | None = None) -> Toolbox:
-    """Return the tools that a reference names. Imports the module that they are in.
+    """Return the tools that a reference names. The module that contains them is imported.
 
     Args:
         ref: a shipped group (`arithmetic`, `files:DIRECTORY`, `web_fetch:HOST,HOST`), a module (every tool in it),
@@ -67,7 +67,7 @@ def tools_from_ref(ref: str, directory: str | None = None) -> Toolbox:
             with _named(ref, OSError):  # of a group that works in a directory
                 return cast(Toolbox, module.at(os.path.join(directory or "", name) or "."))
         if name and hasattr(module, "of"):
-            with _named(ref, ValueError):  # of a group that takes more behind the colon
+            with _named(ref, ValueError):  # of a group that accepts more after the colon
                 return cast(Toolbox, module.of(name))
         if not name:
             return _tools_in(module, ref)
@@ -96,7 +96,7 @@ def tools_from_ref(ref: str, directory: str | None = None) -> Toolbox:
 
 @contextmanager
 def _named(ref: str, *errors: type[Exception]) -> Iterator[None]:
-    """Say of which reference these errors are."""
+    """Add the reference to the message of these errors."""
     try:
         yield
     except errors as error:
@@ -118,7 +118,7 @@ def _tools(thing: object, ref: str) -> Toolbox:
 
 def _tools_in(module: ModuleType, ref: str) -> Toolbox:
     found: list[Tool | Toolbox] = []
-    for name, thing in list(vars(module).items()):  # a lazy attribute may import more when it is looked at
+    for name, thing in list(vars(module).items()):  # reading a lazy attribute may import more
         if isinstance(thing, Tool | Toolbox) and not name.startswith("_") and not any(thing is one for one in found):
             found.append(thing)
     tools = [one for one in found if isinstance(one, Tool)] or found
@@ -183,12 +183,12 @@ class Register(Protocol):
     """Result of `Registry.register`: a decorator, also callable with a function and another name."""
 
     def __call__(self, function: Callable[..., Any] | Tool, /, name: str | None = None) -> Tool:
-        """Register it and give the tool."""
+        """Register the function and return it as a tool."""
         ...
 
 
 class Registry:
-    """Tools by group and name. A name is taken once in each group."""
+    """Registered tools by group and name. A name is unique in its group."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, Tool]] = {}
@@ -225,7 +225,7 @@ class Registry:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The names of the groups, in the order in which they came."""
+        """Return the names of the groups, in the order of their registration."""
         return tuple(self._groups)
 
     def __iter__(self) -> Iterator[Tool]:
@@ -281,7 +281,7 @@ class Registry:
         raise GraphUnknown(f"no tool {name!r} {place}; there are: {there}")
 
     def pick(self, *things: str | Callable[..., object] | Tool, group: str | None = None) -> Toolbox:
-        """Return a toolbox of registered tools, and of functions that are in this toolbox only.
+        """Return a toolbox of registered tools, and of functions that are only in this toolbox.
 
         Args:
             things: names of registered tools, functions, or tools.
