@@ -87,7 +87,7 @@ def refusal(
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that a server asks to wait: `Retry-After` (RFC 9110, seconds or a date), or `Retry-After-Ms`."""
+    """Return the delay in seconds that a server asks for: `Retry-After` (RFC 9110) or `Retry-After-Ms`."""
     millis = _number(headers.get("retry-after-ms"))
     if millis is not None:
         return millis / 1000

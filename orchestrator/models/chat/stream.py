@@ -88,7 +88,7 @@ class Piece(NamedTuple):
 
 
 class _Object:
-    """Checks whether text that arrives in pieces is one complete JSON object, reading and parsing each character once."""
+    """Checks whether text that arrives in pieces is one complete JSON object, parsing each character once."""
 
     def __init__(self) -> None:
         self._read = 0

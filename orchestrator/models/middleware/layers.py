@@ -155,7 +155,7 @@ class RateLimit(Middleware):
             self._call_first()
 
     def _wait(self, guess: int) -> float:
-        """Return the seconds until a request may start as far as is known now; infinite if another one must end first."""
+        """Return the seconds until a request may start as far as is known now; infinite if another must end first."""
         now = self._clock()
         self._forget(now)
         wait = self._held_until - now
@@ -368,6 +368,6 @@ class Logged(Middleware):
         return "".join(f", calls {self._shown(f'{name}({arguments})')}" for name, arguments in written)
 
     def _shown(self, text: str) -> str:
-        """Redact a text, then cut it, as a cut could halve a secret; quote it, so that it stays one line of plain text."""
+        """Redact a text, then cut it, as a cut could halve a secret; quote it, so that it stays on one line."""
         text = self._redact(text)
         return repr(text if len(text) <= self._length else text[: self._length] + "…")
