@@ -513,7 +513,7 @@ class ToolFailed(StepError):
 
 
 _MOST_SAID = 2_000
-"""The most characters of a tool's error that `ToolFailed` repeats; `result` has all of them."""
+"""Maximum number of characters of a tool's error that `ToolFailed` repeats; `result` has all of them."""
 
 
 class SecretInState(StepError):

@@ -112,7 +112,7 @@ def digest(value: object) -> str:
 # value.
 
 SMALL = 1 << 15
-"""The most characters that are processed in place: using a thread would take longer."""
+"""Maximum number of characters that are processed in place: using a thread would take longer."""
 PIECE = 1 << 18
 """Characters, or bytes, that one call of C code gets."""
 _ITEM = 8

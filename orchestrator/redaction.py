@@ -18,9 +18,9 @@ from urllib.parse import quote, quote_plus
 
 BLANK = "[redacted]"
 _LEAST = 4
-"""The least characters of a named secret."""
+"""Minimum length of a named secret."""
 _SHORTEST = 15
-"""The least characters of a text that contains a secret without a `:` or `=`: a key."""
+"""Minimum length of a text that contains a secret without a `:` or `=`: a key."""
 _SHORT = 4 * 1024
 """Characters of a text up to which it pays to check first whether anything is long enough for a key."""
 _NAME = 200
@@ -173,7 +173,7 @@ _PART = re.compile(
 )
 """A part of a list or an object. `cut` is a text whose end is missing."""
 _DEEPEST = 16
-"""The most levels of nested lists and objects that are treated as one value."""
+"""Maximum number of levels of nested lists and objects that are treated as one value."""
 _VALUE_NAMES = frozenset({"value", "values", "plaintext", "cleartext", "old", "new"})
 """Names that hold the secret itself in an object which is named like a secret."""
 _SCHEMA_NAMES = frozenset(

@@ -94,7 +94,7 @@ class OpenAIModel(RequestModel):
             streams: whether to read replies in pieces while the run is watched.
             max_reply_bytes: maximum number of bytes of an answer, unpacked; for a streamed answer including the data
                 around
-            its pieces. A longer answer is a `ReplyTooLarge`.
+                its pieces. A longer answer is a `ReplyTooLarge`.
             options: parameters of every request, such as `temperature`; those of a call take precedence.
         """
         self.name = name

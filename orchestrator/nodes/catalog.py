@@ -24,7 +24,7 @@ from orchestrator.graph.model import Node, Port
 Category: TypeAlias = Literal["model", "people", "code and tools", "waiting", "graphs", "state"]
 """Purpose of a kind: it asks a model or people, calls code, waits, runs a graph, or works only on the state."""
 _LONG = 40
-"""The most characters of a default that is shown."""
+"""Maximum number of characters of a default that is shown."""
 
 
 @dataclass(frozen=True)

@@ -204,7 +204,7 @@ class Registry:
             A decorator that registers what it is given and returns it as a tool.
 
         Raises:
-            TypeError: the group is not a text, as when the decorator is used without a group; or as for `tool`.
+            TypeError: the group is not a string, as when the decorator is used without a group; or as for `tool`.
             ValueError: the group already has a tool with that name.
         """
         if not isinstance(group, str) or not group:

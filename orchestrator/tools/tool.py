@@ -255,7 +255,7 @@ class Tool:
             TypeError: the class has neither method.
             ValueError: the schema has an unknown keyword, a reference that leads nowhere, or a bound that is not a
                 number; the
-            message names it.
+                message names it.
         """
         self._function()
         if any("parameters" in vars(cls) for cls in type(self).__mro__):
@@ -267,8 +267,8 @@ class Tool:
 
         Args:
             strict: use the form of providers' strict mode: every property is required, and optional ones may be null. A
-            schema that strict mode cannot express stays unchanged and is not marked as strict. Models with
-            `Profile(strict_tools=True)` do this automatically, and treat such nulls as omitted.
+                schema that strict mode cannot express stays unchanged and is not marked as strict. Models with
+                `Profile(strict_tools=True)` do this automatically, and treat such nulls as omitted.
 
         Returns:
             The tool as a `function` in the format of the OpenAI API.

@@ -300,7 +300,7 @@ class Toolbox:
     async def execute(self, *, name: str, tool_input: Mapping[str, object] | None = None) -> ToolResult:
         """Call a tool by name. Every error becomes a `ToolFailure`; nothing is raised.
 
-        A value other than a `ToolResult` becomes the output as text, or as JSON if it is not a text. `Tool.invoke`
+        A value other than a `ToolResult` becomes the output as text, or as JSON if it is not a string. `Tool.invoke`
         keeps the value.
 
         Args:

@@ -97,7 +97,7 @@ _ELSEWHERE = {
 
 
 def schema_faults(schema: Mapping[str, Any]) -> list[str]:
-    """Return the parts of a schema that check no value, each fault once. Keywords with the prefix `x-` are annotations."""
+    """Return the parts of a schema that check no value, each fault once. Keywords with the prefix `x-` are ignored."""
     found: dict[str, None] = {}
     todo: list[Any] = [schema]
     while todo:

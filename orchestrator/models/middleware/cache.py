@@ -192,7 +192,7 @@ class Cache(Middleware):
         """
         Args:
             store: a directory, which other processes may use, too, or a custom store, which limits its entries itself.
-            Default: the memory of this object.
+                Default: the memory of this object.
             max_entries: maximum number of stored replies; the least recently used ones are removed first.
             ttl: seconds for which a reply is valid; None: no limit.
             scope: further data that distinguishes requests, such as the `base_url` and the options of a model, because

@@ -67,7 +67,7 @@ class RateLimit(Middleware):
             requests: maximum number of requests that may start in any `per` seconds; None: no limit.
             per: the length of the window in seconds.
             tokens: maximum number of tokens, input and output together, in any `per` seconds; None: no limit. The last
-            request may exceed the rest.
+                request may exceed the rest.
             concurrency: maximum number of requests that may run at the same time; None: no limit.
             clock: returns seconds; the same clock in all threads that share the limit.
 

@@ -157,7 +157,7 @@ def advanced(term: Term, asked: Term | None, found: Fraction) -> Term:
 
     Args:
         asked: the term or part that the number was found for. A tool may have computed all of it or only its first
-        operation; the number shows which. A number that is neither is taken for the first operation.
+            operation; the number shows which. A number that is neither is taken for the first operation.
     """
     place = asked if asked is not None and contains(term, asked) else term
     first = first_operation(place)

@@ -251,7 +251,7 @@ def calls_in(value: Any, offers: Sequence[OfferedTool], *, marked: bool) -> tupl
 
     Args:
         marked: whether a marker introduces the calls. Otherwise the value could be an answer, or a list of tools, so it
-        must contain only calls, each with its arguments.
+            must contain only calls, each with its arguments.
 
     Raises:
         Unread: it is something else, or one of the calls cannot be read.

@@ -94,7 +94,7 @@ class McpConnection:
         self._not_before = 0.0
 
     def add_host(self, host: TaskGroup) -> None:
-        """Let a task group hold the connection's tasks. The first one may be in another event loop than earlier ones."""
+        """Let a task group hold the connection's tasks. The first one may be in another event loop than before."""
         if not self._hosts:
             self._live, self._lock, self._not_before = None, anyio.Lock(), 0.0
         self._hosts.append(host)

@@ -145,8 +145,8 @@ def servers_of(text: str, directory: str | None = None) -> list[Server]:
 
     Args:
         text: `http://...` or `https://...`; the path of a JSON file such as `.mcp.json` (all of its servers), or with
-        `#NAME` one of them; else a command with its arguments as a shell would split them, optionally after
-        `NAME=${NAME}` to pass on variables of the environment. The prefix `mcp:` is optional.
+            `#NAME` one of them; else a command with its arguments as a shell would split them, optionally after
+            `NAME=${NAME}` to pass on variables of the environment. The prefix `mcp:` is optional.
         directory: base of relative paths and commands; by default the current directory.
 
     Raises:

@@ -184,7 +184,7 @@ class Shell:
                     await on_output(data)
 
     async def _drain(self, output: BoundedOutput, on_output: OnOutput | None) -> None:
-        """Read output that was printed before the command ended, and no more, as a background job may print for ever."""
+        """Read only output that was printed before the command ended, as a background job may print for ever."""
         left = 1 if self.closed else CHUNK
         while left > 0:
             data = self._process.read("output", left)
@@ -296,7 +296,7 @@ class Terminal(Tool):
             cwd: initial directory of a shell; None: the current directory of this process when the shell starts.
             env: the environment of commands: names of variables to pass on from this process, or a mapping of
                 variables.
-            Nothing else is passed on.
+                Nothing else is passed on.
             timeout: seconds that a command may take.
             output_limit: bytes that are kept of a command's output; the middle of longer output is left out.
             shell: path of a POSIX shell; None: `bash`, or else `sh`.

@@ -76,7 +76,7 @@ class WebFetch(Tool):
         """
         Args:
             allow_private: True for this machine and private networks, or networks such as `10.1.0.0/16`, which may
-            include those that True keeps closed, such as link-local ones.
+                include those that True keeps closed, such as link-local ones.
             hosts: patterns of the only allowed hosts, also for redirects; the risk is then `read`. None: all.
             ports: the only ports; None: all.
             types: patterns of the media types that are accepted.
