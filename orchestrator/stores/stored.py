@@ -89,9 +89,14 @@ async def rows_of_next(run_id: str, records: Sequence[Record]) -> tuple[list[Row
     data = _encoded(run_id, records)
     if sum(map(len, data)) <= PIECE:
         return _rows(run_id, records, data)
+    from anyio import CancelScope
+
     from orchestrator.tasks import away
 
-    return await away(lambda: _rows(run_id, records, data))
+    made: list[tuple[list[Row], Payloads]] = []
+    with CancelScope(shield=True):  # stores hold a cancellation off until they have written
+        made.append(await away(lambda: _rows(run_id, records, data)))
+    return made[0]
 
 
 async def rows_of_new(run_id: str, records: Sequence[Record]) -> tuple[list[Row], Payloads]:

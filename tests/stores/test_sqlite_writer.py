@@ -102,12 +102,13 @@ async def test_of_two_appends_to_one_head_one_wins_wherever_they_are_committed(t
     await store.close()
 
 
-async def test_a_cancelled_write_is_made_and_told_of(tmp_path: Path) -> None:
+@pytest.mark.parametrize("data", [None, "large " * 100_000], ids=["small", "large"])
+async def test_a_cancelled_write_is_made_and_told_of(data: object, tmp_path: Path) -> None:
     store = SQLiteStore(tmp_path / "runs.db")
     head = await warm(store)
     with anyio.CancelScope() as scope:
         scope.cancel()
-        assert await store.append(Append("r", [event(head + 1)], after=head)) == head + 1
+        assert await store.append(Append("r", [event(head + 1, data)], after=head)) == head + 1
     assert len(await store.read("r")) == head + 1
     await store.close()
 
