@@ -5,7 +5,7 @@ models, answers, questions, labels, references. So every accepted value can be r
 refused before anything is written. A record nests its values; the bounds here leave room for that:
 
     MAX_DEPTH       levels of lists and objects in a value of the user's program
-    FOREIGN_DEPTH   levels in what a tool or a model gives: it is stored inside of values of the state
+    FOREIGN_DEPTH   levels in results of tools and replies of models, which are stored inside values of the state
     MAX_BYTES       UTF-8 bytes of a value's JSON
     MAX_RECORD_BYTES  the same for a record, with all of its values
     MAX_DIGITS      digits of an integer, as many as Python reads
@@ -79,7 +79,7 @@ def check(value: object, *, depth: int = MAX_DEPTH, size: int = MAX_BYTES) -> No
     """Refuse plain JSON that could not be read back from a record.
 
     Args:
-        value: the value, made of mappings with text keys, lists, texts, numbers, booleans and None.
+        value: the value, made of mappings with string keys, lists, strings, numbers, booleans and None.
         depth: maximum number of levels of lists and objects.
         size: maximum number of UTF-8 bytes of its JSON.
 
@@ -119,7 +119,7 @@ def checked(value: object, where: str, *, depth: int = MAX_DEPTH, size: int = MA
 
 
 def check_text(text: object, where: str) -> str:
-    """Return a text that people or programs gave, if it can be stored.
+    """Return a string that people or programs gave, if it can be stored.
 
     Raises:
         InvalidValue: the value is not a string, contains half a surrogate pair, or is too long.
@@ -279,7 +279,7 @@ def shown_labels(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def cut(text: str, most: int) -> str:
-    """Return a text of limited length, ending in an ellipsis if it was shortened."""
+    """Return a string of limited length, ending in an ellipsis if it was shortened."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
@@ -291,7 +291,7 @@ _EVERY = len(_RUN) // _SAMPLES
 
 
 def _long_number(data: bytes) -> bool:
-    """Return True if a text has a longer sequence of digits than a number may have."""
+    """Return True if a string has a longer sequence of digits than a number may have."""
     return _RUN[:_SAMPLES] in data[::_EVERY].translate(_DIGITS) and _RUN in data.translate(_DIGITS)
 
 

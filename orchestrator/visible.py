@@ -51,7 +51,7 @@ _EMPTY = 3
 """Maximum number of consecutive empty lines that are shown."""
 _RUNS = re.compile(rf"( {{{_RUN},}})|((\\[nrtbf]|\\u[0-9a-f]{{4}}|\\U[0-9a-f]{{8}})\3{{{_RUN - 1},}})|\\.", re.DOTALL)
 _CUT = re.compile(r"[ -\[\]-~]{11}[A-Za-z0-9](?=[ -~])")
-"""The end of some ASCII text without an escape, before a character that is no combining mark."""
+"""The end of some ASCII text without an escape, before a character that is not a combining mark."""
 _SECTION = 1 << 18
 """Maximum number of characters of a long text that are processed together, the same as `json.PIECE`."""
 _BLANKS = re.compile(rf" {{{_RUN},}}")

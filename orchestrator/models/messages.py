@@ -33,7 +33,7 @@ _NOTHING: Any = Field(default_factory=dict)
 
 
 class ToolCall(BaseModel, metaclass=Spelled):
-    """A call of a tool, requested by a model."""
+    """A model wants a tool called."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -49,7 +49,7 @@ class ToolCall(BaseModel, metaclass=Spelled):
 
 
 class Image(BaseModel, metaclass=Spelled):
-    """A picture for a model."""
+    """A picture that a model is shown."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -93,8 +93,7 @@ class OpenAIModel(RequestModel):
             price: the model's price, or a table of prices by model names.
             streams: whether to read replies in pieces while the run is watched.
             max_reply_bytes: maximum number of bytes of an answer, unpacked; for a streamed answer including the data
-                around
-                its pieces. A longer answer is a `ReplyTooLarge`.
+                around its pieces. A longer answer is a `ReplyTooLarge`.
             options: parameters of every request, such as `temperature`; those of a call take precedence.
         """
         self.name = name

@@ -35,7 +35,7 @@ class FieldFacts:
     type: str
     default: str
     port: str
-    """`reads` or `writes`, with the type of the state field; empty if the field is no port."""
+    """`reads` or `writes`, with the type of the state field; empty if the field is not a port."""
     meaning: str
 
     @property

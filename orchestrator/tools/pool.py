@@ -229,8 +229,8 @@ class Pool(Generic[T]):
             size: maximum number of instances at the same time.
             reset: prepares a released instance for another id. Without it, or if it raises, the instance is closed and
                 the next id gets a new one.
-            check: whether an instance still works; called before each call except the first. An instance that does
-                not work is closed, and the call gets a new one.
+            check: whether an instance still works; called before each call except the first. An instance that does not
+                work is closed, and the call gets a new one.
             acquire_timeout: seconds that a new id waits for an instance; None: no limit.
 
         Raises:

@@ -44,9 +44,8 @@ def tools_from_ref(ref: str, directory: str | None = None) -> Toolbox:
     Args:
         ref: a shipped group (`arithmetic`, `files:DIRECTORY`, `web_fetch:HOST,HOST`), a module (every tool in it),
             `module:attr` or `file.py:attr`, where the attribute is a tool, a function, a toolbox or a list of them;
-            `file.py` alone is every tool in it.
-            `mcp:COMMAND ARGS`, `mcp:http://...`, `mcp:.mcp.json` and `mcp:.mcp.json#SERVER` are servers, whose
-            tools are known while the toolbox is open.
+            `file.py` alone is every tool in it. `mcp:COMMAND ARGS`, `mcp:http://...`, `mcp:.mcp.json` and
+            `mcp:.mcp.json#SERVER` are servers, whose tools are known while the toolbox is open.
         directory: the directory of relative paths: a server's command and file, and the directory of files. Default:
             the current directory.
 

@@ -29,7 +29,7 @@ _STARTS = ((b"\x89PNG\r\n\x1a\n", "png"), (b"\xff\xd8\xff", "jpeg"), (b"GIF87a",
 
 
 class Blob(BaseModel):
-    """Binary data that is not shown to models: sound, a document, an archive. The journal stores it as base64."""
+    """Binary data that no model is shown: sound, a document, an archive. The journal keeps it, as base64."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -140,10 +140,10 @@ def risk_at_most(risk: Risk, limit: Risk) -> bool:
 
 
 class ToolResult(BaseModel, metaclass=Spelled):
-    """The result of a tool call, successful or not.
+    """The end of a tool call, good or bad.
 
-    A call failed if it has an error or an exit code other than 0. The two are kept consistent: an error without an exit
-    code, or with 0, gets the exit code 1; an empty error, such as an empty stderr, counts as None.
+    It failed if it has an error or an exit code that is not 0, and the two agree: an error gives the exit code 1
+    where none is said, or 0; an error without words, such as an empty stderr, is none.
     """
 
     # In a state, which is read back from JSON, a `ToolFailure` becomes the `ToolResult` that its field declares.
@@ -237,7 +237,7 @@ _FIELDS = set(ToolResult.model_fields)
 
 
 class ToolFailure(ToolResult):
-    """The result of a failed call: `ToolFailure(error="...")`. Its exit code is never 0."""
+    """The result of a call that went wrong: `ToolFailure(error="...")`. Its exit code is never 0."""
 
     exit_code: int = 1
 

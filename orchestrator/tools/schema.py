@@ -193,8 +193,7 @@ def wants_of(function: Callable[..., object], name: str, *, bound: bool, pooled:
 
     Raises:
         TypeError: the function takes `*args`, which a model cannot name; or it has a pool and no `env`, or an `id`,
-            which
-            selects the instance of a call.
+            which selects the instance of a call.
     """
     parameters = list(inspect.signature(function).parameters.values())
     given: list[inspect.Parameter] = []

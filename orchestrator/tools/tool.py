@@ -254,8 +254,7 @@ class Tool:
         Raises:
             TypeError: the class has neither method.
             ValueError: the schema has an unknown keyword, a reference that leads nowhere, or a bound that is not a
-                number; the
-                message names it.
+                number; the message names it.
         """
         self._function()
         if any("parameters" in vars(cls) for cls in type(self).__mro__):

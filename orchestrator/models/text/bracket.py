@@ -283,8 +283,7 @@ def arguments_of(offer: OfferedTool, words: str, inside: str | None = None) -> d
         offer: the tool.
         words: the text.
         inside: the text within surrounding quotes, if there are any. A tool with one string parameter gets the quotes,
-            too:
-            a search for "to be" differs from a search for to be. Elsewhere they only delimit a string.
+            too: a search for "to be" differs from a search for to be. Elsewhere they only delimit a string.
 
     Raises:
         Unread: no parameter accepts the text.

@@ -56,8 +56,7 @@ class TextProtocol(Wrapping, RequestModel):
                 to call them.
             new_id: makes the id of a call that has none, or a duplicate one; None: 32 random hex digits.
             unknown: how to treat a readable call of an unknown tool: as text, with the reason, or as a call, for
-                callers that
-                then tell the model which tools exist.
+                callers that then tell the model which tools exist.
 
         Raises:
             ValueError: the form is unknown, or the prompt has no `{tools}`.

@@ -270,7 +270,7 @@ class WebSearch(Tool):
         if not query.strip():
             raise ToolError("the query is empty: say what to look for")
         if len(query) > _SNIPPET:
-            raise ToolError(f"the query is longer than {_SNIPPET} characters: a few words find more")
+            raise ToolError(f"the query is longer than {_SNIPPET} characters: use a few words")
         count = min(count, self._limit)
         found = await self._asked().search(query.strip(), count)
         hits = [_clean(hit) for hit in found]

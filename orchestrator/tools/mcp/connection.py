@@ -136,7 +136,7 @@ class McpConnection:
             except _Expired:
                 live.over.set()
                 if last:
-                    raise self._unavailable("it forgets its connections at once") from None
+                    raise self._unavailable("it drops every connection immediately") from None
             else:
                 self._failures = 0
                 return result

@@ -295,8 +295,7 @@ class Terminal(Tool):
         Args:
             cwd: initial directory of a shell; None: the current directory of this process when the shell starts.
             env: the environment of commands: names of variables to pass on from this process, or a mapping of
-                variables.
-                Nothing else is passed on.
+                variables. Nothing else is passed on.
             timeout: seconds that a command may take.
             output_limit: bytes that are kept of a command's output; the middle of longer output is left out.
             shell: path of a POSIX shell; None: `bash`, or else `sh`.
