@@ -23,7 +23,6 @@ from typing import Self
 
 import anyio
 
-from orchestrator.calls import pass_fence
 from orchestrator.context import Context
 from orchestrator.errors import ToolError
 from orchestrator.tools.builtin import texts
@@ -33,6 +32,7 @@ from orchestrator.tools.pool import Pool
 from orchestrator.tools.result import ToolResult
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
+from orchestrator.user_code import pass_fence
 
 
 class BoundedOutput:
