@@ -63,10 +63,10 @@ def tools_from_ref(ref: str, directory: str | None = None) -> Toolbox:
     if place in builtin_groups():
         module = importlib.import_module(f"orchestrator.tools.builtin.{place}")
         if hasattr(module, "at"):
-            with _named(ref, OSError):  # of a group that works in a directory
+            with _named(ref, OSError):  # raised by a group with a directory
                 return cast(Toolbox, module.at(os.path.join(directory or "", name) or "."))
         if name and hasattr(module, "of"):
-            with _named(ref, ValueError):  # of a group that accepts more after the colon
+            with _named(ref, ValueError):  # raised by a group with a value after the colon
                 return cast(Toolbox, module.of(name))
         if not name:
             return _tools_in(module, ref)

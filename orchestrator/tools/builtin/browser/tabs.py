@@ -316,7 +316,7 @@ class Tabs:
         self._saving.add(task)
         task.add_done_callback(self._saving.discard)
 
-    # -- what is said ----------------------------------------------------------------------------------------------
+    # -- answers ---------------------------------------------------------------------------------------------------
 
     async def _snapshot(self, page: Page) -> str:
         """Return a page as a tree of elements, without frames that do not answer in time."""
