@@ -157,7 +157,7 @@ class _Found:
         out_table(columns, rows)
 
     def differences(self) -> str:
-        """Print all differences of one run, or the first difference of each of several."""
+        """Return all differences of one run, or the first difference of each of several."""
         lines: list[str] = []
         differ = [one for one in self.replays if not one.same]
         if len(self.replays) == 1 and differ:

@@ -356,7 +356,7 @@ def engine_of(given: str | None) -> ServedEngine | None:
 
 
 def continuation(engine: ServedEngine | None, resume: str) -> str:
-    """Print how an answered run continues. `resume`: the command that continues it here."""
+    """Return how an answered run continues, as text. `resume`: the command that continues it here."""
     return f"to continue:\n  {resume}" if engine is None else "a worker continues it"
 
 

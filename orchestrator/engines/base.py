@@ -136,7 +136,7 @@ class Deliveries:
 
     Args:
         executor: an open executor with the graphs of the runs.
-        slots: maximum of runs driven at the same time. Further deliveries wait.
+        slots: maximum number of runs driven at the same time. Further deliveries wait.
         graphs: names of graphs whose runs are driven; None: of all graphs of the executor.
         wait: seconds that a delivery waits for another executor that drives the run.
         health: counts the drives and the slots, as in `Executor.work(health=)`.
@@ -294,7 +294,7 @@ async def work(
     Args:
         executor: an open executor with the graphs of the runs.
         engine: the engine.
-        slots: maximum of delivered runs driven at the same time, and of runs found by polling.
+        slots: maximum number of delivered runs driven at the same time, and of runs found by polling.
         poll: seconds between polls of the store.
         graphs: names of graphs whose runs are driven; None: of all graphs of the executor.
         stop: when set, no further run is driven, and the call returns when the active ones have been interrupted, each

@@ -208,7 +208,7 @@ def plan_marks(number: int, plan: Planned) -> dict[str, Mark]:
 
 
 def places(plan: Planned) -> dict[str, int]:
-    """A step's own id -> its place in the plan, from 1."""
+    """Return the place in the plan of each step, from 1, by the step's own id."""
     return {step.id: index for index, step in enumerate(plan.steps, 1)}
 
 

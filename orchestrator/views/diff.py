@@ -60,7 +60,7 @@ def diff_of(run_a: Run, records_a: Sequence[Record], run_b: Run, records_b: Sequ
 
 
 MOST = 100
-"""Maximum of differences and of lines that are kept."""
+"""Maximum number of differences and of lines that are kept."""
 
 
 def failure_text(error: Failure | None) -> str:
@@ -168,7 +168,7 @@ class ComparedRun:
         return max(1, call.intended.attempt - before)
 
     def keeps(self, call: JournaledCall) -> bool:
-        """True if the call is of a superseded attempt, and its result holds for later attempts."""
+        """Return True if the call is of a superseded attempt, and its result holds for later attempts."""
         return self.counted and self.superseded.is_kept(call.intended.key)
 
     @property

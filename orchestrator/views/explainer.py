@@ -44,11 +44,11 @@ class StepExplanation:
         return f"{said}; not taken: {'; '.join(self.not_taken)}" if self.not_taken else said
 
     def to_json(self) -> dict[str, object]:
-        """The explanation as plain JSON."""
+        """Return the explanation as plain JSON."""
         return {**asdict(self), "not_taken": list(self.not_taken)}
 
     def to_text(self) -> str:
-        """The explanation as lines for a terminal."""
+        """Return the explanation as lines for a terminal."""
         lines = [f"{self.step}  ({self.status}{f', record {self.seq}' if self.seq is not None else ''})"]
         lines.append(f"  came  {self.came}")
         if self.waits:
@@ -72,11 +72,11 @@ class RunExplanation:
     """The live steps; of an ended run the step that ended it."""
 
     def to_json(self) -> dict[str, object]:
-        """The explanation as plain JSON."""
+        """Return the explanation as plain JSON."""
         return {**asdict(self), "steps": [step.to_json() for step in self.steps]}
 
     def to_text(self) -> str:
-        """The explanation as lines for a terminal."""
+        """Return the explanation as lines for a terminal."""
         head = f"{self.run_id}  {self.status}  (record {self.seq})"
         return "\n".join([head, f"why   {self.why}", *(step.to_text() for step in self.steps)])
 

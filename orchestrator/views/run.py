@@ -277,7 +277,7 @@ class Run(Generic[StateT]):
         return dict(self.machine.refs)
 
     def to_json(self) -> dict[str, Any]:
-        """The result document as plain JSON. Views redact the fields in `REDACTED`."""
+        """Return the result document as plain JSON. Views redact the fields in `REDACTED`."""
         return {
             "run_id": self.run_id,
             "graph": self.graph,
@@ -313,7 +313,7 @@ class Run(Generic[StateT]):
 
         try:
             records = self.records()
-        except (StoreError, RunUnknown):  # its store is gone, but the loaded state can be shown
+        except (StoreError, RunUnknown):  # its store was deleted, but the loaded state can be shown
             return machine_overlay(self.machine, self.status, self.error)
         return overlay_of(self.plan, records, self.status)
 

@@ -20,14 +20,14 @@ from orchestrator.views.run import Run
 from orchestrator.views.safe_text import bare, cut, plain, told
 
 LONGEST = 50_000
-"""Maximum of characters of a call that are compared line by line."""
+"""Maximum number of characters of a call that are compared line by line."""
 WIDTH = 160
-"""Maximum of characters of a line; a longer one is wrapped."""
+"""Maximum number of characters of a line; a longer one is wrapped."""
 MOST_LINES = 60
 """Lines of one diff."""
 _CONTEXT = 2
 _MOST_COMPARED = 2_000
-"""Maximum of lines of a call that are compared: the time for a diff grows faster than linearly."""
+"""Maximum number of lines of a call that are compared: the time for a diff grows faster than linearly."""
 
 
 def messages_of(records: Iterable[Record]) -> dict[str, Mapping[str, object]]:

@@ -26,7 +26,7 @@ def plain(text: str, limit: int | None = None) -> str:
 
     Args:
         text: any text.
-        limit: maximum of characters; None: no limit.
+        limit: maximum number of characters; None: no limit.
     """
     text = _ANSI.sub("", text[:_LONGEST])
     if not (text.isascii() and text.isprintable()):

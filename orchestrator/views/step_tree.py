@@ -142,7 +142,7 @@ class StepTree(Fold):
         return LiveBranches(frozenset(live), frozenset(live - busy - ready), frozenset(ready - busy))
 
     def is_over(self, step: TreeStep, standing: LiveBranches) -> bool:
-        """True if the step and all its branches have ended."""
+        """Return True if the step and all its branches have ended."""
         return step.over and not any(branch.path in standing.live for branch in step.branches.values())
 
     def forget(self, count: int) -> None:

@@ -93,7 +93,7 @@ class Superseded(Fold):
     # -- queries -------------------------------------------------------------------------------------------------------
 
     def is_undone(self, activation: str) -> bool:
-        """True if a step counts as never started: it followed a limit that was raised, or its graph started again."""
+        """Return True if a step counts as never started: it followed a raised limit, or its graph restarted."""
         name, inside = activation, self._around.get(activation)
         while name not in self._undone:
             if inside is None:
@@ -105,19 +105,19 @@ class Superseded(Fold):
         return True
 
     def is_lost(self, key: str) -> bool:
-        """True if a call does not count."""
+        """Return True if a call does not count."""
         call = self._calls.get(key)
         if call is None:
             return False
         return self.is_undone(call.activation) or (self._is_early(call) and not self._holds(call))
 
     def is_kept(self, key: str) -> bool:
-        """True if an attempt that does not count made the call, and a later attempt may have its result."""
+        """Return True if an attempt that does not count made the call, and a later attempt may have its result."""
         call = self._calls.get(key)
         return call is not None and self._is_early(call) and self._holds(call)
 
     def is_asked_about(self, key: str) -> bool:
-        """True if a later attempt asks for the outcome of a call of an attempt that does not count."""
+        """Return True if a later attempt asks for the outcome of a call of an attempt that does not count."""
         call = self._calls.get(key)
         settled = None if call is None or not self._is_early(call) else call.settled
         return settled is not None and self._calls[key].asked[0] > settled.seq

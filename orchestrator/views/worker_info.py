@@ -23,7 +23,7 @@ class WorkerInfo:
         host: the machine's name, for people.
         pid: the process id on that machine.
         graphs: the graphs whose runs it acquires.
-        slots: maximum of runs that it drives at the same time; None if it is not a worker.
+        slots: maximum number of runs that it drives at the same time; None if it is not a worker.
         started: when it started to work, in Unix seconds; None if it is not a worker.
         version: its version of this library.
         heartbeat: seconds since its last heartbeat, by the store's clock.

@@ -70,7 +70,7 @@ def make(executor: Executor, settings: Settings) -> Starlette:
 
 
 def _routes(service: Service, offered: Sequence[Endpoint]) -> list[BaseRoute]:
-    """The routes of some endpoints, and of the screens and their files."""
+    """Return the routes of some endpoints, and of the screens and their files."""
     by_path: dict[str, list[Endpoint]] = {}
     for endpoint in offered:
         by_path.setdefault(endpoint.path, []).append(endpoint)

@@ -192,7 +192,7 @@ class CostsAddress:
         return self._with(kept + [(name, value) for name, value in changes.items() if value is not None])
 
     def filters(self) -> list[Filter]:
-        """The graph and the labels that runs must have."""
+        """Return the graph and the labels that runs must have."""
         return [
             Filter(f"{pair[0]}: {pair[1]}", self._with([one for one in self.query if one != pair]))
             for pair in self.query

@@ -74,7 +74,7 @@ class ReplayBatches:
             del self._batches[one]
 
     def going(self, name: str) -> bool:
-        """True if this server works on a batch."""
+        """Return True if this server works on a batch."""
         return any(not batch.over for batch in self._batches.get(name, ()))
 
     def stop(self, name: str) -> None:
@@ -83,7 +83,7 @@ class ReplayBatches:
             batch.stop()
 
     def runs(self, name: str) -> dict[str, ReplayProgress]:
-        """Replay -> its progress, as far as known to this server."""
+        """Return the progress of each replay, as far as known to this server."""
         return {one.replay_id: one for batch in self._batches.get(name, ()) for one in batch.runs}
 
     def keep(self, replay_id: str, version: object, result: Replay) -> None:
@@ -418,7 +418,7 @@ class Endpoint:
         return "{run_id}" in self.path
 
     def statuses(self) -> tuple[int, ...]:
-        """The statuses of all problems in its responses."""
+        """Return the statuses of all problems in its responses."""
         found = {400, 401, 403, 422, 500, 503, *self.problems}
         if "{" in self.path:
             found.add(404)

@@ -47,7 +47,7 @@ class Act:
     question: Question | None = None
     """The question to answer; None if there is none."""
     redact: bool = True
-    """True if text that looks like a secret is blanked in the answer."""
+    """True if text that looks like a secret is redacted in the response."""
     tool: str = ""
     """The tool whose call is approved or denied, or whose outcome is given; empty if the question has none."""
     risk: str = ""

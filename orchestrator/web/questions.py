@@ -269,7 +269,7 @@ class InboxAddress:
         return f"{self.root}/inbox?{urlencode([*self._kept(), ('after', cursor)])}" if cursor else ""
 
     def changes(self, query: requests.QuestionsQuery) -> str:
-        """The path below `/api` of the stream of the same questions."""
+        """Return the path below `/api` of the stream of the same questions."""
         others = [pair for pair in self.query if pair[0] not in ("kind", "limit")]
         kinds = [("kind", kind) for kind in query.kind]
         return f"/questions?{urlencode([*others, *kinds, ('limit', str(query.limit))])}"

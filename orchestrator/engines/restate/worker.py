@@ -229,7 +229,7 @@ class _App:
         self.closing.set()
 
     async def _received(self, receive: Any) -> Any:
-        """The next event of a call."""
+        """Return the next event of a call."""
         event: Any = {"type": "http.disconnect"}
         if self.closing.is_set():
             return event

@@ -203,7 +203,7 @@ class RunWriter:
             self._output = version, self.run.output
 
     def _state_patch(self, patch: Mapping[str, list[object]]) -> dict[str, Any]:
-        """Record a change of the run's state.
+        """Return a change of the run's state, cleaned.
 
         Texts are included whole, as a cut or redaction may start in their middle.
         """
@@ -249,7 +249,7 @@ class RunWriter:
         }
 
     def order(self) -> list[int]:
-        """The numbers of the rows in tree order."""
+        """Return the numbers of the rows in tree order."""
         return [row.number for row in nested(self._rows.rows)]
 
     def since(self, version: int) -> dict[str, Any]:

@@ -150,7 +150,7 @@ class StepCalls:
 
 
 LONGEST = 50_000
-"""Maximum of characters of a text in a page."""
+"""Maximum number of characters of a text in a page."""
 _EXACT = 2**53
 """Larger integers lose digits in a browser."""
 
@@ -193,7 +193,7 @@ def _plain(value: object) -> object:
 
 _PICTURE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+=*")
 _LARGEST = 4_000_000
-"""Maximum of characters of a picture in a page."""
+"""Maximum number of characters of a picture in a page."""
 _ALL = 24_000_000
 """Characters of all pictures of a page together; further ones are not shown."""
 

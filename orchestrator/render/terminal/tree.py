@@ -61,11 +61,11 @@ class Line:
         return "".join(text for text, _ in self.parts)
 
     def inside(self) -> Line:
-        """The line, indented by one level."""
+        """Return the line, indented by one level."""
         return replace(self, parts=(("│ ", "dim"), *self.parts))
 
     def still(self) -> Line:
-        """The line with its spinner replaced by a still mark."""
+        """Return the line with its spinner replaced by a still mark."""
         return replace(
             self, parts=tuple((_STILL, "") if text[:1] in _SPINNING else (text, style) for text, style in self.parts)
         )

@@ -56,7 +56,7 @@ MOST_EDGES = 10_000
 MOST_PROBLEMS = 200
 """Problems in an answer."""
 MOST_DRAWN = 400
-"""Maximum of nodes, and of half of the edges, of a graph that is drawn."""
+"""Maximum number of nodes, and of half of the edges, of a graph that is drawn."""
 _LONGEST_MESSAGE = 2_000
 _DEEPEST = 50
 """Levels of subgraphs that are read."""
@@ -208,7 +208,7 @@ def _count(edges: object, most: int) -> int:
 
 
 def _graphs(data: object) -> Iterator[Mapping[str, Any]]:
-    """The mapping of a graph, and those of its inner graphs, also those behind aliases."""
+    """Return the mapping of a graph, and those of its inner graphs, also those behind aliases."""
     ahead: list[tuple[object, int]] = [(data, 0)]
     while ahead:
         graph, depth = ahead.pop()
@@ -422,7 +422,7 @@ def _nodes(
 
 
 def _edges(text: object) -> Iterator[Edge]:
-    """The edges of a text, without the statements that cannot be read."""
+    """Return the edges of a text, without the statements that cannot be read."""
     if isinstance(text, list):
         parts: Sequence[object] = text
     else:

@@ -58,7 +58,7 @@ _LONGEST = 4 * checks.LONGEST
 """Bytes of a file."""
 _LONGEST_DIFFERENCE = 50_000
 _MOST_PAIRS = 4_000_000
-"""Maximum of pairs of lines that are compared: the time grows with it, and the lock is held meanwhile."""
+"""Maximum number of pairs of lines that are compared: the time grows with it, and the lock is held meanwhile."""
 _PATIENCE = 5.0
 """Seconds within which another process must have written its file."""
 _LOCK = ".lock"

@@ -73,7 +73,7 @@ class ScratchStore(MemoryStore):
     """A store in memory with a limited size in bytes.
 
     Args:
-        most: maximum of bytes of records, snapshots, messages and graphs; the write that reaches it is the last.
+        most: maximum number of bytes of records, snapshots, messages and graphs; the write that reaches it is the last.
     """
 
     def __init__(self, most: int = MOST_BYTES) -> None:
@@ -98,7 +98,7 @@ class ScratchStore(MemoryStore):
         return self.size >= self._most
 
     def largest(self) -> str | None:
-        """The run with the most bytes; None if there is none."""
+        """Return the run with the most bytes; None if there is none."""
         with self._lock:
             return max(self._journals, key=self._size_of, default=None)
 

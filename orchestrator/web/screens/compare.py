@@ -215,7 +215,7 @@ class Address:
         return f"{self.root}/compare?{self.parameters(ids, **changes)}"
 
     def parameters(self, ids: Sequence[str] | None = None, **changes: str | None) -> str:
-        """The query of this URL."""
+        """Return the query of this URL."""
         given = self.ids if ids is None else ids
         kept = {**self.query, **changes}
         return urlencode([*runs_query(given), *((name, value) for name, value in kept.items() if value is not None)])
