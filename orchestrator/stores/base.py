@@ -328,7 +328,7 @@ class Store(ItemStore, Protocol):
             upto: the last record that the snapshot may contain; None: any.
 
         Returns:
-            Its `seq` and its data; None if there is no snapshot that can be trusted.
+            Its `seq` and its data; None if there is no valid snapshot.
         """
         ...
 

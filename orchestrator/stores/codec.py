@@ -86,7 +86,7 @@ class WrongKey(LookupError):
 
 
 class Damaged(ValueError):
-    """Raised when an encoded value cannot be decoded although its key is there."""
+    """Raised when an encoded value cannot be decoded although its key is known."""
 
 
 class Coding:
@@ -241,7 +241,7 @@ _NONCE = 12
 _TAG = 16
 _HEAD = len(_VERSION) + _CHECK
 _MOST_CIPHERS = 512
-"""Derived keys that are kept: of the runs that were used last."""
+"""Maximum number of cached keys: those of the runs that were used last."""
 _ENV = "env:"
 
 
@@ -347,7 +347,7 @@ class AESGCMCodec:
     def _key(self, key_id: str) -> bytes:
         if key_id not in self._keys:
             if key_id not in self._given:
-                raise LookupError(f"the codec has {', '.join(map(repr, self._given))}, and not this one")
+                raise LookupError(f"the codec has no key with this id; it has {', '.join(map(repr, self._given))}")
             self._keys[key_id] = _looked_up(self._given[key_id])
         return self._keys[key_id]
 

@@ -65,7 +65,7 @@ class CodedItem(Item):
 
     @property
     def size(self) -> int:
-        """Bytes that count for a limit."""
+        """Size in bytes that counts for a limit."""
         return self.clear_size
 
 

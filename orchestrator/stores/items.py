@@ -57,7 +57,7 @@ class Item:
 
     @property
     def size(self) -> int:
-        """Bytes that count for a limit."""
+        """Size in bytes that counts for a limit."""
         texts = (*self.namespace, self.key, self.data, self.text)
         return sum(len(text.encode()) for text in texts) + len(self.vector)
 

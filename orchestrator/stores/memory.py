@@ -134,7 +134,7 @@ class _Holder:
     owner: JsonObject
     ttl: float
     expires: float
-    """By the steady clock."""
+    """Expiry of its leases, by the steady clock."""
     robbed: bool = False
     """True if a lease was taken from it since its last beat."""
 
@@ -315,11 +315,11 @@ class Inbox:
         self._messages: dict[int, tuple[str, str]] = {}
         """Id -> run, and the body as JSON."""
         self._keys: dict[tuple[str, str], int] = {}
-        """Run, and the key of a message for it -> its id."""
+        """Run and key of a message -> id of the message."""
         self._keyed: dict[int, tuple[str, str]] = {}
         """Id of a message with a key -> its run and key."""
         self.sizes: dict[str, int] = {}
-        """Run -> characters of its messages."""
+        """Run -> total characters of its messages."""
 
     def post(self, run_id: str, text: str, key: str | None) -> int:
         """Add a message, once for each key of a run; return its id."""
@@ -392,7 +392,7 @@ class MemoryItems:
     def __init__(self) -> None:
         self._areas: dict[Area, dict[_Place, Item]] = {"memory": {}, "cache": {}}
         self._first_end: dict[Area, float] = {"memory": math.inf, "cache": math.inf}
-        """No item of an area expires before this time."""
+        """Area -> time before which no item of it expires."""
         self._item_writes: dict[str, dict[str, bool]] = {}
         """Id of each run -> key of each call that wrote, and whether there was an item before."""
 

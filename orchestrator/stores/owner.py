@@ -103,7 +103,7 @@ def is_dead(owner: Mapping[str, object]) -> bool:
     except PermissionError:
         pass
     state, start = _process(pid)
-    # A killed process that its parent has not waited for yet still has its id.
+    # A killed process keeps its id until its parent has waited for it.
     return state in ("Z", "X") or bool(start and start != owner.get("start"))
 
 
@@ -191,7 +191,7 @@ def may_live(lease: Lease, now_steady: float | None = None) -> bool:
 def is_present(
     holder: str, owner: JsonObject, left: float, ttl: float, beat: float, now_steady: float | None = None
 ) -> bool:
-    """Return whether a holder may be alive. Arguments as of `Lease` and `may_live`."""
+    """Return whether a holder may be alive. For the arguments see `Lease` and `may_live`."""
     if left <= 0 or is_dead(owner):
         return False
     steady = SYSTEM_CLOCK.steady()

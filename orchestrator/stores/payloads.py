@@ -29,7 +29,7 @@ from orchestrator.stores.rows import Finding
 from orchestrator.values import MAX_RECORD_BYTES
 
 Payloads: TypeAlias = Mapping[bytes, bytes]
-"""SHA-256 digest -> the bytes that have it."""
+"""SHA-256 digest -> bytes."""
 
 LEAST = 1 << 15
 """Minimum number of bytes of a payload, as an encoded string without its quotes."""
@@ -180,7 +180,7 @@ class Assembly:
         if self._repeated <= _REPEATED:
             return b"".join(parts)
         named = [*parts]
-        own = sha256(stored).hexdigest()  # nothing contains its own digest, so nothing in it is taken for a name
+        own = sha256(stored).hexdigest()  # nothing contains its own digest, so nothing in it equals a name
         texts: dict[str, str] = {}
         for at, hole in enumerate(found):
             name = f"{own}:{hole.digest.hex()}"
@@ -189,7 +189,7 @@ class Assembly:
         return Parted(parts, b"".join(named), texts)
 
     def _text(self, digest: bytes, payloads: Payloads) -> str:
-        from pydantic_core import from_json  # late: stores are opened by commands that read no payload
+        from pydantic_core import from_json  # imported late: commands that read no payload do not need it
 
         if digest not in self._texts:
             self._texts[digest] = from_json(b'"%b"' % payloads[digest])
@@ -214,7 +214,7 @@ def ahead(wanted: set[bytes], coming: Iterable[object]) -> set[bytes]:
         try:
             some = holes(stored) if isinstance(stored, bytes) else ()
         except ValueError:
-            break  # damaged: this is reported when its turn comes
+            break  # damaged: reported when it is read
         size += sum(hole.size for hole in some if hole.digest not in found)
         if size > _BYTES_AT_ONCE or len(found) + len(some) > _AT_ONCE:
             break

@@ -153,7 +153,7 @@ class RunInfo:
     structure: str = ""
     content: str = ""
     due: float | None = None
-    """When the next timer or deadline is due, Unix seconds."""
+    """Unix seconds when the next timer or deadline is due."""
     waiting: int = 0
     """Number of open questions."""
     error: str = ""
@@ -222,7 +222,7 @@ class RunInfo:
 
     @property
     def summary(self) -> RunSummary:
-        """The part that the executor keeps up to date."""
+        """The summary, which the executor keeps up to date."""
         return RunSummary(self.error, self.input, self.output, self.question, self.usage, self.steps)
 
     def changed(self, **changes: Any) -> RunInfo:
@@ -279,7 +279,7 @@ class Scanned:
     """Number of runs that were searched, newest first."""
     records: int = 0
     characters: int = 0
-    """Characters of text in these records."""
+    """Number of characters of text in their records."""
     back_to: float | None = None
     """Unix seconds when the last of these runs was created; None if there was none."""
     stopped: bool = False
@@ -335,7 +335,7 @@ class Schedule:
     cron: str
     """Minute, hour, day of month, month and day of week; seconds may come first."""
     next_at: float
-    """The next time, Unix seconds."""
+    """The next time, in Unix seconds."""
     timezone: str = "UTC"
     catch_up: str = "skip"
     """Which missed times fire when a worker runs again: `skip`, `one` (the latest) or `all`."""

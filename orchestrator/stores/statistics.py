@@ -17,7 +17,7 @@ GROUPS = ("day", "graph", "model", "tool", "node")
 """Valid names of groups, besides `label:KEY`."""
 
 Numbers: TypeAlias = tuple[int, int, int, int, int, int, float, float]
-"""Calls of models, failed ones, calls of tools, failed ones, tokens in, tokens out, cost, seconds."""
+"""Calls of models, failed ones, calls of tools, failed ones, input tokens, output tokens, cost, seconds."""
 
 ANY_TOOL = ("", "*")
 """Value of `Store.runs(failed_tool=)` that matches any tool."""

@@ -367,7 +367,7 @@ JOURNAL_COLUMNS = ", ".join(JournalRow._fields)
 
 
 def check_beginning(run_id: str, row: JournalRow, started: Record) -> None:
-    """Compare a run's row with its first record, unless that is coded.
+    """Compare a run's row with its first record, unless that is encoded.
 
     Raises:
         StoreCorrupt: they differ.
@@ -414,7 +414,7 @@ def _refuse(constant: str) -> NoReturn:
 
 _ROW = struct.Struct("<4q2d")
 _CELLS = 6
-"""Calls, failed ones, tokens in, tokens out; cost, seconds."""
+"""Number of cells for a part: calls, failed ones, input tokens, output tokens; cost, seconds."""
 
 Name: TypeAlias = tuple[str, str, str]
 """Node, kind and name of a row of `RunTotals`."""

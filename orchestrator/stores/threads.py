@@ -49,7 +49,7 @@ class Pending(Generic[T]):
         self.value: T | None = None
         self.error: BaseException | None = None
         self.signal: _AsyncioSignal | _TrioSignal | None = None
-        """Event loop signal of the waiting task."""
+        """Signal that wakes the waiting task."""
 
     async def wait(self) -> None:
         """Wait until the work is done.
@@ -187,7 +187,7 @@ def _comes_again() -> bool:
 
 
 class Forkable(Protocol):
-    """An object that has connections."""
+    """An object with connections that must be closed before a fork."""
 
     def before_fork(self) -> None:
         """Close connections that must not be inherited, and prevent new ones."""

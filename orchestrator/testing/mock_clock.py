@@ -61,7 +61,7 @@ class MockClock:
 
     @property
     def idle(self) -> float:
-        """For how many seconds of real time all tasks must wait before the clock jumps."""
+        """Seconds of real time for which all tasks must wait before the clock jumps."""
         return self._idle
 
     def now(self) -> float:

@@ -27,14 +27,14 @@ _LONGEST = 200
 _LONGEST_TIMEOUT = 3600
 _FORMS = "write `file:///var/archive`, or `s3://BUCKET/PREFIX` for an S3 server"
 _READABLE = 60
-"""Characters of a run's id in the name of its object."""
+"""Number of characters of a run's id in the name of its object."""
 
 
 @runtime_checkable
 class Archive(Protocol):
-    """Objects by name. Methods block; stores call them in threads, several at a time.
+    """A store of objects by name. Methods block; stores call them in threads, several at a time.
 
-    Each raises `StoreUnavailable` if the place cannot be reached or written, and `StoreError` if it is misconfigured.
+    Each raises `StoreUnavailable` if the archive cannot be reached or written, and `StoreError` if it is misconfigured.
     """
 
     @property

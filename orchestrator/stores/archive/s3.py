@@ -1,4 +1,4 @@
-"""An archive in a bucket, by the S3 protocol. Extra `s3`: boto3, whose clients threads may share."""
+"""An archive in a bucket, by the S3 protocol. Needs the extra `s3` (boto3, whose clients are thread-safe)."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class S3Archive:
                     read_timeout=self._timeout,
                     retries={"mode": "standard", "max_attempts": 4},
                     max_pool_connections=_CONNECTIONS,
-                    response_checksum_validation="when_required",  # the row of the run has the digest
+                    response_checksum_validation="when_required",  # the row of the run contains the digest
                     s3={"addressing_style": "path"} if endpoint else None,
                 )
                 self._made = Session().client(

@@ -79,7 +79,7 @@ class ChangeJob(Job[T]):
 
 
 def change_all(connection: Connection, jobs: list[ChangeJob[Any]], idle: float = IDLE_SECONDS) -> None:
-    """Make changes, one after the other. The server ends a transaction in which this client is silent for `idle` s."""
+    """Make changes one by one. The server ends a transaction in which this client is silent for `idle` seconds."""
     for job in jobs:
         _change(connection, job, idle)
 
@@ -232,7 +232,7 @@ def locked(connection: Connection, run_id: str) -> int:
     """Lock a run against deletion and messages until the transaction ends, and return its number.
 
     Raises:
-        RunUnknown: there is no such run.
+        RunUnknown: the store has no such run.
     """
     row: Any = connection.execute("SELECT id FROM runs WHERE run_id = %s FOR NO KEY UPDATE", (run_id,)).fetchone()
     if row is None:
@@ -341,7 +341,7 @@ class Writer:
         return [thread for thread in threads if thread is not None]
 
     def statistics(self) -> BatchStatistics:
-        """Counts of appends and new runs so far: `jobs / batches` shared a commit."""
+        """Return the counts of appends and new runs so far: on average, `jobs / batches` shared a commit."""
         return self._runs.statistics
 
     def _change_all(self, connection: Connection, jobs: list[ChangeJob[Any]]) -> None:

@@ -61,7 +61,7 @@ class Job(Pending[T]):
 
 @dataclass(slots=True)
 class BatchStatistics:
-    """Counts of the jobs that a thread has done."""
+    """Counts of the jobs of a thread."""
 
     jobs: int = 0
     batches: int = 0
@@ -74,7 +74,7 @@ class BatchStatistics:
 
 
 class BatchThread(Generic[J]):
-    """Does jobs. `stop` ends it."""
+    """A thread that does jobs in batches. `stop` ends it."""
 
     def __init__(self, address: Address, name: str, take: Take[J], do: Do[J]) -> None:
         self._address, self._name, self._take, self._do = address, name, take, do
@@ -161,7 +161,7 @@ class BatchThread(Generic[J]):
             if len(batch) == 1 or not is_known or is_lost(error, self._connection):
                 self._fail(batch, error)
                 return
-            for job in batch:  # one of them may be bad: each gets a transaction of its own
+            for job in batch:  # one of them may be bad: each gets its own transaction
                 self._finish([job])
         else:
             self.statistics.batches += 1

@@ -201,7 +201,7 @@ def connect(address: Address) -> Connection:
         check_version(version, address.url)
         if not version:
             make_tables(connection, address.url)
-            with suppress(psycopg.Error):  # until the first run of the month is added, or space is given back
+            with suppress(psycopg.Error):  # tried again with the first run of the month, or when space is given back
                 record_partitions.begin_month(connection)
         if address.prepare:
             # A cached plan was made when the tables had few rows, and would read them whole for ever. Without

@@ -55,7 +55,7 @@ def hold(connection: Connection, holder: str, owner: str, ttl: float) -> None:
         (holder, owner, float(ttl), float(ttl)),
     ).fetchone()
     if made is not None and made[0]:
-        # in passing, without waiting for locks
+        # opportunistic cleanup, without waiting for locks
         connection.execute(
             "DELETE FROM holders WHERE holder IN (SELECT holder FROM holders WHERE expires <"
             f" {NOW} - %s AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.holder = holders.holder)"

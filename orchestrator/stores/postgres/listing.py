@@ -50,7 +50,7 @@ COUNTED = 1000
 
 @dataclass(frozen=True, slots=True)
 class _Sql:
-    """A part of a statement with its values."""
+    """A part of a statement, with its values."""
 
     text: str
     values: tuple[object, ...] = ()

@@ -284,7 +284,7 @@ def unsettled(connection: Connection, graphs: Collection[str] | None) -> list[Ru
 
 def parked(connection: Connection, limit: int) -> list[RunInfo]:
     """See `Store.parked`."""
-    query = (  # ordered as above
+    query = (  # in the order of the index, as above
         f"SELECT {INFO_AND_NOW} FROM (SELECT id FROM runs WHERE retry_at IS NOT NULL AND deaths >= {MAX_DEATHS}"
         " AND (status IN ('running', 'paused')) IS TRUE ORDER BY graph, retry_at) AS backing_off"
         f" JOIN runs ON runs.id = backing_off.id {INFO_TABLES} ORDER BY retry_at, runs.id LIMIT %s"

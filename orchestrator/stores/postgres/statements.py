@@ -181,7 +181,7 @@ _LOOKING_UP = "SET LOCAL enable_bitmapscan = on"
 
 @contextmanager
 def walking(connection: Connection) -> Iterator[None]:
-    """Read in one transaction, along indexes."""
+    """Read in one transaction, by index scans only."""
     with _transaction(connection, _WALKING):
         yield
 

@@ -74,10 +74,10 @@ def _prepare(connection: sqlite3.Connection, url: str) -> None:
     if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         check_version(connection, url)  # leave files of other programs unchanged
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # a new file can give the space of deleted runs back
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # lets a new file give the space of deleted runs back
         connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA secure_delete = ON")  # a deleted run leaves no text behind in free pages
+    connection.execute("PRAGMA secure_delete = ON")  # text of deleted runs is erased from free pages
     page: int = connection.execute("PRAGMA page_size").fetchone()[0]
     connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_BYTES // page}")
     connection.execute("PRAGMA journal_size_limit = 16777216")
@@ -122,7 +122,7 @@ def open_to_read(path: Path, url: str) -> tuple[sqlite3.Connection, bool]:
 def _nothing(url: str) -> sqlite3.Connection:
     """Return a connection to an empty store."""
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # as the file will have it
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # like a new file
     make_tables(connection, url)
     return connection
 
@@ -499,7 +499,7 @@ def check_filesystem(path: Path, url: str, *, allowed: bool = False) -> None:
 
 
 def is_network(kind: str) -> bool:
-    """True if a file system of this type is one that machines share."""
+    """True if several machines can share a file system of this type."""
     name = kind.lower()
     if name.startswith("fuse."):
         return name.removeprefix("fuse.") in NETWORK_FUSE

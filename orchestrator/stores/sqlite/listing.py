@@ -160,7 +160,7 @@ def _and_also(
             values += condition.values
             leads |= condition.few
     if leads:
-        where[0] = where[0].replace("runs.", "+runs.")  # a sign keeps SQLite from using an index of the column
+        where[0] = where[0].replace("runs.", "+runs.")  # `+` keeps SQLite from using an index of the column
     return _Filter(walk.table, walk.key, " AND ".join(where), tuple(values))
 
 
@@ -430,7 +430,7 @@ def _with_words(connection: sqlite3.Connection, wanted: list[str]) -> Condition:
     if has_index(connection):
         found.append("{runs.id} IN (SELECT rowid FROM search WHERE search MATCH ?)")
         values.append(" ".join(f'"{word}"' for word in wanted))
-    if not is_complete(connection):  # a file that cannot be written: read the rest
+    if not is_complete(connection):  # the index of a read-only file may be incomplete: read the other runs
         connection.create_function(
             "has_words",
             3,

@@ -333,7 +333,7 @@ def ended(connection: sqlite3.Connection, now: float, before: float | None, afte
     created, number = (-1e300, 0) if after is None else parse_cursor(after)
     latest = 1e300 if before is None else before
     rows = connection.execute(
-        # by its index, which has no archived runs; SQLite would take another one, and sort
+        # this index has no archived runs; SQLite would choose another one, and sort
         f"SELECT {INFO_COLUMNS} FROM runs INDEXED BY runs_to_archive {INFO_TABLES} WHERE archived IS NULL"
         " AND status IN ('cancelled', 'completed', 'exhausted', 'failed')"
         " AND (runs.created, runs.id) > (?, ?) AND runs.created < ? AND runs.updated < ?"

@@ -83,7 +83,7 @@ class Joiner:
     """Finds the payloads of records that are read in their order, together with those of the next records."""
 
     def __init__(self, connection: sqlite3.Connection, last: int) -> None:
-        """Args: a connection inside a transaction, and the key of the last record that is going to be read."""
+        """Make a joiner for a connection inside a transaction; `last` is the key of the last record to be read."""
         self._connection, self._last = connection, last
         self._known: dict[bytes, bytes] = {}
         self._assembly = Assembly()

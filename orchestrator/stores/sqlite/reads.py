@@ -163,7 +163,7 @@ def records(
                 row = rows.fetchone()
             except sqlite3.DatabaseError as error:
                 if isinstance(error, sqlite3.OperationalError):
-                    raise  # the disk or a lock, not the data
+                    raise  # a fault of the disk or a lock, not of the data
                 raise corrupt(run_id, seq, f"the file is damaged there: {error}", result) from error
             key, crc, data = row or (None, None, None)
             if key != first | seq:

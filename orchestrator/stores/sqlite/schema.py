@@ -234,7 +234,7 @@ def check_tables(connection: sqlite3.Connection, url: str) -> None:
             "a copy"
         )
     (triggers,) = connection.execute("SELECT count(*) FROM sqlite_schema WHERE type = 'trigger'").fetchone()
-    if triggers:  # they would write to the journal whenever this library does
+    if triggers:  # triggers would write to the journal whenever this library does
         raise StoreError(
             f"store {url}: the file has {triggers} triggers, which this library never creates; drop them, or name "
             "another file"

@@ -153,7 +153,7 @@ class Order:
     diary: str
     """Path of the diary of earlier processes of the run."""
     replies: str
-    """Path of the diary with the replies of models."""
+    """Path of the diary that contains the replies of models."""
     backend: str
     die_at: int | None = None
     """Number of the moment at which it dies. Moments are: before and after every write to the journal, and every

@@ -30,7 +30,7 @@ _LONGEST = 300
 
 
 class CrashUnsafe(AssertionError):
-    """Raised by the crash kit: a run that was stopped and resumed differs from one that was not."""
+    """Raised by the crash kit if a run that was stopped and resumed differs from an undisturbed one."""
 
 
 @dataclass

@@ -133,7 +133,7 @@ class Answers:
         """Return the answer to a question.
 
         Raises:
-            ValueError: there is no answer.
+            ValueError: the question cannot be answered.
         """
         self.asked += question.kind == "unknown_outcome"
         found = None if self._answer is None else self._answer(question)
@@ -206,7 +206,7 @@ class World:
     """Replies of models, by key."""
     calls: dict[str, ObservedCall] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
-    """Violations, as soon as they are found."""
+    """Violations found so far."""
     life: StoppingStore | None = None
     """Store of the calling process; once it is stopped, the process no longer receives results."""
     _busy: int = 0
@@ -292,7 +292,7 @@ class Diary:
         self.replies: dict[str, object] = {}
         """Replies of models, by key."""
         self.faults: list[str] = []
-        """Violations that were found."""
+        """Violations found so far."""
         if (file := Path(path)).exists():
             for line in file.read_text().splitlines():
                 self._take(json.loads(line))

@@ -100,7 +100,7 @@ async def check_long_texts(store: Store) -> None:
 
 
 async def check_append_moves_the_row(store: Store) -> None:
-    """`status` and `waiting` of None are left; `due` is stored with a status and left without one."""
+    """An append keeps `status` and `waiting` if they are None; `due` is replaced only together with a status."""
     run_id = await created(store)
 
     async def row() -> tuple[str, float | None, int]:
@@ -286,7 +286,7 @@ async def check_unicode(store: Store) -> None:
 
 
 async def check_ten_thousand_records(store: Store) -> None:
-    """A long run is kept and read in parts without trouble."""
+    """A long run is stored, and read in parts."""
     run_id = await created(store)
     after = 1
     while after < 10_000:

@@ -1,4 +1,4 @@
-"""Checks of leases: the holder of a run, by the store's clock; claims, also among graphs and in turns; repetition."""
+"""Checks of leases: holders of runs, by the store's clock; claims, also among graphs and in turns; repeated calls."""
 
 from __future__ import annotations
 
@@ -558,7 +558,7 @@ async def check_turns_pass_over_what_cannot_be_claimed(store: Store) -> None:
     mark, past = uuid4().hex, time.time() - 10
     held = await _run(store, mark, {"tenant": "held"})
     await store.take_lease(a_lease(held, "t"), ttl=60.0)
-    backs_off = await _run(store, mark, {"tenant": "backs off"}, deaths=3)  # for 8 seconds then
+    backs_off = await _run(store, mark, {"tenant": "backs off"}, deaths=3)  # for 8 seconds
     await store.take_lease(a_lease(backs_off, "t"), ttl=60.0)
     await store.drop_lease(backs_off, "t", fault="gave up")
     await _run(store, mark, {"tenant": "later"}, status="paused", due=time.time() + 3600)

@@ -277,7 +277,7 @@ async def check_archiving(store: Store) -> None:
 
 
 async def check_archiving_is_refused(store: Store) -> None:
-    """A run that has not ended, moved, or is held keeps its records."""
+    """A run keeps its records if it has not ended, has changed, or is held."""
     if not isinstance(store, Archivable):
         return
     running, records = new_run()
