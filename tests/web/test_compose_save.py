@@ -133,7 +133,7 @@ def test_a_server_without_a_folder_says_so() -> None:
         assert found["type"].endswith("save-off")
     with api(settings={"read_only": True}) as server:
         assert server.client.post("/api/graphs/save", json={"name": "quiet", "text": QUIET}).status_code in (404, 405)
-    with pytest.raises(ValueError, match="there is no folder"):
+    with pytest.raises(ValueError, match="does not exist; create it first"):
         web.app(Executor(), save_graphs="/no/such/folder")
 
 
