@@ -96,7 +96,7 @@ async def cached(attempt: Attempt, context: StepContext, run: Callable[[], Await
 
 
 def namespace_of(attempt: Attempt) -> tuple[str, str]:
-    """The namespace of a node's results: the name of its graph, and its own."""
+    """Return the namespace of a node's results: the names of its graph and of the node."""
     graph = attempt.activation.frame.plan.graph
     name = "" if graph is None else graph.name
     printable = name if name and name.isprintable() else ascii(name)
@@ -221,9 +221,9 @@ def _is_asked(attempt: Attempt, context: StepContext, effect: Effect[Any]) -> bo
 
 
 def call_node(attempt: Attempt, context: StepContext, state: object) -> Awaitable[object]:
-    """Run a node. The result of an irreversible one may be that of an earlier call in the journal.
+    """Run a node. The result of an irreversible one may come from an earlier call in the journal.
 
-    No coroutine itself: each one around a node's own would cost every step that waits.
+    Not a coroutine function: another coroutine around a node's own would cost every step that waits.
     """
     spec, resources = attempt.spec, attempt.resources
     if spec._is_bare and resources.gate is None:
@@ -257,12 +257,12 @@ async def _as_effect(attempt: Attempt, context: StepContext, state: object) -> o
         else:
             waits_at_fence(key)
         result = await _plainly(attempt, context, state)
-        # By its type: a proxy may raise when it is asked for its class, and the call has returned.
+        # Checked by type: a proxy may raise when its class is read, and the call has returned.
         return decided(attempt, cast("Failing[Any]", result)) if issubclass(type(result), Failing) else result
 
     def encode(result: object) -> object:
         outcome, values, ops = landed(attempt, result)
-        reduced_values(attempt.activation, values, ops)  # refuses what a reducer does
+        reduced_values(attempt.activation, values, ops)  # raises what the reducer raises
         return {"outcome": outcome, "update": values, "ops": ops}
 
     def validate(found: object) -> object:
@@ -304,9 +304,9 @@ async def _threaded(
 def _in_thread(
     attempt: Attempt, context: StepContext, function: Callable[[Any, Any], object], state: object
 ) -> tuple[object]:
-    """Run a node's function; its result in a tuple, as trio refuses coroutines that come from threads.
+    """Run a node's function in a thread; its result comes in a tuple, as trio refuses coroutines returned from threads.
 
-    While it waited for this thread, the run may have been taken over.
+    While it waited for the thread, another process may have taken over the run.
     """
     pass_fence_in_thread(current_fence.get() if attempt.spec.effect == "irreversible" else attempt)
     return (call_in_thread(function, state, context),)
@@ -321,14 +321,14 @@ async def _inline(context: StepContext, function: Callable[[Any, Any], object], 
 
 
 class Maps(Protocol):
-    """The part of a node with a graph inside that maps its input and its update."""
+    """The mappings of input and update of a node that contains a graph."""
 
     def inner_input(self, state: object, item: object) -> Mapping[str, object]:
-        """The inner graph's input, from the state and the item of the map that the node runs in."""
+        """Return the inner graph's input, from the state and the item of the map that the node runs in."""
         ...
 
     def outer_update(self, values: Mapping[str, object]) -> Mapping[str, object]:
-        """The node's update, from the inner graph's last values."""
+        """Return the node's update, from the inner graph's last values."""
         ...
 
 
@@ -339,7 +339,7 @@ def _maps(node: Node) -> Maps:
 
 
 def subgraph_step(log: RunLog, activation: Activation, node: Node) -> GraphOpened | StepDone | Failure:
-    """The record for an activation of a subgraph's node: its graph begins, or has ended; its failure if it failed."""
+    """Return the record for an activation of a subgraph's node: its graph starts, has ended, or failed."""
     child = activation.child
     if child is None:
         return _opened(log, activation, node)
@@ -364,7 +364,7 @@ def _opened(log: RunLog, activation: Activation, node: Node) -> GraphOpened:
 
 
 def _outcome(node: Node, child: FrameResult) -> str | None:
-    """The outcome after the graph inside a node; None if the node has none for the way in which the graph ended."""
+    """Return the outcome after the graph inside a node; None if the node has none for this ending."""
     decide_outcome = getattr(node, "outer_outcome", None)
     found: str | None = "done" if decide_outcome is None else decide_outcome(child.entered)
     return found
@@ -379,8 +379,8 @@ def _landed(log: RunLog, activation: Activation, node: Node, child: FrameResult)
         raise InvalidUpdate(f"{activation.node} updates more than it says that it writes: {', '.join(update)}")
     values, ops = plan.schema.encode_update(update)
     exhausted = child.status == "exhausted"
-    # A graph that spent its own limits leaves those around it alone, and what it made is not lost. An edge may tell
-    # the cases apart; else the record, and `ctx.error` behind the node, name what was spent.
+    # A graph that spent its own limits does not end those around it, and its results are kept. An edge may distinguish
+    # the cases; else the record, and `ctx.error` after the node, name the spent limit.
     outcome = "exhausted" if exhausted and plan.topology.has_route(activation.node, "exhausted") else None
     outcome = outcome or _outcome(node, child)
     if outcome is None:
@@ -419,26 +419,27 @@ class Recorded:
 
 
 def recorded(found: object) -> Recorded:
-    """The result of an irreversible node, from the journal or from a person."""
+    """Return the result of an irreversible node, from the journal or from a person."""
     if not isinstance(found, Mapping) or "outcome" not in found:
-        # A person answered that it happened, and gave an update at most.
+        # A person answered that the call happened, and gave at most an update.
         return Recorded("done", found if isinstance(found, Mapping) else {}, {})
     return Recorded(str(found["outcome"]), found.get("update") or {}, dict(found.get("ops") or {}))
 
 
 def result_schema(attempt: Attempt) -> JsonObject:
-    """JSON Schema of what a person can say that an irreversible node returned: an update, maybe with an outcome."""
+    """Return the JSON Schema of a person's answer for an irreversible node's result: an update, maybe with an outcome.
+    """
     schema, writes = attempt.activation.frame.plan.schema, attempt.spec._may_update
     found = fields_form(schema, schema.fields if writes is None else writes, update=True)
     outcomes, shared = list(attempt.spec.outcomes), found.pop("$defs")
     named = {"outcome": {"type": "string", "enum": outcomes}, "update": {"anyOf": [found, {"type": "null"}]}}
     whole = {"type": "object", "properties": named, "required": ["outcome"]}
-    ways = [found, whole] if outcomes == ["done"] else [whole, found]  # a form is made from the first one
+    ways = [found, whole] if outcomes == ["done"] else [whole, found]  # the first alternative becomes the form
     return {"anyOf": [*ways, {"type": "null"}] if "done" in outcomes else [whole], "$defs": shared}
 
 
 def given_result(schema: StateSchema, found: object) -> dict[str, Any]:
-    """Encode the result of an irreversible node that a person gave, as the journal keeps it.
+    """Encode the result that a person gave for an irreversible node, in its journaled form.
 
     Raises:
         InvalidUpdate: a value does not fit the state.
@@ -461,7 +462,7 @@ def landed(attempt: Attempt, result: object) -> tuple[str, JsonObject, dict[str,
     if type(result) is Recorded:
         outcome, values, ops = result.outcome, result.update, result.ops
     else:
-        if type(result) is Outcome and result.name not in RESERVED:  # as most are
+        if type(result) is Outcome and result.name not in RESERVED:  # the most common case
             outcome, update = result.name, result.update
         else:
             if isinstance(result, Failing):
@@ -483,7 +484,7 @@ def _check_declared(attempt: Attempt, update: Mapping[str, object]) -> None:
     """Refuse fields that the node does not declare: by `writes`, its function's return type, or its class's `fills`.
 
     Raises:
-        InvalidUpdate: there is one.
+        InvalidUpdate: there is such a field.
     """
     writes = attempt.spec._may_update
     if writes is not None and not writes.issuperset(update):
@@ -493,10 +494,10 @@ def _check_declared(attempt: Attempt, update: Mapping[str, object]) -> None:
 
 
 def decided(attempt: Attempt, failing: Failing[Any]) -> Outcome[Any]:
-    """Resolve an outcome that stands for a failure: an edge names it, or another one is taken.
+    """Resolve an outcome that represents a failure: an edge names it, or another one is taken.
 
     Raises:
-        Exception: its error, where the node is tried again, or nothing takes it.
+        Exception: its error, if the node is retried or no edge takes the failure.
     """
     activation, retry = attempt.activation, attempt.spec.retry
     named = activation.frame.plan.topology.has_route(activation.node, failing.name)
@@ -509,7 +510,7 @@ def decided(attempt: Attempt, failing: Failing[Any]) -> Outcome[Any]:
 
 
 def _read(node: str, result: object) -> tuple[str, Mapping[str, object] | None]:
-    """Outcome and update of what a node returned."""
+    """Return outcome and update of a node's return value."""
     if result is None:
         return "done", None
     if isinstance(result, Outcome):
