@@ -427,8 +427,7 @@ def recorded(found: object) -> Recorded:
 
 
 def result_schema(attempt: Attempt) -> JsonObject:
-    """Return the JSON Schema of a person's answer for an irreversible node's result: an update, maybe with an outcome.
-    """
+    """Return the JSON Schema of a person's answer in place of an irreversible node's result."""
     schema, writes = attempt.activation.frame.plan.schema, attempt.spec._may_update
     found = fields_form(schema, schema.fields if writes is None else writes, update=True)
     outcomes, shared = list(attempt.spec.outcomes), found.pop("$defs")

@@ -245,7 +245,7 @@ class WatchedRuns:
         return None if one is None else one.context
 
     def waits_on(self, machine: RunState) -> bool:
-        """Return True if `start`, `wait` and `stream` keep waiting: the run waits only for time, and is driven later."""
+        """Return True if `start`, `wait` and `stream` keep waiting: the run waits only for time."""
         return self._open and not moved_by_others(machine) and waits_only_for_timers(machine)
 
     async def turn(self, run_id: str) -> None:
