@@ -256,8 +256,7 @@ class Attempt:
             raise self.signal or self.signalled(TimedOut())
 
     async def wait_if_stopped(self) -> None:
-        """Like `check_running`, but yields first, so that a node that retries in an endless loop does not block others.
-        """
+        """Like `check_running`, but yields first, so that a node that retries endlessly does not block others."""
         if self.signal is not None or self.timed_out:
             await anyio.lowlevel.cancel_shielded_checkpoint()
             self.check_running()
