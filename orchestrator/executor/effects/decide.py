@@ -3,25 +3,25 @@
 An effect is identified by its activation, name, digest of the request, and occurrence (number of the call among the
 equal ones of the attempt). `decide` maps its journaled state to a decision:
 
-    settled                                        Reuse       its result is given back, nothing is called
-    failed, with a further try to come             RetryLater  called again when that is due
+    settled                                        Reuse       its result is reused, nothing is called
+    failed, another try follows                    RetryLater  called again when that is due
     suspended by a question that it asked, or stopped
-      before the call was made                     Again       started anew
+      before the call was made                     Again       started again
     outcome unknown, may run again                 Again       called again under the same key
     outcome unknown, or result refused, and
-      irreversible                                 Reconcile   `reconcile` is asked what became of it
-                                                   AskOutcome  there is none, or a person has answered already
+      irreversible                                 Reconcile   `reconcile` is asked for its outcome
+                                                   AskOutcome  without `reconcile`, or answered by a person
     it returned, and the step, which was stopped
-      behind it, asks with other arguments         AskOutcome  whether it is this call
+      after it, calls with other arguments         AskOutcome  whether it is this call
     not known                                      Begin       called
-    open, or unknown, in the run that was forked   Begin       called, under a key of the fork's own
-                                                   LeftBehind  it would leave a settled irreversible effect behind
+    open, or unknown, in the run that was forked   Begin       called, under the fork's own key
+                                                   LeftBehind  it would drop a settled irreversible effect
 
 In a new attempt (a retry) the effects of earlier attempts do not count, except irreversible ones.
 
-A step that continues in a reopened run finds its effects as it left them, with these differences:
+A step that continues in a reopened run finds its effects unchanged, with these differences:
 
-    stopped by the end of the run                  as if its outcome was not known
+    stopped by the end of the run                  as if its outcome was unknown
     of an attempt that failed, certainly failed    Begin       called, under a new key
     a person answered `failed`                     as if its outcome was not known
     a graph was called, and its run ended otherwise

@@ -1,6 +1,6 @@
 """Irreversible calls that may have been made before: the question whether to make them again.
 
-Made by another run     A fork goes the way of its parent once more. So before it makes a call that cannot be undone, a
+Made by another run     A fork repeats the steps of its parent. So before it makes a call that cannot be undone, a
                         person should know whether a run of its family has made it: one that it was forked from, or
                         another fork of that. Only stored journals are read, as they are now; what a relative does
                         later is not known.

@@ -1,13 +1,13 @@
 """Questions of a step: their ids and digests, their answers, and the question about an unknown outcome.
 
 why           what is known
-interrupted   the process, or what in the node waited for the call, was stopped while it was under way
+interrupted   the process, or the task that waited for the call, was stopped while it was in progress
 timeout       time ran out before the other side answered
 connection    the connection to the other side broke
 cancelled     the run stopped it: a cancel, a lost race, a limit
 refused       it returned, and its result could not be used
 failed        a person answered before that it counts as failed
-returned      it returned; the step, which was stopped behind it, asks for it with other arguments
+returned      it returned; the step, which was stopped after it, makes it with other arguments
 """
 
 from __future__ import annotations

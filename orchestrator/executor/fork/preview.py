@@ -173,7 +173,7 @@ class ForkPreview:
     done: tuple[ForkedCall, ...]
     """Irreversible calls of ended steps: they are not made again."""
     relatives: tuple[tuple[str, FamilyCall], ...]
-    """Name and call of all irreversible calls of relatives after the fork's records: the fork asks before it makes them."""
+    """Name and call of irreversible calls of relatives after the fork's records: the fork asks before it makes them."""
     gone: tuple[str, ...]
     """Deleted relatives, whose calls are unknown."""
     irreversible: tuple[str, ...]
