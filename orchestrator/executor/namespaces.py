@@ -314,8 +314,9 @@ class ExecutorForks:
             parent: the id of the run.
             at: the number of the record; None: the last one before the run's end.
 
-        Returns: The branches with their values and the JSON Schemas of their states; the result, if the record is that
-            of a call; the answer, if the record is one.
+        Returns:
+            The branches with their values and the JSON Schemas of their states; the result, if the record is that of
+            a call; the answer, if the record is one.
 
         Raises:
             RunUnknown: the store has no such run.

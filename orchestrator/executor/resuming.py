@@ -165,8 +165,9 @@ async def go_on(host: Host, run_id: str, live: Drive | None) -> Run:
 async def take_up_free(host: Host, run_id: str, options: ResumeOptions) -> Drive | None:
     """Resume a run like `resume`, if it can continue and no executor drives it. A person's pause is not lifted.
 
-    Returns: None if it is driven, has ended, or waits for a person or an event; an awake executor then continues it
-        when its deadline passes.
+    Returns:
+        None if it is driven, has ended, or waits for a person or an event; an awake executor then continues it when
+        its deadline passes.
     """
     info = await host.store.info(run_id)
     if run_id in host.live or info.status in FINAL or is_held(info.lease) or host.watched.goes_on(run_id):

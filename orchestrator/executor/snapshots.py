@@ -60,8 +60,10 @@ NONE_KEPT = Kept()
 class SnapshotPolicy:
     """Decides when a driven run is worth a snapshot.
 
-    Args: kept: the last snapshot. packs: whether snapshots are compressed. Those that a codec encrypts are not: the
-        size of compressed text reveals which words in it are alike.
+    Args:
+        kept: the last snapshot.
+        packs: whether snapshots are compressed. Those that a codec encrypts are not: the size of compressed text
+            reveals which words in it are alike.
     """
 
     __slots__ = ("_crowded_until", "_packs", "busy", "kept")

@@ -104,8 +104,11 @@ class Effect(Generic[T]):
     def result(self, settled: EffectSettled | None) -> T:
         """Return the result of an effect that was settled before.
 
-        Raises: EffectFailed: it failed. ModelError: it failed with this error, which is raised again. InvalidValue,
-            InvalidOutcome, SecretInState, ResultRefused: its result was refused; the same error is raised again.
+        Raises:
+            EffectFailed: it failed.
+            ModelError: it failed with this error, which is raised again.
+            InvalidValue, InvalidOutcome, SecretInState, ResultRefused: its result was refused; the same error is
+                raised again.
         """
         if settled is not None and settled.ok:
             return self.decode(settled.result)

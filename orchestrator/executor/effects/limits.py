@@ -156,8 +156,9 @@ class Callers:
             before: its previous reservation.
             new: whether the run has not counted it yet.
 
-        Returns: None: the call may be made. `Denied`: a limit is spent, according to the caller's journal. A run: wait
-            for its effects in progress, then ask again. A number: wait for so many seconds, then ask again.
+        Returns:
+            None: the call may be made. `Denied`: a limit is spent, according to the caller's journal. A run: wait for
+            its effects in progress, then ask again. A number: wait for so many seconds, then ask again.
         """
         granted: dict[str, Granted] = {}
         while True:

@@ -436,9 +436,10 @@ def planned(
         accept: whether the user accepts changes ahead of the run.
         strict: whether compatible changes, and those of declared migrations, also have to be accepted.
 
-    Raises: GraphChanged: the run cannot continue without a decision, or without another migration; the message contains
-        every difference with its grade, and the command that continues the run. InvalidMigration: the migration does
-        not fit the run, or the new version.
+    Raises:
+        GraphChanged: the run cannot continue without a decision, or without another migration; the message contains
+            every difference with its grade, and the command that continues the run.
+        InvalidMigration: the migration does not fit the run, or the new version.
     """
     comparison = Comparison(machine, old, new, migration or NO_MIGRATION)
     if migration is not None or comparison.grade == "compatible":
