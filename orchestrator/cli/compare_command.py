@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import exits, options, run_lookup, signals, storage
-from orchestrator.cli.launch import Given
+from orchestrator.cli.launch_refs import Given
 from orchestrator.cli.output import out, out_json, out_table, redacted, warn
 from orchestrator.cli.run_session import closing_model
 from orchestrator.comparison import compare as compared

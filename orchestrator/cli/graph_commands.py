@@ -15,7 +15,7 @@ from orchestrator import render as drawings
 from orchestrator._lazy import lazy_modules
 from orchestrator.cli import environment, exits, options, signals, storage
 from orchestrator.cli.graph_refs import absolute, graph_from_ref, is_file_ref, shape_from_ref, shipped, unknown
-from orchestrator.cli.launch import load_tools
+from orchestrator.cli.launch_refs import load_tools
 from orchestrator.cli.output import out, out_bytes, out_json, out_made, out_table, warn
 from orchestrator.errors import ArrowSyntaxError, GraphUnknown, InvalidGraph, Problem
 from orchestrator.graph.checks.all import report_of

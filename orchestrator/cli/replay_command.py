@@ -12,7 +12,7 @@ import typer
 
 from orchestrator.cli import environment, exits, options, run_lookup, signals, storage
 from orchestrator.cli.graph_refs import absolute
-from orchestrator.cli.launch import Given, load_model, of_run
+from orchestrator.cli.launch_refs import Given, load_model, of_run
 from orchestrator.cli.output import error_text, out, out_json, out_table, redacted, warn
 from orchestrator.cli.report import NextCommands, waiting_text
 from orchestrator.cli.run_session import Display, TerminalSession, opened
@@ -24,7 +24,7 @@ from orchestrator.views.replay_result import COLUMNS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from orchestrator.cli.launch import Launch
+    from orchestrator.cli.launch_refs import Launch
     from orchestrator.executor import Executor, Replay, Run
     from orchestrator.executor.replay.running import Live
     from orchestrator.models import Model

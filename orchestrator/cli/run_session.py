@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import anyio
 
 from orchestrator.cli import environment, exits, report, run_lookup, signals, storage, terminal_questions
-from orchestrator.cli.launch import Code, Given, Launch, of_run
+from orchestrator.cli.launch_refs import Code, Given, Launch, of_run
 from orchestrator.cli.options import Continuing
 from orchestrator.cli.output import discard_output, error_text, out_line, redacted, shell_command, warn
 from orchestrator.cli.report import NextCommands

@@ -21,7 +21,7 @@ from anyio import to_thread
 from orchestrator._lazy import lazy_modules
 from orchestrator.cli import exits, options, signals, storage
 from orchestrator.cli.graph_refs import graph_from_ref, shipped
-from orchestrator.cli.launch import Given
+from orchestrator.cli.launch_refs import Given
 from orchestrator.cli.output import error_text, warn
 from orchestrator.cli.run_session import opened
 from orchestrator.cli.trust import seal as sealed
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Mapping, Sequence
 
-    from orchestrator.cli.launch import Code, Launch
+    from orchestrator.cli.launch_refs import Code, Launch
     from orchestrator.executor import Executor
     from orchestrator.web import server as web_server
 else:  # it needs an extra, whose lack is reported

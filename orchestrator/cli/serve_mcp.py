@@ -18,13 +18,13 @@ import typer
 from orchestrator import __version__
 from orchestrator._lazy import lazy_modules
 from orchestrator.cli import exits, options, report, signals, storage
-from orchestrator.cli.launch import Given
+from orchestrator.cli.launch_refs import Given
 from orchestrator.cli.output import redacted, warn
 from orchestrator.cli.report import NextCommands
 from orchestrator.cli.run_session import opened
 from orchestrator.cli.trust import seal as sealed
 from orchestrator.errors import DISTRIBUTION, ModelError, OrchestratorError, RunUnknown, install_command
-from orchestrator.executor.effects.graphs import GraphTool
+from orchestrator.executor.effects.graph_tool import GraphTool
 from orchestrator.kernel.status import RunStatus
 from orchestrator.render.terminal import texts
 from orchestrator.tools.mcp.untrusted import names_of
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
     from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams
 
-    from orchestrator.cli.launch import Code, Launch
+    from orchestrator.cli.launch_refs import Code, Launch
     from orchestrator.executor import Executor, Run
     from orchestrator.graph_class import Graph
     from orchestrator.web import server as web_server

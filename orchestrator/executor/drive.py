@@ -1,8 +1,7 @@
 """A run driven by this process: one loop for new, resumed, nested and streamed runs.
 
-`StepTasks` runs its steps, and `Timers` journal time-outs: limits in seconds, time-outs of subgraphs, timers, and
-deadlines of questions. (A node's own `timeout` is a cancel scope around its attempt: see `run_step`.) Their records,
-and external requests, go through the run's log.
+`StepTasks` runs its steps, and `Timers` ends those that take too long. Their records, and external requests, go
+through the run's log.
 
 How a drive ends:
 
@@ -23,7 +22,6 @@ from anyio.abc import TaskGroup
 from pydantic import ValidationError
 
 from orchestrator._lazy import lazy_modules
-from orchestrator.calls import as_error, contained
 from orchestrator.errors import EncryptionKeyMissing, InvalidUpdate, InvalidValue, RunError
 from orchestrator.executor.commands import about, answered_by_rule, by_policy, command_of, policy_answers
 from orchestrator.executor.concurrency import Signal
@@ -35,16 +33,17 @@ from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import DriveClock, RunLog, Shared
 from orchestrator.executor.snapshots import Kept, SnapshotPolicy, store_snapshot
 from orchestrator.executor.step_tasks import StepTasks
+from orchestrator.executor.timers import Timers
 from orchestrator.json import JsonObject
 from orchestrator.kernel import records as r
-from orchestrator.kernel.queries import seconds_left, time_left_inside, timeouts
-from orchestrator.kernel.question import LATE
+from orchestrator.kernel.limits import time_left_inside
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.seals import Chain
 from orchestrator.kernel.state import Activation
 from orchestrator.stores.base import Message
 from orchestrator.stores.codec import encoded_in, key_of
 from orchestrator.stores.rows import MARK, NOTICE
+from orchestrator.user_code import as_error, contained
 from orchestrator.values import Unfit
 
 if TYPE_CHECKING:
@@ -115,81 +114,6 @@ def _settle_abandoned(log: RunLog) -> None:
         log.put(
             r.EffectSettled(**stamp, key=key, ok=False, error=error, started=began, ended=stamp["ts"], unknown=unknown)
         )
-
-
-class Timers:
-    """Waits for the next of them while a run is driven, in a task that exists only while one is set."""
-
-    def __init__(self, log: RunLog) -> None:
-        self._log = log
-        self._tasks: TaskGroup | None = None
-        self._changed = Signal()
-        self.waits = False
-        """True while the task exists."""
-        self._due = 0.0
-        """The time that it waits for, Unix seconds."""
-
-    def open(self, tasks: TaskGroup) -> None:
-        """Begin, as a task of a group."""
-        self._tasks = tasks
-        self.look()
-
-    def look(self) -> None:
-        """Limits or deadlines may have changed."""
-        if self.waits:
-            self._changed.set()
-        elif self._tasks is not None and next_due(self._log) is not None:
-            self.waits = True
-            self._tasks.start_soon(self._wait)
-
-    def look_before(self, due: float) -> None:
-        """Look again, unless what it waits for comes before `due`, Unix seconds."""
-        if not self.waits or due < self._due:
-            self.look()
-
-    async def _wait(self) -> None:
-        log = self._log
-        while (due := next_due(log)) is not None:
-            self._due = due
-            self._changed = Signal()
-            with anyio.move_on_after(max(0.0, due - log.clock.now())):
-                await self._changed.wait()
-            fire_due(log, log.clock.now())
-        self.waits = False
-
-
-def next_due(log: RunLog) -> float | None:
-    """Time at which a limit is spent or a deadline passes, Unix seconds. None: nothing waits for time."""
-    machine = log.machine
-    due = [at for question in machine.questions.values() if (at := log.clock.due(machine, question)) is not None]
-    if machine.running:
-        due += [machine.updated + left for _, left in seconds_left(machine)]
-        due += [machine.updated + left for _, left in timeouts(machine)]
-    return min(due, default=None)
-
-
-def fire_due(log: RunLog, now: float) -> None:
-    """Journal what time has brought about."""
-    machine = log.machine
-    for question in list(machine.questions.values()):
-        due = log.clock.due(machine, question)
-        if due is not None and due <= now and question.id in machine.questions:
-            log.push(answered_by_rule(log, question, LATE))
-    while machine.running:
-        spent = next((path for path, left in seconds_left(machine) if machine.updated + left <= now), None)
-        late = next((one for one, left in timeouts(machine) if machine.updated + left <= now), None)
-        if spent is not None:
-            log.push(r.LimitSpent(**log.now(), frame=spent, limit="seconds"))
-        elif late is not None:
-            log.push(_timed_out(log, late))
-        else:
-            return
-
-
-def _timed_out(log: RunLog, activation: Activation) -> r.TimerFired:
-    words = f"{activation.node} took longer than {log.node_of(activation).timeout} s"
-    error = r.Failure(type="StepTimeout", message=words, node=activation.node, path=activation.path)
-    return r.TimerFired(**log.at(activation), name=r.TIMEOUT, error=error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,6 @@ from typing import Literal, TypeAlias, TypeVar
 import anyio
 
 from orchestrator import errors
-from orchestrator.calls import Interrupt, as_error
 from orchestrator.errors import (
     AgentError,
     EffectFailed,
@@ -64,6 +63,7 @@ from orchestrator.kernel.records import Failure
 from orchestrator.kernel.state import Activation
 from orchestrator.redaction import redact, without_known
 from orchestrator.tools.result import cut
+from orchestrator.user_code import Interrupt, as_error
 
 E = TypeVar("E", bound=BaseException)
 

@@ -19,7 +19,6 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from orchestrator._lazy import lazy_modules
-from orchestrator.calls import contained
 from orchestrator.errors import ContextMissing, RunConflict
 from orchestrator.executor import lease as leases
 from orchestrator.executor.concurrency import Signal, YieldBudget
@@ -43,6 +42,7 @@ from orchestrator.stores.base import RunInfo, Store
 from orchestrator.stores.owner import Owner
 from orchestrator.tasks import OwnTask
 from orchestrator.tools.pool_client import PoolLeases
+from orchestrator.user_code import contained
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:

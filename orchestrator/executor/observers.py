@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Protocol, cast
 import anyio
 import anyio.to_thread
 
-from orchestrator.calls import call_in_thread, contained
 from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, RunUnknown, StoreError
 from orchestrator.executor.lease import is_held
 from orchestrator.graph.model import GraphDefinition
@@ -31,6 +30,7 @@ from orchestrator.redaction import redact
 from orchestrator.stores.base import Message, RunInfo, Store
 from orchestrator.stores.owner import Owner, is_dead, is_here
 from orchestrator.stores.rows import NOTICE
+from orchestrator.user_code import call_in_thread, contained
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:

@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING
 import anyio
 
 from orchestrator._lazy import lazy_modules
-from orchestrator.calls import contained
 from orchestrator.clock import Clock
 from orchestrator.errors import GraphUnknown, InvalidValue, RunConflict, RunEnded, RunUnknown, StoreUnavailable
-from orchestrator.executor.call_guard import CallGuard
+from orchestrator.executor.approvals import CallGuard
 from orchestrator.executor.commands import RISKS
 from orchestrator.executor.failures import fault_of
 from orchestrator.executor.heartbeat import workers
@@ -41,7 +40,7 @@ from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.names import plain_name
 from orchestrator.json import JsonObject
 from orchestrator.kernel.fold import apply_stored
-from orchestrator.kernel.queries import spent_limit
+from orchestrator.kernel.limits import spent_limit
 from orchestrator.kernel.records import LimitsChanged, Reopened
 from orchestrator.kernel.reopening import can_reopen
 from orchestrator.kernel.run_state import RunState
@@ -49,6 +48,7 @@ from orchestrator.kernel.seals import Audit, Seal, audit
 from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import RunInfo, Store
 from orchestrator.tools.result import Risk
+from orchestrator.user_code import contained
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import asyncio
     from contextlib import AbstractAsyncContextManager
 
-    from orchestrator.executor.call_guard import CallGuard
+    from orchestrator.executor.approvals import CallGuard
     from orchestrator.executor.replay.running import RunningReplay
     from orchestrator.graph.limits import Limits
     from orchestrator.kernel.question import Answer

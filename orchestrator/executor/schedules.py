@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from orchestrator.calls import contained
 from orchestrator.errors import EncryptionKeyMissing, GraphUnknown, InvalidValue, RunExists, StoreError, install_command
 from orchestrator.executor.host import Host
 from orchestrator.executor.options import RunOptions
@@ -25,6 +24,7 @@ from orchestrator.executor.start import Recorded, check_new_id, enqueue_draft, i
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.stores.base import Schedule
 from orchestrator.stores.codec import encoded_in, key_of
+from orchestrator.user_code import contained
 from orchestrator.values import check_text, new_labels
 
 if TYPE_CHECKING:

@@ -22,7 +22,6 @@ import anyio
 from anyio.abc import TaskGroup
 
 from orchestrator._lazy import lazy_modules
-from orchestrator.calls import as_error, flatten, is_cancelled, native_task, outside, take_back_cancels
 from orchestrator.errors import GraphUnknown, ModelError, ReplayMismatch, StepError, StepTimeout
 from orchestrator.executor.concurrency import YieldBudget
 from orchestrator.executor.effects.effect import Attempt
@@ -41,7 +40,8 @@ from orchestrator.executor.failures import (
     unwrap_single,
 )
 from orchestrator.executor.journal import MOST
-from orchestrator.executor.node_call import call_node, landed, subgraph_step
+from orchestrator.executor.node_call import call_node, subgraph_step
+from orchestrator.executor.node_result import landed
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.step_context import StepContext
@@ -54,6 +54,7 @@ from orchestrator.kernel.question import Question
 from orchestrator.kernel.records import Asked, Failure, Record, StepDone, StepFailed, StepRetried, TimerSet, step_done
 from orchestrator.kernel.state import Activation
 from orchestrator.redaction import redact
+from orchestrator.user_code import as_error, flatten, is_cancelled, native_task, outside, take_back_cancels
 from orchestrator.visible import shown
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Limits of runs, their usage, and retries, as data.
 
-The kernel enforces the limits (`kernel.admission`), the executor's timers enforce `seconds`, and `executor.retry`
+The kernel enforces the limits (`kernel.admission`), `executor.timers` enforces `seconds`, and `executor.failures`
 decides on retries.
 """
 

@@ -23,6 +23,6 @@ calls only modules below its own:
 | `pools`, `ledger` | places in pools (R18), calls under way, and the effects of running steps |
 | `run_state`, `state`, `plan`, `event_queue`, `records`, `question`, `status` | the facts |
 
-`queries` answers questions about a run, `snapshot` writes a state as JSON and reads it back, and an `Observer` in
-`run_state` is notified of each step of a fold. `docs/kernel.md` has the rules R1 to R15.
+`queries` answers questions about a run, `limits` those about its limits, `snapshot` writes a state as JSON and reads it
+back, and an `Observer` in `run_state` is notified of each step of a fold. `docs/kernel.md` has the rules R1 to R15.
 """

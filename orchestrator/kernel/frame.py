@@ -270,7 +270,7 @@ SPENT = "LimitSpent"
 def limit_failure(graph: str, limits: Limits, limit: str, node: str, path: str) -> Failure:
     """Return the failure for a spent limit: the error of an exhausted run, and `ctx.error` after the exhausted edge.
 
-    Steps are counted and refused in `kernel.admission`; `executor.drive` enforces `seconds`.
+    Steps are counted and refused in `kernel.admission`; `executor.timers` enforces `seconds`.
 
     Args:
         graph: its name.

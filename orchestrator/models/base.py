@@ -13,11 +13,11 @@ from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from orchestrator.calls import pass_fence
 from orchestrator.errors import AgentError
 from orchestrator.graph.codec import explain
 from orchestrator.json import JsonObject
 from orchestrator.models.messages import Message, Reply, user, with_results
+from orchestrator.user_code import pass_fence
 
 calling_node: ContextVar[str | None] = ContextVar("calling_node", default=None)
 """Name of the node that is running in this task; the executor sets it."""

@@ -19,7 +19,6 @@ import anyio
 import anyio.lowlevel
 from pydantic import SecretStr
 
-from orchestrator.calls import pass_fence
 from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
 from orchestrator.graph.limits import Retry
 from orchestrator.models.base import ModelEvent, ModelRequest, RequestModel, calling_key
@@ -40,6 +39,7 @@ from orchestrator.models.messages import Reply
 from orchestrator.models.prices import Price, approximated, price_in
 from orchestrator.models.profile import Profile, profile_of
 from orchestrator.redaction import ENV, know, looked_up, without
+from orchestrator.user_code import pass_fence
 
 if TYPE_CHECKING:
     from ssl import SSLContext

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 import anyio
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PositiveInt, field_validator, model_validator
 
-from orchestrator.calls import stopped_by
 from orchestrator.context import Context
 from orchestrator.errors import AgentError, EffectFailed, InvalidOutcome, ToolFailed
 from orchestrator.graph.model import Node, Port
@@ -22,6 +21,7 @@ from orchestrator.nodes.conversation import added, result_message
 from orchestrator.nodes.model_decision import question_in_hand, quoted
 from orchestrator.nodes.steps import step_of
 from orchestrator.tools.result import SHOWN, ToolResult
+from orchestrator.user_code import stopped_by
 
 _ONE = ("tool", "args", "result", "steps", "question", "current", "call", "message")
 _MANY = ("calls", "results")

@@ -93,9 +93,10 @@ async def rows_of_next(run_id: str, records: Sequence[Record]) -> tuple[list[Row
 
     from orchestrator.tasks import away
 
-    with CancelScope(shield=True):  # a write that has begun is made, large ones too
-        rows = await away(lambda: _rows(run_id, records, data))
-    return rows
+    made: list[tuple[list[Row], Payloads]] = []
+    with CancelScope(shield=True):  # stores hold a cancellation off until they have written
+        made.append(await away(lambda: _rows(run_id, records, data)))
+    return made[0]
 
 
 async def rows_of_new(run_id: str, records: Sequence[Record]) -> tuple[list[Row], Payloads]:

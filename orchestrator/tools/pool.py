@@ -21,11 +21,11 @@ import anyio.lowlevel
 import anyio.to_thread
 from pydantic import JsonValue
 
-from orchestrator.calls import call_in_thread, contained, stopped_by
 from orchestrator.errors import PoolTimeout
 from orchestrator.graph.signatures import is_async
 from orchestrator.tasks import OwnTask, is_open
 from orchestrator.tools.pool_client import PoolClient, in_vain
+from orchestrator.user_code import call_in_thread, contained, stopped_by
 
 T = TypeVar("T")
 Factory: TypeAlias = Callable[[], Any]

@@ -28,7 +28,6 @@ from anyio import CapacityLimiter
 from pydantic import JsonValue, ValidationError
 from pydantic_core import to_json
 
-from orchestrator.calls import contained, fenced, pass_fence, waits_at_fence
 from orchestrator.errors import AgentError, EffectFailed, InvalidArguments, SecretInState, ToolError, message_of
 from orchestrator.graph.codec import Codec, explain, parts_of
 from orchestrator.graph.limits import Retry
@@ -52,6 +51,7 @@ from orchestrator.tools.result import (
 )
 from orchestrator.tools.schema import Spec, Wants, bare_schema, spec_of, wants_of
 from orchestrator.tools.validation import coerced, faults, schema_faults
+from orchestrator.user_code import contained, fenced, pass_fence, waits_at_fence
 from orchestrator.values import Unfit
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from typing import Any, Self, TypeAlias
 
 from pydantic import BaseModel
 
-from orchestrator.calls import contained
 from orchestrator.errors import GraphUnknown
 from orchestrator.graph.names import RULE, is_name, plain_name
 from orchestrator.graph.outcome import FAILED, RESERVED
@@ -22,6 +21,7 @@ from orchestrator.tasks import OwnTask
 from orchestrator.tools.function import FunctionTool
 from orchestrator.tools.result import ToolFailure, ToolResult, worded
 from orchestrator.tools.tool import Tool
+from orchestrator.user_code import contained
 
 _Change: TypeAlias = Callable[[Tool], "Tool | None"]
 _WILD = frozenset("*?[")

@@ -546,7 +546,7 @@ OWN: Mapping[str, str] = {
     "orchestrator.cli.app:_NUMBER": "an argument that the user types",
     "orchestrator.cli.app:_BROKEN": "an argument that the user types",
     "orchestrator.stores.fair_claims:_NAME": "an argument of the program, or one that the user types",
-    "orchestrator.cli.launch:_NAMED_MODEL": "an argument that the user types",
+    "orchestrator.cli.launch_refs:_NAMED_MODEL": "an argument that the user types",
     "orchestrator.cli.replay_command:_NAMED": "an argument that the user types",
     "orchestrator.cli.options:_AGE": "an option that the user types",
     "orchestrator.cli.new_command:suggestion()": "an argument that the user types",

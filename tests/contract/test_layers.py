@@ -14,7 +14,7 @@ from tests.support.sources import imports_of, text_of
 
 ROOT = Path(__file__).parents[2] / "orchestrator"
 
-FLOOR = "_lazy errors json tasks values visible redaction clock calls private"
+FLOOR = "_lazy errors json tasks values visible redaction clock user_code private"
 BELOW_EXECUTOR = f"{FLOOR} graph kernel stores models views tools memory context nodes"
 BELOW_GRAPH_CLASS = f"{BELOW_EXECUTOR} executor executor/effects executor/drive executor/runs render"
 ABOVE_ALL = f"{BELOW_GRAPH_CLASS} render/terminal graph_class models/refs"
@@ -24,7 +24,7 @@ ROOMS = {
     "visible": "json",
     "redaction": "",
     "clock": "",
-    "calls": "errors",
+    "user_code": "errors",
     "private": "visible",
     "errors": "",
     "tasks": "json",
@@ -65,11 +65,11 @@ is one run while a process drives it, and `executor/runs` are all runs of an exe
 """
 
 GROUND = """
-    call_guard commands concurrency failures journal lease os_signals resources run_log run_search
+    approvals commands concurrency failures journal lease os_signals resources run_log run_search
     run_status run_tools snapshots worker_health replay/__init__ replay/running
     versions/__init__ versions/comparison versions/migrations
 """
-OF_A_DRIVE = "drive node_call step_context step_tasks"
+OF_A_DRIVE = "drive node_call node_result result_cache step_context step_tasks timers"
 """Files of the executor that make up these two rooms; all others that are in no room's folder are `executor/runs`."""
 ROOMS_OF_EXECUTOR = {
     "executor": {*GROUND.split()},

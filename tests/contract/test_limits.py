@@ -13,7 +13,7 @@ from orchestrator import Context, Executor, Graph, Limits, Outcome, append, node
 from orchestrator.graph import Node, Usage
 from orchestrator.graph.limits import Reserve
 from orchestrator.kernel.fold import apply
-from orchestrator.kernel.queries import total_reserve
+from orchestrator.kernel.limits import total_reserve
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot import dump, load
 from orchestrator.models import Reply

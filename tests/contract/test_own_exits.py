@@ -14,12 +14,12 @@ import pytest
 from pydantic import AfterValidator, BaseModel
 
 from orchestrator import Context, Executor, Graph, Message, Retry, Run, Toolbox, ToolCall, append, extend, node, tool
-from orchestrator.calls import outside
 from orchestrator.errors import EffectFailed
 from orchestrator.graph import Node
 from orchestrator.models import Model, ModelEvent, ModelRequest, Reply, RequestModel
 from orchestrator.nodes import Execute
 from orchestrator.tools import Pool
+from orchestrator.user_code import outside
 from tests.support.programs import Piped
 
 pytestmark = pytest.mark.anyio

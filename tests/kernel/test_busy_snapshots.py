@@ -18,7 +18,7 @@ from orchestrator.errors import InvalidGraph
 from orchestrator.graph.limits import Reserve, Usage
 from orchestrator.kernel import records as r
 from orchestrator.kernel.fold import apply
-from orchestrator.kernel.queries import total_reserve
+from orchestrator.kernel.limits import total_reserve
 from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.snapshot import dump, load
 from orchestrator.kernel.state import Activation

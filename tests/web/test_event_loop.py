@@ -47,7 +47,7 @@ _PARTS = {"from_json", "to_json", "validate_json", "sub", "findall", "sha256", "
 """Functions in C that take time in proportion to an argument, which is among the variables of their caller."""
 _SLOW = {redaction.redact.__code__: "text", exact.__code__: "value"}
 """Functions that work in pieces, and so may get anything in another thread."""
-_ENGINE = ("executor/drive.py", "executor/step_tasks.py", "executor/commands.py")
+_ENGINE = ("executor/drive.py", "executor/timers.py", "executor/step_tasks.py", "executor/commands.py")
 """What the steps and commands of a run do with its values happens on the loop that drives it."""
 _ONE_VALUE = ("kernel/records.py", "stores/", "values.py", "views/run_diff.py")
 """A record is read and written whole, and a value is checked, and compared, whole: some milliseconds a megabyte."""

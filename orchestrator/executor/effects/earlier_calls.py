@@ -20,7 +20,7 @@ from typing import Any, Literal, cast
 import anyio
 
 from orchestrator.errors import EffectFailed, RunConflict, RunUnknown, StoreCorrupt, StoreError
-from orchestrator.executor.call_guard import CallDenied
+from orchestrator.executor.approvals import CallDenied
 from orchestrator.executor.effects.decide import certainly_failed, is_suspended, settled_of
 from orchestrator.executor.effects.effect import Attempt, Call, Effect
 from orchestrator.executor.effects.limits import child_id

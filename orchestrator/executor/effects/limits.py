@@ -30,7 +30,7 @@ from orchestrator.executor.failures import Lost, Refused
 from orchestrator.executor.run_log import Children, RunLog, ToolsFor
 from orchestrator.graph.limits import LimitsLeft, Reserve, Usage
 from orchestrator.kernel.ledger import EffectEntry
-from orchestrator.kernel.queries import exceeded_limit, limits_left, must_reserve, must_wait, reserve_of, total_reserve
+from orchestrator.kernel.limits import exceeded_limit, limits_left, must_reserve, must_wait, reserve_of, total_reserve
 from orchestrator.kernel.records import Caller, LimitSpent, Spent
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Phase

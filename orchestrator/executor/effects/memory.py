@@ -14,7 +14,6 @@ from typing import Any, cast
 
 import anyio
 
-from orchestrator.calls import call_in_thread, pass_fence, waits_at_fence
 from orchestrator.errors import EncryptionKeyMissing, InvalidValue, MemoryFull, StoreUnavailable
 from orchestrator.executor.effects.effect import Effect
 from orchestrator.executor.effects.perform import AttemptEffects
@@ -27,6 +26,7 @@ from orchestrator.memory import FULL, Access, Memory, MemoryOptions, searched_te
 from orchestrator.stores.base import Store
 from orchestrator.stores.codec import encoded_in, key_of
 from orchestrator.stores.items import FoundItem, Item, ItemWrite, namespace_text, packed
+from orchestrator.user_code import call_in_thread, pass_fence, waits_at_fence
 
 
 class JournaledMemory(Memory):

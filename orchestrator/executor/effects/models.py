@@ -13,7 +13,6 @@ from typing import Any, Self
 
 from pydantic_core import to_jsonable_python
 
-from orchestrator.calls import contained, current_fence
 from orchestrator.errors import GraphUnknown, InvalidValue, ModelError
 from orchestrator.executor.effects.effect import INSIDE, Attempt, Effect, witness
 from orchestrator.executor.effects.perform import AttemptEffects
@@ -35,6 +34,7 @@ from orchestrator.models.base import (
 from orchestrator.models.messages import Reply, received
 from orchestrator.models.prices import expected
 from orchestrator.redaction import without_known
+from orchestrator.user_code import contained, current_fence
 from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked, fault_in
 
 

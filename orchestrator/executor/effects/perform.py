@@ -16,7 +16,6 @@ import anyio
 import anyio.lowlevel
 
 from orchestrator._lazy import lazy_modules
-from orchestrator.calls import contained, current_fence
 from orchestrator.errors import ModelError, ReplayMismatch, ResultRefused, message_of
 from orchestrator.executor.commands import outcome_answer
 from orchestrator.executor.effects import decide
@@ -37,6 +36,7 @@ from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.records import EffectSettled
 from orchestrator.redaction import without_known_in
 from orchestrator.tools.result import in_words
+from orchestrator.user_code import contained, current_fence
 
 if TYPE_CHECKING:
     from orchestrator.executor.effects import earlier_calls

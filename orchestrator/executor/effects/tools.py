@@ -10,10 +10,9 @@ from typing import Any, TypeVar, cast
 
 import anyio
 
-from orchestrator.calls import contained, current_fence, waits_at_fence
 from orchestrator.context import Context
 from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ResultRefused, ToolFailed
-from orchestrator.executor.call_guard import CallDenied
+from orchestrator.executor.approvals import CallDenied
 from orchestrator.executor.effects.effect import Effect
 from orchestrator.executor.effects.perform import AttemptEffects
 from orchestrator.executor.effects.under_way import innermost
@@ -26,6 +25,7 @@ from orchestrator.kernel.records import EffectClass
 from orchestrator.tools.result import ToolFailure, ToolResult, in_words, refused, storable, truncated, worded
 from orchestrator.tools.tool import Tool, run_function
 from orchestrator.tools.toolbox import Toolbox
+from orchestrator.user_code import contained, current_fence, waits_at_fence
 from orchestrator.values import Unfit
 
 T = TypeVar("T")

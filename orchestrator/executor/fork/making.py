@@ -37,7 +37,7 @@ from orchestrator.executor.effects.questions import failed_words
 from orchestrator.executor.host import Host
 from orchestrator.executor.journal import due_of, row_of
 from orchestrator.executor.loader import Fit
-from orchestrator.executor.node_call import given_result
+from orchestrator.executor.node_result import given_result
 from orchestrator.executor.options import ForkOptions, ResumeOptions
 from orchestrator.executor.resuming import drive_on, open_run
 from orchestrator.executor.run_tools import compare_offered

@@ -30,7 +30,7 @@ import anyio.lowlevel
 
 from orchestrator import errors
 from orchestrator.errors import EffectFailed, ModelError
-from orchestrator.executor.call_guard import CallDenied, asks_about
+from orchestrator.executor.approvals import CallDenied, asks_about
 from orchestrator.executor.commands import Stop, about
 from orchestrator.executor.effects.decide import NOT_MADE, Ending
 from orchestrator.executor.effects.earlier_calls import question_id
@@ -46,7 +46,7 @@ from orchestrator.graph.limits import Reserve
 from orchestrator.kernel import records as r
 from orchestrator.kernel.fold.questions import timer_question
 from orchestrator.kernel.ledger import EffectEntry
-from orchestrator.kernel.queries import exceeded_limit
+from orchestrator.kernel.limits import exceeded_limit
 from orchestrator.kernel.question import LATE, Answer, Approve, Deny, Question, in_family
 from orchestrator.kernel.state import Activation, hash_id
 from orchestrator.tools.result import Risk, risk_at_most

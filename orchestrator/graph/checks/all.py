@@ -20,10 +20,10 @@ from orchestrator.graph.checks.parts import (
     name_problems,
     nested_problems,
     pool_problems,
-    reach_problems,
     unnamed_pools,
     write_problems,
 )
+from orchestrator.graph.checks.reach import reach_problems
 from orchestrator.graph.checks.shape import shape_problems
 from orchestrator.graph.model import GraphDefinition
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import builtins
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import combinations
 
@@ -18,7 +18,7 @@ from orchestrator.graph.function import Undigestible, node_code_digest
 from orchestrator.graph.model import ITEM, GraphDefinition, Node
 from orchestrator.graph.names import RULE, is_name, look_alikes
 from orchestrator.graph.reading import UnresolvedNode
-from orchestrator.graph.topology import ANY, DONE, END, IF_NAMED, RESERVED, START, STOP, FanOut, counts, reached
+from orchestrator.graph.topology import ANY, DONE, END, IF_NAMED, RESERVED, START, STOP, FanOut, counts
 
 # -- C1: names of the graph, its nodes and their outcomes ------------------------------------------------------
 
@@ -148,35 +148,6 @@ def _coverage_problems(graph: GraphDefinition) -> Iterator[Problem]:
             edge = general[name]
             why = f"every outcome of {name} has its own edge"
             yield _problem(edge, f"edge {edge} is never taken: {why}; remove it, or name one")
-
-
-# -- C1: START reaches every node, and every node reaches an end -----------------------------------------------
-
-
-def reach_problems(graph: GraphDefinition) -> Iterator[Problem]:
-    """Yield nodes that cannot be reached, or reach no end (END or STOP). Edges must be valid."""
-    ways = [(edge.source, edge.target) for edge in graph.edges]
-    if any(edge.source == ANY for edge in graph.edges):
-        ways += [(name, ANY) for name in graph.nodes]  # one vertex between sources and targets keeps this linear
-    reached = _reached(ways, START)
-    lost = tuple(name for name in graph.nodes if name not in reached)
-    if lost:
-        mend = "add an edge to it, or remove it" if len(lost) == 1 else "add edges to them, or remove them"
-        yield Problem("C1.reach", f"no path leads from START to {listed_names(lost)}: {mend}", lost)
-    back = [(target, source) for source, target in ways]
-    ending = _reached(back, END, STOP)
-    caught = tuple(name for name in graph.nodes if name in reached and name not in ending)
-    if caught:
-        one = f"let {'it' if len(caught) == 1 else 'one of them'} lead to END"
-        yield Problem("C1.reach", f"no path leads from {listed_names(caught)} to END or STOP: {one}", caught)
-
-
-def _reached(ways: Iterable[tuple[str, str]], *starts: str) -> set[str]:
-    """Return every vertex that can be reached. Avoids networkx, whose import takes longer than all other checks."""
-    following: defaultdict[str, list[str]] = defaultdict(list)
-    for source, target in ways:
-        following[source].append(target)
-    return reached(following, starts)
 
 
 # -- C1: checks by the node kinds themselves -------------------------------------------------------------------

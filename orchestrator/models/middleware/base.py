@@ -21,11 +21,11 @@ from typing import Any, Protocol, cast
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from orchestrator.calls import pass_fence
 from orchestrator.errors import ModelError
 from orchestrator.json import cleaned
 from orchestrator.models.base import Model, ModelEvent, ModelInterface, ModelRequest, Wrapping, bare, closing
 from orchestrator.models.messages import Reply
+from orchestrator.user_code import pass_fence
 
 
 class Ask(Protocol):

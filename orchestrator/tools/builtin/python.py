@@ -21,11 +21,11 @@ import anyio
 import anyio.to_thread
 from pydantic import JsonValue
 
-from orchestrator.calls import fenced
 from orchestrator.errors import ToolError, install_command
 from orchestrator.tools.pool import Pool
 from orchestrator.tools.result import ToolFailure, ToolResult
 from orchestrator.tools.tool import Tool
+from orchestrator.user_code import fenced
 
 if TYPE_CHECKING:
     from pydantic_monty import MontySession, ResourceLimits

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import anyio
 from pydantic import ValidationError
 
-from orchestrator.calls import pass_fence
 from orchestrator.errors import (
     DISTRIBUTION,
     OrchestratorError,
@@ -29,6 +28,7 @@ from orchestrator.errors import (
 from orchestrator.tools.mcp.servers import HttpServer, Server
 from orchestrator.tools.mcp.untrusted import Listed, Tail, is_marked, listed_by, plain, without
 from orchestrator.tools.result import in_words, refused
+from orchestrator.user_code import pass_fence
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup

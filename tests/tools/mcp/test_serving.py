@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from orchestrator import Approve, Context, Executor, Graph, Update, node
 from orchestrator.cli import serve_mcp
-from orchestrator.cli.launch import Launch
+from orchestrator.cli.launch_refs import Launch
 from orchestrator.cli.report import NextCommands
 from orchestrator.cli.serve_mcp import GraphServer
 from orchestrator.models import OfflineModel

@@ -12,7 +12,6 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from orchestrator.calls import pass_fence
 from orchestrator.models.messages import Image
 from orchestrator.tools.builtin import texts
 from orchestrator.tools.builtin.browser.browser_process import BrowserProcess, BrowserSession
@@ -22,6 +21,7 @@ from orchestrator.tools.pool import Pool
 from orchestrator.tools.result import Part, ToolResult
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
+from orchestrator.user_code import pass_fence
 
 __all__ = ["Browser", "browser", "of"]
 

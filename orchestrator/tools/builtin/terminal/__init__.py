@@ -22,7 +22,6 @@ from typing import Self
 
 import anyio
 
-from orchestrator.calls import pass_fence
 from orchestrator.context import Context
 from orchestrator.errors import ToolError
 from orchestrator.tools.builtin import texts
@@ -32,6 +31,7 @@ from orchestrator.tools.pool import Pool
 from orchestrator.tools.result import ToolResult
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
+from orchestrator.user_code import pass_fence
 
 
 class BoundedOutput:
