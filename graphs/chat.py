@@ -70,7 +70,7 @@ def deal() -> None:
 def sorry(state: ChatState, ctx: Context[object]) -> Update:
     """Report to the user that the model gave no usable reply, and continue with the next turn."""
     if ctx.error is None or ctx.error.type != "AgentError":
-        raise StepError(f"{ctx.error or 'nothing failed'}; no other question mends that")
+        raise StepError(f"{ctx.error or 'nothing failed'}; asking another question cannot fix this")
     answer = f"There is no answer to that: {ctx.error.message}"
     roles = [message.role for message in state.messages[-2:]]
     if roles[-1:] == ["user"] and "tool" not in roles:  # remove the question, which would disturb later turns
@@ -157,7 +157,7 @@ def chat(
     """
     check_options("chat", max_steps=max_steps, seconds=max_seconds, on_denied=on_denied, on_error=on_error)
     if max_steps < 1 or (max_seconds is not None and max_seconds <= 0):
-        raise ValueError("chat: max_steps and max_seconds are at least 1 step and more than 0 seconds")
+        raise ValueError("chat: max_steps must be at least 1, and max_seconds more than 0")
     think = CallModel(
         system=system,
         question="question",

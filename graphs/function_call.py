@@ -145,7 +145,7 @@ def function_call(
     """
     check_options("function_call", max_steps=max_steps, seconds=max_seconds, on_denied=on_denied, on_error=on_error)
     if max_steps < 1 or (max_seconds is not None and max_seconds <= 0):
-        raise ValueError("function_call: max_steps and max_seconds are at least 1 step and more than 0 seconds")
+        raise ValueError("function_call: max_steps must be at least 1, and max_seconds more than 0")
     graph = Graph(
         name=name,
         description="Answer in one round, or make all tool calls of the reply.",

@@ -100,7 +100,7 @@ def function_call_agent(
         "function_call_agent", max_steps=max_steps, seconds=max_seconds, on_denied=on_denied, on_error=on_error
     )
     if max_steps < 1 or (max_seconds is not None and max_seconds <= 0):
-        raise ValueError("function_call_agent: max_steps and max_seconds are at least 1 step and more than 0 seconds")
+        raise ValueError("function_call_agent: max_steps must be at least 1, and max_seconds more than 0")
     think = CallModel(
         system=system, question="question", protocol=protocol, parallel_tool_calls=parallel_tool_calls, retry=Retry()
     )

@@ -96,9 +96,7 @@ def plan_and_solve(
     given = {"on_denied": on_denied, "on_error": on_error}
     check_options("plan_and_solve", max_steps=max_steps, max_rounds=max_rounds, seconds=max_seconds, **given)
     if max_steps < 1 or max_rounds < 1 or (max_seconds is not None and max_seconds <= 0):
-        raise ValueError(
-            "plan_and_solve: max_steps, max_rounds and max_seconds are at least 1 step, 1 round and more than 0 seconds"
-        )
+        raise ValueError("plan_and_solve: max_steps and max_rounds must be at least 1, and max_seconds more than 0")
     agent = function_call_agent(
         max_rounds,
         model=solver or model,

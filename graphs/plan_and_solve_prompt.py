@@ -122,7 +122,7 @@ def plan_and_solve_prompt(
     """
     check_options("plan_and_solve_prompt", votes=votes, seconds=max_seconds)
     if votes < 1 or (max_seconds is not None and max_seconds <= 0):
-        raise ValueError("plan_and_solve_prompt: votes and max_seconds are at least 1 vote and more than 0 seconds")
+        raise ValueError("plan_and_solve_prompt: votes must be at least 1, and max_seconds more than 0")
     prompt = PS_PLUS if plus else PS
     options = {} if temperature is None else {"temperature": temperature}
     alone = votes == 1

@@ -128,7 +128,7 @@ def react(
     """
     check_options("react", max_steps=max_steps, seconds=max_seconds, on_denied=on_denied, on_error=on_error)
     if max_steps < 1 or (max_seconds is not None and max_seconds <= 0):
-        raise ValueError("react: max_steps and max_seconds are at least 1 step and more than 0 seconds")
+        raise ValueError("react: max_steps must be at least 1, and max_seconds more than 0")
     in_words = protocol == "bracket"
     finish = "Finish" if in_words else ""
     nodes: dict[str, Node] = {

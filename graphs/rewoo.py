@@ -84,7 +84,7 @@ def rewoo(
     """
     check_options("rewoo", max_steps=max_steps, seconds=max_seconds, on_denied=on_denied, on_error=on_error)
     if max_steps < 1 or (max_seconds is not None and max_seconds <= 0):
-        raise ValueError("rewoo: max_steps and max_seconds are at least 1 call and more than 0 seconds")
+        raise ValueError("rewoo: max_steps must be at least 1, and max_seconds more than 0")
     again = Retry()
     nodes: dict[str, Node] = {
         "plan": Plan(form="blueprint", drafts="drafts", faults="faults", model=planner or model, retry=again),

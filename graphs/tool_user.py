@@ -46,7 +46,7 @@ def mistake(state: ToolUserState, ctx: Context[object]) -> Update:
     """Record an unusable reply as a failed step, to think about."""
     error = ctx.error
     if error is None or error.type != "AgentError":
-        raise StepError(f"{error or 'nothing failed'}; no other reply mends that")
+        raise StepError(f"{error or 'nothing failed'}; another reply cannot fix this")
     return {"step_history": failed_step(state, error.node, error.message)}
 
 
@@ -119,7 +119,7 @@ def tool_user(
     """
     check_options("tool_user", max_steps=max_steps, seconds=max_seconds, on_denied=on_denied, on_error=on_error)
     if max_steps < 1 or (max_seconds is not None and max_seconds <= 0):
-        raise ValueError("tool_user: max_steps and max_seconds are at least 1 step and more than 0 seconds")
+        raise ValueError("tool_user: max_steps must be at least 1, and max_seconds more than 0")
     again = Retry()
     nodes: dict[str, Node] = {
         "choose_tool": ChooseTool(current="current", retry=again),

@@ -98,7 +98,7 @@ class _Kept:
 
     def __init__(self, submodule: str, name: str, home: str) -> None:
         self._submodule, self._name, self._home = submodule, name, home
-        self._value: tuple[object, ...] = ()  # none until it is loaded
+        self._value: tuple[object, ...] = ()  # empty until the attribute is loaded
 
     def __get__(self, face: object, kind: object = None) -> object:
         if not self._value:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("graph", "status", "answer", "model calls", "rounds", "prompt", "completion", "tool calls", "seconds")
 _WIDEST = 40
-"""The most characters of an answer that a table shows."""
+"""Maximum number of characters of an answer that a table shows."""
 
 
 @dataclass(frozen=True)

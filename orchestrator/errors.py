@@ -8,14 +8,14 @@
     │   ├── UntrustedCode         a graph file refers to code that it may not use
     │   ├── GraphChanged          the structure that a run depends on changed
     │   │   ├── ToolsChanged      tools that a run may still call are missing or take other arguments
-    │   │   └── InvalidMigration  what a migration says does not fit the run, or the new version of its graph
+    │   │   └── InvalidMigration  a migration does not fit the run, or the new version of its graph
     │   └── NotSerialisable       a part of a graph has no data form
     ├── RunError                  an operation on a run failed
     │   ├── RunUnknown
     │   ├── RunExists
     │   ├── RunEnded
     │   ├── RunConflict           another executor holds, or moved, the run
-    │   ├── RunBusy               the run takes no such event now
+    │   ├── RunBusy               the run does not accept such an event now
     │   ├── Ambiguous             labels match no unfinished run, or several
     │   ├── QuestionUnknown
     │   ├── StaleAnswer
@@ -513,7 +513,7 @@ class ToolFailed(StepError):
 
 
 _MOST_SAID = 2_000
-"""The most characters of a tool's error that `ToolFailed` repeats; `result` has all of them."""
+"""Maximum number of characters of a tool's error that `ToolFailed` repeats; `result` has all of them."""
 
 
 class SecretInState(StepError):

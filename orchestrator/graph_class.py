@@ -450,8 +450,8 @@ class Graph(GraphDefinition[StateT]):
             description: the purpose of the tool, for the model.
             risk: the risk of a call.
             limits: the limits of each run; the explicitly set fields replace those of the graph's limits.
-            depth: the most nested runs, including the new one. A deeper call fails, so that an agent with itself as a
-                tool terminates.
+            depth: maximum number of nested runs, including the new one. A deeper call fails, so that an agent with
+                itself as a tool terminates.
 
         Returns:
             The tool.

@@ -42,12 +42,12 @@ def json_text(value: object) -> str:
 
 
 def storable(text: str) -> str:
-    """Return a text without unpaired surrogates, which UTF-8 cannot encode; a model may well write one."""
+    """Return a string without unpaired surrogates, which UTF-8 cannot encode; a model may well write one."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def paired(text: str) -> str:
-    """Return a text in which adjacent surrogates that form a pair are one character; others stay unpaired."""
+    """Return a string in which adjacent surrogates that form a pair are one character; others stay unpaired."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
@@ -56,7 +56,7 @@ def cleaned(value: dict[str, object]) -> dict[str, object]: ...
 @overload
 def cleaned(value: object) -> object: ...
 def cleaned(value: object) -> object:
-    """Return the value with `storable` texts, also in its mappings and lists; anything else stays as it is."""
+    """Return the value with `storable` strings, also in its mappings and lists; anything else stays as it is."""
     if isinstance(value, str):
         return storable(value)
     if isinstance(value, dict | list) and _is_storable(value):
@@ -112,7 +112,7 @@ def digest(value: object) -> str:
 # value.
 
 SMALL = 1 << 15
-"""The most characters that are processed in place: using a thread would take longer."""
+"""Maximum number of characters that are processed in place: using a thread would take longer."""
 PIECE = 1 << 18
 """Characters, or bytes, that one call of C code gets."""
 _ITEM = 8
@@ -222,12 +222,12 @@ def digest_in_pieces(value: object) -> str:
 
 
 def cut_up(text: str) -> Iterator[str]:
-    """Yield a text in pieces."""
+    """Yield a string in pieces."""
     return (text[at : at + PIECE] for at in range(0, len(text), PIECE))
 
 
 def encoded(texts: Iterable[str]) -> list[bytes]:
-    """Return concatenated texts in UTF-8, in parts of about `PIECE` bytes, at least one."""
+    """Return concatenated strings in UTF-8, in parts of about `PIECE` bytes, at least one."""
     parts: list[bytes] = []
     held: list[str] = []
     size = 0

@@ -27,10 +27,10 @@ __all__ = ["Embed", "Memory", "MemoryItem", "MemoryOptions"]
 T = TypeVar("T")
 
 MAX_NAMES = 20
-"""The most names in a namespace."""
+"""Maximum number of names in a namespace."""
 
 MAX_FOUND = 1000
-"""The most items that one call returns."""
+"""Maximum number of items that one call returns."""
 
 FULL = "full"
 """Key in the result of a write for which there was no room; its value is the error's message."""
@@ -50,15 +50,15 @@ class MemoryOptions:
     expires: float | None = None
     """Seconds after which a value expires that is stored without `expires=`; None for never."""
     max_value: int = 1024 * 1024
-    """The most UTF-8 bytes of a value's JSON."""
+    """Maximum number of UTF-8 bytes of a value's JSON."""
     max_bytes: int | None = None
-    """The most bytes of all values in the store, including their names; a `put` beyond that raises `MemoryFull`. None
-    for no limit.
+    """Maximum number of bytes of all values in the store, including their names; a `put` beyond that raises
+    `MemoryFull`. None for no limit.
     """
 
     max_cache: int | None = 256 * 1024 * 1024
-    """The most bytes of all results of nodes with `cache=` in the store; the oldest are removed to make room. None for
-    no limit.
+    """Maximum number of bytes of all results of nodes with `cache=` in the store; the oldest are removed to make room.
+    None for no limit.
     """
 
     def __post_init__(self) -> None:
@@ -201,7 +201,7 @@ class Memory(ABC):
         Args:
             prefix: the first names of the namespaces to search; `()` for all.
             text: the text to search for.
-            limit: the most items to return, at most 1,000.
+            limit: maximum number of items to return, at most 1,000.
             by: `words` or `meaning`; None: by meaning if the executor has an embedding function, else by words.
 
         Raises:
@@ -231,7 +231,7 @@ class Memory(ABC):
         Args:
             prefix: the first names of their namespaces; `()` for any.
             after: the item after which to start: the last one of the previous page.
-            limit: the most items to return, at most 1,000.
+            limit: maximum number of items to return, at most 1,000.
 
         Raises:
             InvalidValue: an argument cannot be used.

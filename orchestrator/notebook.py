@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["LiveView", "Show", "live"]
 
 _TICK = 0.25
-"""The least number of seconds between two redraws of the run."""
+"""Minimum number of seconds between two redraws of the run."""
 _SHARE = 0.2
 """Largest share of the time spent on redrawing: long runs are redrawn less often."""
 _BYTES = 500_000

@@ -18,11 +18,11 @@ from urllib.parse import quote, quote_plus
 
 BLANK = "[redacted]"
 _LEAST = 4
-"""The least characters of a named secret."""
+"""Minimum length of a named secret."""
 _SHORTEST = 15
-"""The least characters of a text that contains a secret without a `:` or `=`: a key."""
+"""Minimum length of a string that contains a secret without a `:` or `=`: a key."""
 _SHORT = 4 * 1024
-"""Characters of a text up to which it pays to check first whether anything is long enough for a key."""
+"""Characters of a string up to which it pays to check first whether anything is long enough for a key."""
 _NAME = 200
 """Characters at the end of a name that determine whether its value is a secret."""
 _PIECE = 192 * 1024
@@ -171,9 +171,9 @@ _PART = re.compile(
     (?P<sign>[\[\]{{}}:]) | {_string('"', "double")} | {_string("'", "single")} | (?P<cut>["'][^\s"',;}})\]\[]*+)
     """
 )
-"""A part of a list or an object. `cut` is a text whose end is missing."""
+"""A part of a list or an object. `cut` is a string whose end is missing."""
 _DEEPEST = 16
-"""The most levels of nested lists and objects that are treated as one value."""
+"""Maximum number of levels of nested lists and objects that are treated as one value."""
 _VALUE_NAMES = frozenset({"value", "values", "plaintext", "cleartext", "old", "new"})
 """Names that hold the secret itself in an object which is named like a secret."""
 _SCHEMA_NAMES = frozenset(
@@ -271,7 +271,8 @@ def redact(text: str) -> str:
 
 
 def _may_match(pattern: re.Pattern[str], text: str) -> bool:
-    """Return True if the text may contain a match. Most texts are short and contain none, which one call finds out."""
+    """Return True if the text may contain a match. Most strings are short and contain none, which one call finds
+    out."""
     return len(text) > _PIECE or pattern.search(text) is not None
 
 
@@ -323,7 +324,7 @@ def _in_values(text: str) -> Iterator[_Span]:
 
 
 def _value_at(text: str, start: int, name: str) -> tuple[_Value, int]:
-    """Return an object with the list or object at a place in a text, under its name, and the end of that value."""
+    """Return an object with the list or object at a place in a string, under its name, and the end of that value."""
     stack = [_Value(name)]
     level, end = -1, start
     for part in _PART.finditer(text, start, start + _LONGEST):
@@ -347,7 +348,7 @@ def _value_at(text: str, start: int, name: str) -> tuple[_Value, int]:
 
 
 class _Value:
-    """A list or an object in a text. Its texts are positions."""
+    """A list or an object in a string. Its strings are positions."""
 
     def __init__(self, name: str = "") -> None:
         self.parts: list[tuple[str, _Span | _Value]] = []
@@ -367,7 +368,7 @@ class _Value:
 
 
 def _leaves(text: str, name: str, value: _Span | _Value) -> Iterator[_Span]:
-    """Yield the places of texts that are secrets by the name of their value, by the rules of `_under`."""
+    """Yield the places of strings that are secrets by the name of their value, by the rules of `_under`."""
     if isinstance(value, tuple):
         if _is_secret(name, text[slice(*value)]):
             yield value
@@ -402,7 +403,7 @@ def _lower(text: str) -> str:
 
 
 def redacted(value: object, redact: Callable[[str], str] = redact) -> object:
-    """Return plain JSON with every text redacted, including texts whose name in an object marks them as secret.
+    """Return plain JSON with every text redacted, including strings whose name in an object marks them as secret.
 
     Names are redacted, too; if several would become equal, the later ones get a number.
     """
@@ -445,7 +446,7 @@ def _one_of(name: str) -> str:
 
 
 def _is_secret(name: str, text: str) -> bool:
-    """Return True if a text with this name is a secret."""
+    """Return True if a string with this name is a secret."""
     if len(text) < _LEAST or text.startswith("env:"):
         return False
     return _says_secret(name[-_NAME:], "/" if _is_path(text) else "")
@@ -454,7 +455,7 @@ def _is_secret(name: str, text: str) -> bool:
 def _holding(name: str, names: Iterable[str]) -> Collection[str]:
     """Return the names of the secret values in an object that is named like a secret.
 
-    These are its `value`, or all names if its own name is a plural. Exceptions: tokens are also parts of texts, and a
+    These are its `value`, or all names if its own name is a plural. Exceptions: tokens are also parts of strings, and a
     schema only describes a password.
     """
     if not _says_secret(name[-_NAME:]) or "token" in (lowered := name.lower()):
@@ -491,7 +492,7 @@ def know(secret: str) -> None:
 
 
 def _telling(secret: str) -> bool:
-    """Return True if a value is unlikely to occur in a text by chance."""
+    """Return True if a value is unlikely to occur in a string by chance."""
     return len(secret) >= 16 or (len(secret) >= 8 and any(sign.isdigit() for sign in secret))
 
 
@@ -522,7 +523,7 @@ def without_known(text: str) -> str:
 
 
 def without_known_in(value: object) -> object:
-    """Blank known secrets in all texts of plain JSON; return the value itself if it has none."""
+    """Blank known secrets in all strings of plain JSON; return the value itself if it has none."""
     if not _known:
         return value
     if isinstance(value, str):

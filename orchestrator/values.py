@@ -5,7 +5,7 @@ models, answers, questions, labels, references. So every accepted value can be r
 refused before anything is written. A record nests its values; the bounds here leave room for that:
 
     MAX_DEPTH       levels of lists and objects in a value of the user's program
-    FOREIGN_DEPTH   levels in what a tool or a model gives: it is stored inside of values of the state
+    FOREIGN_DEPTH   levels in results of tools and replies of models, which are stored inside values of the state
     MAX_BYTES       UTF-8 bytes of a value's JSON
     MAX_RECORD_BYTES  the same for a record, with all of its values
     MAX_DIGITS      digits of an integer, as many as Python reads
@@ -26,23 +26,26 @@ from orchestrator.errors import InvalidValue
 from orchestrator.json import deeper_than
 
 MAX_DEPTH = 160
-"""The most levels of lists and objects in a value. pydantic's JSON reader takes 200, a record needs up to 20."""
+"""Maximum number of levels of lists and objects in a value. pydantic's JSON reader takes 200, a record needs up to
+20."""
 
 FOREIGN_DEPTH = 100
-"""The most levels in results of tools and replies of models, which the state stores inside its own lists and objects.
+"""Maximum number of levels in results of tools and replies of models, which the state stores inside its own lists and
+objects.
 """
 
 MAX_BYTES = 64 * 1024 * 1024
-"""The most UTF-8 bytes of one value's JSON."""
+"""Maximum number of UTF-8 bytes of one value's JSON."""
 
 MAX_REQUEST_BYTES = 8 * MAX_BYTES
-"""The most UTF-8 bytes of the JSON of many values, such as a conversation."""
+"""Maximum number of UTF-8 bytes of the JSON of many values, such as a conversation."""
 
 MAX_RECORD_BYTES = MAX_REQUEST_BYTES + MAX_BYTES
-"""The most bytes of a record: the largest request or result, plus the rest. Memory stores accept larger ones."""
+"""Maximum number of bytes of a record: the largest request or result, plus the rest. Memory stores accept larger
+ones."""
 
 MAX_DIGITS = 4300
-"""The most digits of an integer: by default, Python reads no longer ones from text."""
+"""Maximum number of digits of an integer: by default, Python reads no longer ones from text."""
 
 MAX_TOKENS = 10**12
 """An upper bound of the tokens, and of all other counts, of one reply: stores add them up in 64 bits."""
@@ -76,9 +79,9 @@ def check(value: object, *, depth: int = MAX_DEPTH, size: int = MAX_BYTES) -> No
     """Refuse plain JSON that could not be read back from a record.
 
     Args:
-        value: the value, made of mappings with text keys, lists, texts, numbers, booleans and None.
-        depth: the most levels of lists and objects.
-        size: the most UTF-8 bytes of its JSON.
+        value: the value, made of mappings with string keys, lists, strings, numbers, booleans and None.
+        depth: maximum number of levels of lists and objects.
+        size: maximum number of UTF-8 bytes of its JSON.
 
     Raises:
         Unfit: the value could not be read back; the message names the place and the reason.
@@ -116,10 +119,10 @@ def checked(value: object, where: str, *, depth: int = MAX_DEPTH, size: int = MA
 
 
 def check_text(text: object, where: str) -> str:
-    """Return a text that people or programs gave, if it can be stored.
+    """Return a string that people or programs gave, if it can be stored.
 
     Raises:
-        InvalidValue: the value is not a text, contains half a surrogate pair, or is too long.
+        InvalidValue: the value is not a string, contains half a surrogate pair, or is too long.
     """
     if not isinstance(text, str):
         raise InvalidValue(f"{where}: it is a {type(text).__name__}, not a text; give a str", where=where)
@@ -210,7 +213,7 @@ def check_options(
 
 
 MAX_NAME = 200
-"""The most characters of a name: of an event, or of an event's id."""
+"""Maximum number of characters of a name: of an event, or of an event's id."""
 
 
 def check_name(name: object, what: str = "the name of an event") -> str:
@@ -229,7 +232,7 @@ def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """Return labels to search runs by; those of a new run are checked by `new_labels`.
 
     Raises:
-        InvalidValue: a name or a value is not a text, or cannot be stored.
+        InvalidValue: a name or a value is not a string, or cannot be stored.
     """
     for name, value in labels.items():
         if not isinstance(name, str) or not isinstance(value, str):
@@ -240,10 +243,10 @@ def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 MAX_LABELS = 100
-"""The most labels of a run."""
+"""Maximum number of labels of a run."""
 
 MAX_LABEL = 1000
-"""The most characters of a label's value; its name has at most `MAX_NAME`."""
+"""Maximum number of characters of a label's value; its name has at most `MAX_NAME`."""
 
 
 def new_labels(labels: Mapping[str, str], beside: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -254,7 +257,7 @@ def new_labels(labels: Mapping[str, str], beside: Mapping[str, str] | None = Non
         beside: labels that the run has in any case, such as those of the run that it forks.
 
     Raises:
-        InvalidValue: a name or a value is not a text, cannot be stored or is too long, or there are too many.
+        InvalidValue: a name or a value is not a string, cannot be stored or is too long, or there are too many.
     """
     for name, value in check_labels(labels).items():
         for what, text, most in (("name", name, MAX_NAME), ("value", value, MAX_LABEL)):
@@ -276,7 +279,7 @@ def shown_labels(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def cut(text: str, most: int) -> str:
-    """Return a text of limited length, ending in an ellipsis if it was shortened."""
+    """Return a string of limited length, ending in an ellipsis if it was shortened."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
@@ -288,7 +291,7 @@ _EVERY = len(_RUN) // _SAMPLES
 
 
 def _long_number(data: bytes) -> bool:
-    """Return True if a text has a longer sequence of digits than a number may have."""
+    """Return True if a string has a longer sequence of digits than a number may have."""
     return _RUN[:_SAMPLES] in data[::_EVERY].translate(_DIGITS) and _RUN in data.translate(_DIGITS)
 
 

@@ -44,16 +44,16 @@ _KEYCAP = "\u20e3"
 _JOINING = ((0x0600, 0x08FF), (0x0900, 0x0DFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x1800, 0x18AF))
 """Scripts with joiners between letters: Arabic and related ones, those of India, Burmese, Khmer, Mongolian."""
 _MARKS = 4
-"""The most marks above and below one letter; more would cover the lines around it."""
+"""Maximum number of marks above and below one letter; more would cover the lines around it."""
 _RUN = 8
 """The length from which a sequence of blanks, or of equal escapes, is counted instead of shown."""
 _EMPTY = 3
-"""The most consecutive empty lines that are shown."""
+"""Maximum number of consecutive empty lines that are shown."""
 _RUNS = re.compile(rf"( {{{_RUN},}})|((\\[nrtbf]|\\u[0-9a-f]{{4}}|\\U[0-9a-f]{{8}})\3{{{_RUN - 1},}})|\\.", re.DOTALL)
 _CUT = re.compile(r"[ -\[\]-~]{11}[A-Za-z0-9](?=[ -~])")
-"""The end of some ASCII text without an escape, before a character that is no combining mark."""
+"""The end of some ASCII text without an escape, before a character that is not a combining mark."""
 _SECTION = 1 << 18
-"""The most characters of a long text that are processed together, the same as `json.PIECE`."""
+"""Maximum number of characters of a long text that are processed together, the same as `json.PIECE`."""
 _BLANKS = re.compile(rf" {{{_RUN},}}")
 _WORDS = {r"\n": "newlines", r"\t": "tabs", r"\r": "returns"}
 

@@ -18,7 +18,7 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line with `arguments` (default: the process's own) and exit with its code.
 
-    A program may call this and catch `SystemExit`: its signal handlers are set again.
+    A program may call this and catch `SystemExit`: its signal handlers are restored.
     """
     with signals.lent():
         run_process(arguments)
@@ -26,13 +26,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def run_process(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line in a process that does nothing else, and exit with its code."""
-    # Classes and modules are no garbage: to look for some each time 700 objects are made takes a tenth of a command.
+    # Classes and modules are never garbage; a collection every 700 objects would take a tenth of a command's time.
     gc.set_threshold(200_000)
     try:
         signals.begin()
         from orchestrator.cli.app import run
 
         run(arguments)
-    except KeyboardInterrupt:  # before a command was known
+    except KeyboardInterrupt:  # until the command was known
         signals.settle(130)
         sys.exit(130)

@@ -61,7 +61,7 @@ def answer(
     def given(asked: Question) -> Answer:
         if result is not None and (asked.kind != "unknown_outcome" or value != "happened"):
             raise exits.UsageError("--result goes with the value `happened`, to a question what became of a call")
-        if result == "TEXT" == outcome_choices(asked)[0].result:  # as the printed command has it
+        if result == "TEXT" == outcome_choices(asked)[0].result:  # as in the printed command
             raise exits.UsageError("--result TEXT: replace TEXT by what the call returned")
         if result is not None:
             return outcome_of(asked, result)
@@ -177,12 +177,12 @@ def _risky(question: Question) -> bool:
 
 
 def _asked(run: Run, name: str | None, url: str) -> Question:
-    """The question that is to be answered.
+    """Return the question to answer.
 
     Raises:
-        QuestionUnknown: the run never asked the one of this name, or anything.
-        StaleAnswer: it, or whatever the run asked, is closed.
-        UsageError: several are open and none was named.
+        QuestionUnknown: the run never asked the named question, or any.
+        StaleAnswer: the named question, or every question of the run, is closed.
+        UsageError: several are open and no question was named.
     """
     if name is not None:
         found = [question for question in run.waiting if question.id == name]
@@ -203,7 +203,7 @@ def _asked(run: Run, name: str | None, url: str) -> Question:
 
 
 async def _nothing_open(executor: Executor, run: Run) -> QuestionUnknown | StaleAnswer:
-    """Return the error for a run without open questions: all are closed, or it never asked any."""
+    """Return the error for a run without open questions: all are closed, or there never were any."""
 
     hint = f"; `orchestrator resume {quoted([run.run_id])}` continues it" if run.waiting else ""
     records = await executor.store.read(run.run_id, upto=run.seq)
@@ -278,7 +278,7 @@ def _kept(
     then: options.Continuing,
     engine: ServedEngine | None,
 ) -> int:
-    """Record the event, and say how the run goes on."""
+    """Record the event, and print how the run continues."""
 
     told = run_lookup.one_run(url, run_id, tell, writes=True)
     display = replace(run_session.display_of(told, url, then.store, json=then.json), shows=False)
@@ -290,7 +290,7 @@ def _kept(
 
 
 def _driven(url: str, run_id: str, tell: Callable[[Executor], Awaitable[Run]], then: options.Continuing) -> int:
-    """Send the event, and show how the run goes on."""
+    """Send the event, and show the run's progress."""
 
     prepared = run_session.prepare(run_id, then)
 
@@ -302,10 +302,10 @@ def _driven(url: str, run_id: str, tell: Callable[[Executor], Awaitable[Run]], t
 
 
 def _parts(words: list[str], *, labelled: bool) -> tuple[str | None, str, object]:
-    """The run, the event and its data.
+    """Return the run, the event and its data.
 
     Raises:
-        UsageError: there are too few or too many words, or the data is no JSON.
+        UsageError: there are too few or too many words, or the data is not JSON.
     """
     rest = list(words)
     run_id = None if labelled else rest.pop(0)
@@ -316,10 +316,10 @@ def _parts(words: list[str], *, labelled: bool) -> tuple[str | None, str, object
 
 
 def _labelled(url: str, labels: dict[str, str], *, every: bool) -> list[str]:
-    """The ids of the runs that the event is for.
+    """Return the ids of the runs that get the event.
 
     Raises:
-        Ambiguous: none has the labels, or several where one is meant.
+        Ambiguous: no run has the labels, or more than one where one is expected.
     """
 
     async def look(executor: Executor) -> list[str]:
@@ -344,9 +344,9 @@ class Watch:
     """A run that is watched.
 
     Args:
-        by: who answers what is asked here.
-        asks: whether anything is asked here.
-        store: as given by `--store`, for the commands that are named.
+        by: name of the user who answers questions at this terminal.
+        asks: whether questions are asked at this terminal.
+        store: as given by `--store`, for printed commands.
     """
 
     def __init__(self, run_id: str, by: str, *, json: bool, asks: bool, store: str | None = None) -> None:
@@ -356,10 +356,10 @@ class Watch:
         self._sink: Sink = JsonLines() if json else Tree(out, sys.stdout)
         self._asker = terminal_questions.Asker()
         self._left = ""
-        """Said already of how the run stands still."""
+        """Last message printed about a run without progress."""
 
     async def until_it_ends_or_can_continue(self, executor: Executor) -> Run:
-        """Show what happens until the run is over, or was answered here and is driven by nobody."""
+        """Show events until the run ends, or until it was answered here and no other process continues it."""
         await self._sink.meet(executor, self._run_id, self.seen)
         events = executor.events(self._run_id, after=self.seen, follow=True)
         try:
@@ -379,10 +379,13 @@ class Watch:
         return await executor.load(self._run_id)
 
     async def _stands_still(self, executor: Executor) -> bool:
-        """Nothing happens. Whether that is because the run was answered here, and nobody goes on with it."""
+        """Called when no new event arrives.
+
+        Return True if a question was answered here and no other process continues the run.
+        """
         info = await executor.store.info(self._run_id)
         if info.status in FINAL or info.head > self.seen:
-            return False  # what is left of its events is there already
+            return False  # the remaining events are already in the store
         if info.status == "running" and is_held(await executor.store.lease(self._run_id)):
             return False
         run = await executor.load(self._run_id)
@@ -405,7 +408,7 @@ class Watch:
     # -- asking --------------------------------------------------------------------------------------------------
 
     async def _ask(self, executor: Executor, questions: list[Question]) -> bool:
-        """Put the questions; whether any was answered, and nobody else goes on with the run."""
+        """Ask the questions. Return True if any was answered and no other process continues the run."""
         self._sink.hold()
         answered = False
         try:
@@ -413,7 +416,7 @@ class Watch:
                 put = terminal_questions.put(executor, self._run_id, question, self._asker.ask, self._by)
                 answered = await put or answered
         except terminal_questions.NoAnswer:
-            self.asks = False  # from here on the person only looks
+            self.asks = False  # from now on the user only watches
             return answered
         return answered and not is_held(await executor.store.lease(self._run_id))
 
@@ -454,7 +457,10 @@ def watch(
 
 
 def _continue(run: Run, url: str, store: str | None, watching: Watch) -> int | None:
-    """Drive an answered run here; the exit code, or None if it is driven elsewhere, or cannot be driven here."""
+    """Continue an answered run here.
+
+    Return the exit code; None if another process drives the run or it cannot continue here.
+    """
 
     try:
         prepared = run_session.prepare(run.run_id, options.Continuing(store=store), seen=run)
@@ -471,6 +477,6 @@ def _continue(run: Run, url: str, store: str | None, watching: Watch) -> int | N
 
     try:
         code = run_session.drive(url, prepared.code, run.run_id, begin, prepared.display)
-    except RunConflict:  # somebody else was quicker
+    except RunConflict:  # another process resumed it first
         return None
     return code if code in (exits.INTERRUPTED, exits.CONFLICT) else exits.COMPLETED

@@ -1,4 +1,4 @@
-"""The command line: the table of its commands, and what surrounds each of them.
+"""The command line: the table of its commands, and the error handling around each of them.
 
 Errors become a message on stderr and an exit code. A command's module is imported once the command is known.
 """
@@ -28,9 +28,9 @@ from orchestrator.errors import OrchestratorError
 
 
 def guarded(command: Callable[..., int]) -> Callable[..., None]:
-    """A command that gives its exit code, as typer wants it.
+    """Wrap a command that returns its exit code for typer.
 
-    A parameter of the command that is a dataclass stands for several options: its fields.
+    A parameter of the command that is a dataclass is replaced by several options, one for each field.
     """
     groups: dict[str, Any] = {}
     options: list[inspect.Parameter] = []
@@ -132,7 +132,7 @@ _GROUPS = {
     "memory": ("Read and write the memory that runs share.", "memory_commands", "get put delete search prune list"),
     "cache": ("Look at and remove results of cached nodes.", "store_commands", "clear prune list"),
 }
-"""Group of commands -> its summary, the module, and the commands."""
+"""Group of commands -> its summary, module and commands."""
 
 
 def _version(wanted: bool) -> None:
@@ -172,7 +172,7 @@ def application(only: str | None = None) -> typer.Typer:
     """The command line.
 
     Args:
-        only: the one command or group that it has, so that no other one is imported; None: all of them.
+        only: the only command or group to include, so that no other one is imported; None: all.
     """
     app = _empty()
     for name in (*_COMMANDS, *_GROUPS) if only is None else (only,):
@@ -189,7 +189,7 @@ def application(only: str | None = None) -> typer.Typer:
 
 
 def _list_of_commands() -> typer.Typer:
-    """The command line without what its commands do: enough for its help, and to find none of a mistyped name."""
+    """Return the command line without the commands' code: enough for its help, and to report a mistyped name."""
     app = _empty()
     for name, (_, summary) in _COMMANDS.items():
         app.command(name, help=summary)(_nothing)
@@ -203,7 +203,7 @@ def _nothing() -> None:
 
 
 class _Command(TyperCommand):
-    """A command that takes defaults, and what needs no check, as they stand.
+    """A command that does not validate defaults and values that need no check.
 
     typer checks every value with a validator of pydantic, and loads and builds those at each start.
     """
@@ -213,7 +213,7 @@ class _Command(TyperCommand):
 
 
 class _Group(TyperGroup):
-    """Group of commands that takes values as `_Command` does."""
+    """Group of commands that takes values like `_Command`."""
 
     def get_params(self, ctx: Any) -> Any:
         return _plain(super().get_params(ctx))
@@ -239,11 +239,11 @@ def _value(parameter: Any, check: Callable[[Any, Any], Any], context: Any, value
 
 
 def _taken(wanted: Any, typed: Any) -> str | list[str] | int | None:
-    """Return what was typed if it is certainly valid, else None.
+    """Return the typed value if it is certainly valid, else None.
 
     Args:
-        wanted: typer's description of the parameter; None: it has none.
-        typed: a word, or words.
+        wanted: typer's description of the parameter; None if it has none.
+        typed: one word, or several.
     """
     words: list[Any] = [*typed] if isinstance(typed, tuple | list) else [typed]
     kind = getattr(wanted, "annotation", None)
@@ -262,7 +262,7 @@ def _taken(wanted: Any, typed: Any) -> str | list[str] | int | None:
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 _BROKEN = re.compile("[\ud800-\udfff]")
-"""Bytes of an argument that are no text."""
+"""Bytes of an argument that are not valid text."""
 
 
 def _add(app: typer.Typer, module: str, name: str, function: str) -> None:
@@ -273,8 +273,7 @@ def _add(app: typer.Typer, module: str, name: str, function: str) -> None:
 def _open_streams() -> None:
     """Replace standard streams that were closed when the process was started.
 
-    Else the next file that is opened, such as the store, would take its number, and be written to by whoever means
-    the stream.
+    Otherwise the next opened file, such as the store, would get the stream's file descriptor and its output.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -284,7 +283,7 @@ def _open_streams() -> None:
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its code."""
     _open_streams()
-    # A terminal, or a pipe, that knows fewer characters gets escapes for the others.
+    # A terminal or pipe with a smaller character set gets escapes for the other characters.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -294,7 +293,7 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _app_for(arguments: Sequence[str]) -> typer.Typer:
-    """As much of the command line as these arguments need: most of what a short command costs is loading its code."""
+    """Return the part of the command line that these arguments need: loading all of it would take long."""
     first = arguments[0] if arguments else "--help"
     if first in _COMMANDS or first in _GROUPS:
         return application(first)

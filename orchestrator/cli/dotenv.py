@@ -1,11 +1,11 @@
-"""`.env` in the current directory: which of its settings are taken.
+"""`.env` in the current directory: which of its settings are used.
 
-The directory may be a stranger's, such as a download or a cloned repository. So only settings are taken that cannot
-make this process run something, or send something to another address: keys, and a store inside the directory. The
-environment or the command says where a key is sent, never the file. But the owner of a key sees in their account what
-models and tools are asked, and a stranger's file holds a stranger's key. So keys are taken once the user has agreed on
-a terminal, in this directory and for these values. A typed `n` is kept as well. Messages name what is taken and what
-is left out, without values.
+The directory may come from elsewhere, such as a download or a cloned repository. So only settings are used that cannot
+make this process run something, or send something to another address: keys, and a store inside the directory. Only the
+environment or the command determines where a key is sent. But the owner of a key can see all requests that are made
+with it, and such a file may contain another person's key. So keys are used once the user has agreed on a terminal, in
+this directory and for these values. A refusal is stored as well. Messages list the names that are used and left out,
+without values.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ else:  # most directories have no such file
 
 _KEY = "_API_KEY"
 _LONGEST_NAME = 108
-"""Characters. A longer name of a key, or one of several words, could make a question of its own."""
+"""In characters. A longer key name, or one of several words, could be mistaken for a different question."""
 STORE = "ORCHESTRATOR_STORE"
 MOST_BYTES = 100_000
 _MOST_NAMES = 8
@@ -42,7 +42,7 @@ def _is_key(name: str) -> bool:
 
 
 def load_dotenv() -> None:
-    """Take from `.env` in the current directory what may be taken and the environment lacks. The environment wins.
+    """Set variables from `.env` in the current directory that may be used and that the environment lacks.
 
     Raises:
         UsageError: the file cannot be read.
@@ -69,9 +69,9 @@ def load_dotenv() -> None:
 
 
 def _agrees(keys: Mapping[str, str]) -> tuple[bool, str | None]:
-    """Return True if the user has agreed, now or before, to use these keys in this directory, and the file of a no."""
+    """Return True if the user has agreed, now or before, to use these keys here, and the file of a refusal."""
     note: Path | None = None
-    with suppress(OSError, RuntimeError):  # RuntimeError: this user has no home
+    with suppress(OSError, RuntimeError):  # RuntimeError: this user has no home directory
         note = private.state_folder() / "env" / json.digest([ascii(os.getcwd()), dict(keys)])
         if note.exists():
             return True, None
@@ -96,7 +96,7 @@ def _read(file: Path) -> dict[str, str | None]:
     try:
         if file.stat().st_size > MOST_BYTES:
             raise UsageError(f".env: more than {MOST_BYTES:,} bytes")
-        found = dotenv_values(file, interpolate=False)  # with it, a value could bring along any other variable
+        found = dotenv_values(file, interpolate=False)  # otherwise a value could set any other variable
     except (OSError, ValueError) as error:
         raise UsageError(f".env: {error}") from None
     return {name: value for name, value in found.items() if value is None or "\0" not in value}

@@ -19,13 +19,13 @@ from orchestrator.cli.signals import other_code
 from orchestrator.graph.refs import module_named
 
 _HOME = Path(orchestrator.__file__).resolve().parents[1]
-"""The folder that this library is in, with its graphs beside it."""
+"""The directory of this library and its graphs."""
 
 
 def import_from(directory: str) -> None:
-    """Let modules be imported from a directory, after those of other places.
+    """Make modules of a directory importable, after all other locations.
 
-    What stands there cannot hide a module of the library, of Python or of a package that is installed.
+    They cannot hide modules of the library, of Python or of an installed package.
     """
     if directory not in sys.path:
         sys.path.append(directory)
@@ -34,10 +34,9 @@ def import_from(directory: str) -> None:
 
 
 def import_for(ref: str, directory: str) -> None:
-    """Let a module that a person named be imported from a directory, unless one of that name is installed.
+    """Make a module that the user named importable from a directory, unless one of that name is installed.
 
-    Only then is the directory a place to import from: packages look for others that they can do without, and for
-    plug-ins, in every such place.
+    Otherwise the directory stays off the import path, where packages look for plug-ins and optional dependencies.
 
     Args:
         ref: `module`, `module:attr` or `file.py:attr`.
@@ -55,9 +54,9 @@ def import_for(ref: str, directory: str) -> None:
 
 
 class _OwnGraphs:
-    """Finds the `graphs` of the user, whose code imports it by this name, before the one that comes with this library.
+    """Finds the user's package `graphs`, which the user's code imports, before the one of this library.
 
-    The command line finds its own graphs wherever that leads.
+    The command line finds its own graphs in either case.
     """
 
     def __init__(self, directory: str) -> None:
@@ -66,7 +65,7 @@ class _OwnGraphs:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The module's spec, if it is the one."""
+        """Return the spec of the module if it is `graphs`."""
         return PathFinder.find_spec(name, [self._directory]) if name == "graphs" else None
 
 
@@ -85,7 +84,7 @@ def is_installed(module: str) -> bool:
 
 
 def on_change() -> Literal["continue", "strict"]:
-    """`ORCHESTRATOR_ON_CHANGE`: whether a run goes on in a graph whose content changed; by default it does.
+    """Return `ORCHESTRATOR_ON_CHANGE`: whether a run continues with a changed graph; by default it does.
 
     Raises:
         UsageError: it is neither `continue` nor `strict`.
@@ -99,13 +98,13 @@ def on_change() -> Literal["continue", "strict"]:
 
 
 def on_terminal() -> bool:
-    """Return True if a person can be asked: stdin and stderr are terminals."""
+    """Return True if the user can be asked: stdin and stderr are terminals."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def forget_what_was_typed() -> None:
-    """A key that was pressed before something was shown is no answer to whether it may be done."""
-    with suppress(ImportError):  # there is none on Windows
+    """Discard typed input: a key pressed before a question was shown is not an answer to it."""
+    with suppress(ImportError):  # Windows does not have it
         import termios
 
         if sys.stdin.isatty():
@@ -123,12 +122,12 @@ def user_name() -> str:
 
 
 def agrees(question: str) -> bool:
-    """Ask the person at the terminal; return True for yes. Without a terminal, return False."""
+    """Ask the user at the terminal; return True for yes. Without a terminal, return False."""
     return decides(question) is True
 
 
 def decides(question: str) -> bool | None:
-    """Ask the person at the terminal; return None if they only press Enter, or there is no terminal."""
+    """Ask the user at the terminal; return None if they only press Enter, or there is no terminal."""
     if not on_terminal():
         return None
     forget_what_was_typed()

@@ -1,6 +1,6 @@
-"""Exit codes: what a run came to, or what went wrong.
+"""Exit codes: the result of a run, or the kind of error.
 
-A run's result is told by `run`, `resume`, `answer`, `approve`, `deny` and `send` only; all commands share the rest.
+Only `run`, `resume`, `answer`, `approve`, `deny` and `send` report a run's result; all commands share the rest.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OF_STATUS: Final = {
     "exhausted": EXHAUSTED,
     "cancelled": CANCELLED,
     "interrupted": INTERRUPTED,
-    "running": COMPLETED,  # somebody else drives it on, nothing is wrong
+    "running": COMPLETED,  # another process continues it; nothing is wrong
 }
 
 
@@ -43,12 +43,12 @@ class UsageError(Exception):
 
 
 def of_status(status: str) -> int:
-    """The exit code that says what a run came to."""
+    """Return the exit code for the status of a run."""
     return _OF_STATUS[status]
 
 
 def of_error(error: BaseException) -> int:
-    """The exit code of an error."""
+    """Return the exit code of an error."""
     if isinstance(error, (UsageError, GraphUnknown, InvalidValue, UntrustedCode)):
         return USAGE
     if isinstance(error, Ambiguous):
@@ -61,7 +61,7 @@ def of_error(error: BaseException) -> int:
 
 
 def alone(error: Exception) -> Exception:
-    """The one error that a group of tasks failed with; the group, if there are several."""
+    """Return the only error of a group, or the group if it has several."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error

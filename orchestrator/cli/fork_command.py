@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 
 STATE = "state."
-"""Prefix of names of state fields, which nodes may have, too."""
+"""Prefix of state fields, to tell them from nodes of the same name."""
 FORK = "fork."
-"""Prefix of names of nodes that fork, for their open forks."""
+"""Prefix of nodes with branches, for their open forks."""
 
 
 Rename = Annotated[
@@ -72,7 +72,7 @@ Migrate = Annotated[
 
 @dataclass(frozen=True)
 class ForkMigrating:
-    """The options of a command that has another `--set`."""
+    """Migration options of a command that has a `--set` of its own."""
 
     rename: Rename = None
     drop: Drop = None
@@ -81,21 +81,21 @@ class ForkMigrating:
 
 @dataclass(frozen=True)
 class Migrating(ForkMigrating):
-    """The options of a command that continues a run."""
+    """Migration options of a command that continues a run."""
 
     set_: Set = None
 
 
 def migration_of(given: Migrating, directory: str | None = None) -> Migration | None:
-    """The migration that options describe; None if there are none.
+    """Return the migration that the options describe; None without options.
 
     Args:
         given: the options.
-        directory: where a module that is not installed is looked for. Default: the current directory.
+        directory: directory searched for a module that is not installed. Default: the current directory.
 
     Raises:
         UsageError: an option cannot be read.
-        GraphUnknown: `--migrate` leads nowhere.
+        GraphUnknown: the function of `--migrate` is not found.
     """
 
     if not any((given.rename, given.drop, given.set_, given.migrate)):
@@ -131,7 +131,7 @@ def migration_of(given: Migrating, directory: str | None = None) -> Migration | 
 
 
 class _Constant:
-    """A function of the old state that gives one value."""
+    """A migration function that ignores the old state and returns a fixed value."""
 
     def __init__(self, value: object) -> None:
         self._value = value
@@ -243,7 +243,7 @@ def fork(
 
     result_code = drive(url, prepared.code, name, begin, display)
     if no_start and result_code in (exits.PAUSED, exits.INTERRUPTED):
-        return exits.COMPLETED  # the fork was made, and waits
+        return exits.COMPLETED  # the fork exists, and is paused
     return result_code
 
 
@@ -257,7 +257,7 @@ def _given(
     label: Sequence[str] | None,
     how: ForkMigrating,
 ) -> list[str]:
-    """The options that say what is forked, as they were typed, but for `--at`, which the refusal has."""
+    """Return the options that describe the fork, as typed, except `--at`, which the error message already has."""
     one = {
         "--branch": branch,
         "--result": result,
@@ -272,13 +272,13 @@ def _given(
 def _move(
     moment: Run, graph: GraphDefinition, values: Mapping[str, object], how: ForkMigrating, *, named: bool
 ) -> dict[str, Any]:
-    """`graph`, `migrate` and `update` of `Executor.fork`: a value is for the version that has a place for it.
+    """Return the arguments `graph`, `migrate` and `update` of `Executor.fork`. |
 
     Args:
-        moment: the run at the record that is forked.
+        moment: the run at the forked record.
         graph: the graph that the fork continues in.
         values: those of `--set`.
-        how: the options that move it to another version.
+        how: the migration options.
         named: whether `--graph` names the version.
     """
 
@@ -304,7 +304,7 @@ def _fields(graph: GraphDefinition) -> Mapping[str, Any]:
 
 
 class _Seen:
-    """The run at the moment that is forked, and the questions that an answer may be for."""
+    """The run at the forked record, and the questions that an answer may be for."""
 
     def __init__(self, run: Run, answered: Question | None) -> None:
         self.run, self.answered = run, answered
@@ -312,7 +312,7 @@ class _Seen:
 
 
 async def _looked_at(executor: Executor, run_id: str, at: int | None) -> _Seen:
-    """The run as it was then, with the references to its code, and the question that record `at` answers."""
+    """Return the run at that time, with the references to its code, and the question that record `at` answers."""
 
     run = await executor.load(run_id)
     if at is None or not 1 <= at <= run.seq:
@@ -325,7 +325,7 @@ async def _looked_at(executor: Executor, run_id: str, at: int | None) -> _Seen:
 
 
 async def _forked(executor: Executor, parent: str, changes: dict[str, Any]) -> Run:
-    """The fork, made and not begun."""
+    """Create the fork without starting it."""
 
     made = await executor.fork(parent, **changes, by=environment.user_name())
     if made.parent is not None:
@@ -334,10 +334,10 @@ async def _forked(executor: Executor, parent: str, changes: dict[str, Any]) -> R
 
 
 def _pair(text: str) -> tuple[str, object]:
-    """A field and its value.
+    """Return a field and its value.
 
     Raises:
-        UsageError: it has another form.
+        UsageError: the text does not have the form `FIELD=JSON`.
     """
     field, equals, value = text.partition("=")
     if not equals or not field:
@@ -350,7 +350,7 @@ def _pair(text: str) -> tuple[str, object]:
 
 
 def _answers(seen: _Seen, given: Sequence[str]) -> dict[str, object]:
-    """`answer` and `answers` of `Executor.fork`.
+    """Return the arguments `answer` and `answers` of `Executor.fork`.
 
     Raises:
         UsageError: several answers are for one record.
@@ -370,7 +370,7 @@ def _answers(seen: _Seen, given: Sequence[str]) -> dict[str, object]:
 
 
 def _answer(question: Question | None, text: str) -> Answer:
-    """An answer as it is typed: for an approval `approve`, `deny` or one of its choices, else text or JSON."""
+    """Parse a typed answer: for an approval `approve`, `deny` or one of its choices, else text or JSON."""
 
     words: dict[str, Callable[[], Answer]] = {"approve": Approve, "deny": Deny}
     if text in words:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from orchestrator.graph.report import Proof, WitnessStep
     from orchestrator.tools import Tool, Toolbox
     from orchestrator.views import overlay
-else:  # a graph is checked and drawn without an executor
+else:  # checking and drawing a graph needs no executor
     (executor,) = lazy_modules("orchestrator", "executor")
     reports, run_lookup, seals = lazy_modules("orchestrator.cli", "report run_lookup trust")
     (overlay,) = lazy_modules("orchestrator.views", "overlay")
@@ -239,7 +239,7 @@ def _subject(what: str, at: int | None, store: str | None, trust: Sequence[str])
         raise exits.UsageError(f"--at needs a run, and this store has no run {what!r}")
     try:
         if not is_file_ref(what) and what not in shipped() and not environment.is_installed(what):
-            # A run's id, mistyped or of another store, must not import what stands here under that name.
+            # A run id that is mistyped or from another store must not import a module of that name from here.
             raise unknown(what, "it is neither a shipped graph nor an installed module")
         found, skipped = shape_from_ref(what, trust)
     except GraphUnknown as error:
@@ -252,13 +252,13 @@ def _subject(what: str, at: int | None, store: str | None, trust: Sequence[str])
 
 
 def tools_for_proofs(refs: Sequence[str] | None) -> Sequence[Tool] | None:
-    """The tools of references; None where none are named, so that nothing is known of them."""
+    """Return the tools of references; None without references, since the tools are then unknown."""
 
     return None if not refs else known_tools(load_tools(refs))
 
 
 def proof_lines(proofs: Sequence[Proof]) -> list[str]:
-    """A line for each claim, with its reason and the path that breaks it."""
+    """Return a line for each claim, with its reason and the path that breaks it."""
 
     found = []
     for proof in proofs:
@@ -271,12 +271,12 @@ def proof_lines(proofs: Sequence[Proof]) -> list[str]:
 
 
 def path_text(path: Sequence[WitnessStep]) -> str:
-    """A path in one line. Where graphs inside begin is left out: their first nodes say it."""
+    """Return a path in one line. Starts of inner graphs are omitted: their first nodes imply them."""
     return " -> ".join(str(step) for step in path if not step.node.endswith("/START"))
 
 
 def proof_data(proof: Proof) -> dict[str, object]:
-    """A proof as JSON."""
+    """Return a proof as JSON."""
     paths = {
         name: [{"node": step.node, "outcome": step.outcome, "note": step.note} for step in path]
         for name, path in (("witness", proof.witness), ("beside", proof.beside))
@@ -292,7 +292,7 @@ def proof_data(proof: Proof) -> dict[str, object]:
 
 
 def draw_witness(graph: GraphDefinition, proofs: Sequence[Proof], file: Path, form: str) -> str:
-    """Draw the first path that breaks a claim into a file, and return what was done in words."""
+    """Draw the first path that breaks a claim into a file, and return a message about it."""
 
     broken = sorted((proof for proof in proofs if proof.witness), key=lambda proof: proof.verdict != "refuted")
     own = [proof for proof in broken if not proof.tool]
@@ -354,7 +354,7 @@ def tools(
 
 
 def _groups_of(ref: str | None) -> dict[str, Sequence[Tool]]:
-    """The tools of a reference by its name; all built-in ones without it, by their groups."""
+    """Return the tools of a reference by its name; without a reference, all built-in tools by group."""
 
     shipped = builtin_groups()
     if ref is not None and (not ref.isidentifier() or ref in shipped):
@@ -363,12 +363,12 @@ def _groups_of(ref: str | None) -> dict[str, Sequence[Tool]]:
     for name in shipped:
         try:
             groups[name] = known_tools(load_tools([name]))
-        except exits.UsageError as error:  # a group needs a package that is not installed
+        except exits.UsageError as error:  # the group needs a package that is not installed
             if ref is None:
                 warn(str(error))
     if ref is None:
         return groups
-    # The name of one built-in tool, before that of a module, which may stand in the current directory.
+    # A built-in tool's name takes precedence over a module in the current directory.
     found: dict[str, Sequence[Tool]] = {
         name: one for name, those in groups.items() if (one := [t for t in those if t.name == ref])
     }
@@ -376,11 +376,11 @@ def _groups_of(ref: str | None) -> dict[str, Sequence[Tool]]:
 
 
 def known_tools(box: Toolbox) -> Sequence[Tool]:
-    """The tools of a toolbox; those of servers are asked for.
+    """Return the tools of a toolbox; tools of servers are fetched.
 
     Raises:
         OrchestratorError: a server cannot be reached.
-        Interrupted: a signal came; the servers that were started have been ended.
+        Interrupted: a signal arrived; the started servers have been stopped.
     """
     if box.ready:
         return box.tools
@@ -408,12 +408,12 @@ class CheckedRuns:
 
     @property
     def refused(self) -> list[VersionCheck]:
-        """Runs that would be refused, those that need most first."""
+        """Runs that would be refused, those that need the most changes first."""
         found = [one for one in self.all if one.refused]
         return sorted(found, key=lambda one: one.grade != "migration")
 
     def command(self, one: VersionCheck) -> str | None:
-        """The command that continues a run in the new version; None if none is known."""
+        """Return the command that continues a run in the new version; None if unknown."""
         if one.options is None:
             return None
         known = one.refs.get("graph") == self.graph and seals.trusted(one.root_id, one.refs, self.url)
@@ -427,7 +427,7 @@ def runs_against(graph: str, trust: Sequence[str], against: str, store: str | No
 
     Args:
         graph: the reference of the graph. Its code is imported.
-        trust: modules that a graph file may name code of.
+        trust: modules whose code a graph file may name.
         against: `runs`, or the URL of a store.
         store: the value of `--store`.
 
@@ -453,7 +453,7 @@ def runs_against(graph: str, trust: Sequence[str], against: str, store: str | No
 
 
 def refused_data(runs: CheckedRuns) -> dict[str, object]:
-    """The runs as plain JSON: those that would be refused, and those that could not be read."""
+    """Return the runs as plain JSON: those that would be refused, and those that could not be read."""
     return {
         "runs": len(runs.all),
         "refused": [
@@ -489,7 +489,7 @@ def _ways(command: str | None, one: VersionCheck) -> Iterator[str]:
 
 
 def refused_text(runs: CheckedRuns) -> Iterator[str]:
-    """The runs as lines of text."""
+    """Return the runs as lines of text."""
     yield f"  {len(runs.refused)} of {len(runs.all)} runs would be refused"
     for one in runs.refused:
         yield f"  {one.grade:<10} {line(one.run_id)}  {one.status} at {line(', '.join(one.at))}"

@@ -52,11 +52,11 @@ def read(file: str) -> Any:
 
 
 def source_of(file: str) -> Source:
-    """Read a graph file, with its text. Follow no reference.
+    """Read a graph file, and return its data and text. References are not resolved.
 
     Raises:
-        GraphUnknown: there is no such file.
-        GraphError: it is neither YAML nor JSON, or is too large.
+        GraphUnknown: the file does not exist.
+        GraphError: the file is neither YAML nor JSON, or is too large.
     """
 
     if not Path(file).is_file():
@@ -70,22 +70,22 @@ def trust_of(modules: Sequence[str]) -> Trust:
 
 
 def refused(data: object, modules: Sequence[str]) -> list[CodeRef]:
-    """The references of a graph file into modules that are not trusted."""
+    """Return the references of a graph file into modules that are not trusted."""
     trust = trust_of(modules)
     return [one for one in code_refs(data) if trust.refuses(one.ref, one.role)]
 
 
 def admitted(graph: str, modules: Sequence[str]) -> tuple[str, ...]:
-    """The modules that a graph file may name: those of `--trust`, and those that the person at the terminal admits.
+    """Return the modules that a graph file may name: those of `--trust`, and those that the user admits.
 
     Raises:
-        UsageError: there are others, and no person to ask, or they said no.
+        UsageError: the file names other modules, and the user refused or cannot be asked.
     """
     if not graph.endswith(DATA):
         return tuple(modules)
     data = read(graph)
 
-    refuse_untrusted(data, Trust(everything=True))  # what no trust would help
+    refuse_untrusted(data, Trust(everything=True))  # references that would be invalid even if trusted
     found = refused(data, modules)
     if not found:
         return tuple(modules)
@@ -100,7 +100,7 @@ def admitted(graph: str, modules: Sequence[str]) -> tuple[str, ...]:
 
 
 def reach(file: str, data: object, directory: str) -> None:
-    """Let the code that a graph file names be imported from its folder and from a directory, after other places."""
+    """Make the code that a graph file names importable from its folder and from a directory, after other locations."""
     for one in code_refs(data):
         module = one.ref.partition(":")[0]
         if not is_ours(module):
@@ -113,17 +113,17 @@ _HOME = Path(orchestrator.__file__).parent / "strategies"
 
 
 def shipped() -> tuple[str, ...]:
-    """The names of the graphs that come with the library."""
+    """Return the names of the graphs that come with the library."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules([str(_HOME)]) if module.name[0] != "_"))
 
 
 def is_file_ref(ref: str) -> bool:
-    """Return True if a reference can only be one to a graph: it names a file or an attribute."""
+    """Return True if a reference can only be a graph: it names a file or an attribute."""
     return ":" in ref or ref.endswith((*DATA, ".py"))
 
 
 def absolute(ref: str) -> str:
-    """Return the reference as a process in another directory needs it."""
+    """Return the reference in a form that works in another directory."""
     file, colon, attribute = ref.partition(":")
     if file == "mcp":
         return servers.absolute(ref)
@@ -131,15 +131,15 @@ def absolute(ref: str) -> str:
 
 
 def graph_from_ref(ref: str, directory: str | None = None, trust: Sequence[str] = ()) -> Graph:
-    """The graph that a reference names. Imports the module that it is in.
+    """Return the graph that a reference names. Imports its module.
 
     Args:
-        directory: where a module that is not installed is looked for; by default the current directory.
-        trust: the modules that a graph file may name code of.
+        directory: directory searched for a module that is not installed; default: the current directory.
+        trust: modules whose code a graph file may name.
 
     Raises:
-        GraphUnknown: there is no such graph; the message lists what there is.
-        InvalidGraph: there is one and its checks found problems.
+        GraphUnknown: there is no such graph; the message lists the known ones.
+        InvalidGraph: the graph's checks found problems.
         UsageError: its module cannot be imported, or a graph file names code that is not trusted.
     """
     directory = directory or os.getcwd()
@@ -174,9 +174,9 @@ def _from_data(ref: str, directory: str, trust: Sequence[str]) -> Graph:
 
 
 def shape_from_ref(ref: str, trust: Sequence[str] = ()) -> tuple[GraphDefinition, tuple[str, ...]]:
-    """The graph that a reference names, to check and to draw it; and what only its code could tell.
+    """Return the graph that a reference names, for checks and drawings, and what only its code could determine.
 
-    Of a graph file that names code outside of `trust`, its outline: nothing that it names is imported.
+    If a graph file names code outside of `trust`, return its outline; its code is not imported.
 
     Raises:
         GraphUnknown, InvalidGraph, UsageError: as `graph_from_ref`.
@@ -199,7 +199,7 @@ def _module(name: str, ref: str) -> ModuleType:
 
 
 def _is_there(name: str) -> bool:
-    """Return True if there is a module of this name. For `a.b`, import `a`."""
+    """Return True if a module of this name exists. For `a.b`, import `a`."""
     if not all(name.split(".")):
         return False
     try:
@@ -218,10 +218,10 @@ def module_from_name(name: str) -> ModuleType:
 
 @contextmanager
 def importing(name: str, verb: str = "imported") -> Iterator[None]:
-    """Turns what a user's module raises on import into a usage error, with where it happened.
+    """Convert an exception raised by a user's module on import into a usage error with its location.
 
     Raises:
-        UsageError: importing failed.
+        UsageError: the import failed.
     """
     try:
         yield
@@ -238,7 +238,7 @@ def importing(name: str, verb: str = "imported") -> Iterator[None]:
 
 def _graphs_in(module: ModuleType) -> dict[str, Graph]:
 
-    # A lazy attribute of the module imports more as soon as its `__class__` is read: look at the type only.
+    # A lazy attribute of the module imports more as soon as its `__class__` is read, so only its type is read.
     things = list(vars(module).items())
     found = {name: thing for name, thing in things if issubclass(type(thing), Graph) and name[0] != "_"}
     return {name: thing for name, thing in found.items() if next(n for n in found if found[n] is thing) == name}
@@ -267,7 +267,7 @@ def _only(module: ModuleType, place: str) -> Graph:
 
 
 def unknown(ref: str, fault: str) -> GraphUnknown:
-    """The error that there is no such graph, with those that there are."""
+    """Return the error for an unknown graph, which lists the known graphs."""
     names = shipped()
     close = get_close_matches(ref, names, 1)
     guess = f"; did you mean {close[0]!r}?" if close else "."

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def input_of(graph: GraphDefinition, question: str | None, given: str | None) -> object:
-    """Input of a run: QUESTION for a graph with one input field, or `--input`.
+    """Return the input of a run: QUESTION for a graph with one input field, or `--input`.
 
     Raises:
-        UsageError: it cannot be read, or there is no place for it.
+        UsageError: it cannot be read, or no input field matches it.
     """
     if question is None:
         return None if given is None else json_of(given)
@@ -32,7 +32,7 @@ def input_of(graph: GraphDefinition, question: str | None, given: str | None) ->
 
 
 def json_of(given: str) -> object:
-    """The JSON that `--input` gives: as text, in a file, or on stdin.
+    """Return the JSON of `--input`: as text, in a file, or on stdin.
 
     Raises:
         UsageError: it cannot be read.

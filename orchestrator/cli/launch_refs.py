@@ -55,24 +55,24 @@ def _asks_default(graph: GraphDefinition) -> bool:
 
 @dataclass(frozen=True)
 class Launch:
-    """References, and the directory in which they are to be resolved."""
+    """References, and the directory in which they are resolved."""
 
     graph: str
     tools: tuple[str, ...]
     model: str
     directory: str
     trust: tuple[str, ...] = ()
-    """Modules that a graph file may name code of."""
+    """Modules whose code a graph file may name."""
     models: tuple[tuple[str, str], ...] = ()
-    """Names that nodes use, and the models that they stand for, by name."""
+    """Names that nodes use, and references of the models for them, sorted by name."""
     by_default: bool = field(default=False, compare=False)
-    """True if no model was named; a warning is printed then."""
+    """True if no model was named; a warning is then printed."""
 
     def load(self) -> Code:
-        """Import what is referred to.
+        """Import the referenced code.
 
         Raises:
-            GraphUnknown: something is not there; the message lists what is.
+            GraphUnknown: a reference is unknown; the message lists the known ones.
             InvalidGraph: the graph's checks found problems.
             UsageError: a module cannot be imported.
         """
@@ -88,10 +88,10 @@ class Launch:
         return code
 
     def admitted(self) -> Launch:
-        """Ask about code that the graph file names and that is not trusted yet; return the references with the answer.
+        """Ask about untrusted code that the graph file names; return the references with the answer.
 
         Raises:
-            UsageError: they said no, or cannot be asked.
+            UsageError: the user refused, or cannot be asked.
         """
         return replace(self, trust=admitted(self.graph, self.trust))
 
@@ -100,7 +100,7 @@ class Launch:
         return replace(self, by_default=False)
 
     def refs(self) -> dict[str, Json]:
-        """As plain JSON, for the run's first record."""
+        """Return the references as plain JSON, for the run's first record."""
         trusted: dict[str, Json] = {"trust": list(self.trust)} if self.trust else {}
         named: dict[str, Json] = {"models": dict(self.models)} if self.models else {}
         return {
@@ -119,7 +119,7 @@ class Launch:
         return same and self.models == stored.models and set(self.trust) <= set(stored.trust)
 
     def is_found(self, root_id: str, refs: Mapping[str, object], url: str) -> bool:
-        """Return True if a command that names no code resolves to the same: the run's references are trusted.
+        """Return True if a command without code options resolves to the same, by the run's trusted references.
 
         Args:
             root_id: see `Run.root_id`.
@@ -129,7 +129,7 @@ class Launch:
         return trust.trusted(root_id, refs, url) and self.is_of(refs)
 
     def options(self) -> tuple[str, ...]:
-        """As options of a command that goes on."""
+        """Return the settings as options of a command that continues the run."""
         tools = [word for ref in self.tools for word in ("--tools", ref)]
         trusted = [word for module in self.trust for word in ("--trust", module)]
         named = [word for name, ref in self.models for word in ("--model", f"{name}={ref}")]
@@ -155,7 +155,7 @@ class Given:
         models: Sequence[str] | None,
         trust: Sequence[str] | None = None,
     ) -> Given:
-        """From a command's options."""
+        """Return the values of a command's options."""
         named = named_models(models or ())
         return cls(
             absolute(graph) if graph is not None else None,
@@ -166,7 +166,7 @@ class Given:
         )
 
     def new(self) -> Launch:
-        """For a new run, or one that recorded nothing: defaults where nothing was typed."""
+        """Return references for a new run, or one that recorded none: defaults replace missing options."""
         assert self.graph is not None
         model = self.model or default_model()
         tools = self.tools or DEFAULT_TOOLS
@@ -176,7 +176,7 @@ class Given:
         return launch.admitted()
 
     def over(self, stored: Launch) -> Launch:
-        """For a run whose own references may be followed: what was typed goes before them."""
+        """Return references for a run whose own may be used: typed options take precedence."""
         return replace(
             stored,
             graph=self.graph or stored.graph,
@@ -188,10 +188,10 @@ class Given:
 
 
 def named_models(given: Sequence[str]) -> dict[str | None, str]:
-    """`--model` as names and references; None is the name of the model of nodes that name none.
+    """Return `--model` as names and references; the name None is for nodes that name no model.
 
     Raises:
-        UsageError: a name is given twice.
+        UsageError: a name occurs twice.
     """
     found: dict[str | None, str] = {}
     for one in given:
@@ -204,7 +204,7 @@ def named_models(given: Sequence[str]) -> dict[str | None, str]:
 
 
 def default_model() -> str | None:
-    """`ORCHESTRATOR_MODEL`, if it is set. Never chosen because a key is there."""
+    """Return `ORCHESTRATOR_MODEL`, if it is set. The presence of a key never selects a model."""
     model = os.environ.get("ORCHESTRATOR_MODEL")
     return absolute(model) if model else None
 
@@ -212,18 +212,18 @@ def default_model() -> str | None:
 def of_run(
     run_id: str, root_id: str, refs: Mapping[str, object], url: str, given: Given, *, command: str = ""
 ) -> Launch:
-    """The references to go on with a run.
+    """Return the references to continue a run.
 
     Args:
         run_id: the run.
-        root_id: the run that its first record, which holds the references, is of; see `Run.root_id`.
+        root_id: the run whose first record contains the references; see `Run.root_id`.
         refs: its references.
         url: the store.
-        given: what was typed.
-        command: a command that has the missing options, if the current one lacks them.
+        given: the typed options.
+        command: a command with the missing options, if the current one lacks them.
 
     Raises:
-        UsageError: the run's own may not be followed, and those that are needed were not typed.
+        UsageError: the run's own references may not be used, and required options are missing.
     """
     if trust.trusted(root_id, refs, url):
         return given.over(_stored(refs))
@@ -252,7 +252,7 @@ def _stored(refs: Mapping[str, object]) -> Launch:
     return Launch(
         str(refs.get("graph")),
         tuple(str(ref) for ref in tools) if isinstance(tools, list) else (),
-        str(refs.get("model") or ""),  # a program may have given none
+        str(refs.get("model") or ""),  # a program may not have recorded any
         str(refs.get("directory")),
         tuple(str(name) for name in modules) if isinstance(modules, list) else (),
         tuple(sorted((str(name), str(ref)) for name, ref in named.items())) if isinstance(named, dict) else (),
@@ -267,11 +267,11 @@ def _hint(refs: Mapping[str, object]) -> str:
 
 
 def load_tools(refs: Sequence[str], directory: str | None = None) -> Toolbox:
-    """The tools of all references, in order.
+    """Return the tools of all references, in order.
 
     Raises:
-        GraphUnknown: a reference leads to no tool.
-        UsageError: a module cannot be imported, or two tools have one name.
+        GraphUnknown: a reference does not name a tool.
+        UsageError: a module cannot be imported, or two tools have the same name.
     """
 
     found: list[Toolbox] = []
@@ -287,7 +287,7 @@ def load_tools(refs: Sequence[str], directory: str | None = None) -> Toolbox:
 
 
 def load_model(ref: str, directory: str | None = None) -> Model:
-    """The model of a reference; `directory`: where a module that is not installed is looked for."""
+    """Return the model of a reference; `directory`: searched for a module that is not installed."""
 
     if ":" in ref and not ref.startswith("openai:"):
         import_for(ref, directory or os.getcwd())

@@ -37,7 +37,7 @@ Prefix = Annotated[
 def memory_list(
     prefix: Prefix = "",
     namespaces: Annotated[bool, typer.Option("--namespaces", help="List namespaces only.")] = False,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1000, help="The most items.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1000, help="Maximum number of items.")] = 100,
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
@@ -89,7 +89,7 @@ def memory_put(
         typer.Option("--input", metavar="JSON|@FILE|-", help="The value as JSON: as text, from a file, or from stdin."),
     ] = None,
     expires: Annotated[
-        str | None, typer.Option("--expires", metavar="AGE", help="After which time it is gone (30d, 12h, 45m).")
+        str | None, typer.Option("--expires", metavar="AGE", help="Time after which the item expires (30d, 12h, 45m).")
     ] = None,
     json: options.Json = False,
     store: options.Store = None,
@@ -102,7 +102,7 @@ def memory_put(
     """
 
     if (text is None) == (value is None):
-        raise exits.UsageError("memory put: give TEXT or --input, one of both")
+        raise exits.UsageError("memory put: give either TEXT or --input")
     names, kept = _names(namespace), text if value is None else json_of(value)
     lifetime = None if expires is None else seconds(expires, "--expires")
 
@@ -134,8 +134,8 @@ def memory_delete(namespace: Namespace, key: Key, json: options.Json = False, st
 
 def memory_search(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="Words to search for.", show_default=False)],
-    prefix: Annotated[str, typer.Option("--in", metavar="PREFIX", help="Only namespaces that begin so.")] = "",
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1000, help="The most items.")] = 10,
+    prefix: Annotated[str, typer.Option("--in", metavar="PREFIX", help="Only namespaces that begin with PREFIX.")] = "",
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1000, help="Maximum number of items.")] = 10,
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
@@ -181,7 +181,7 @@ def memory_prune(
 
 
 def _reading(store: str | None, look: Callable[[Executor], Awaitable[T]]) -> T | None:
-    """Return the result of `look`; None if there is no store, which is not created."""
+    """Return the result of `look`; None if there is no store. No store is created."""
 
     url = storage.store_url(store)
     return run_lookup.looking(url, look) if storage.exists(url) else None

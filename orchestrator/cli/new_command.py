@@ -1,4 +1,4 @@
-"""The command `new`: a small project that runs. Its files, and the names that it may have."""
+"""The command `new`: a small project that runs. Its files, and the rules for its name."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _write(folder: Path, files: Mapping[str, str]) -> list[Path]:
     """Write files, all of them or none.
 
     Raises:
-        UsageError: one is there already, or cannot be written.
+        UsageError: a file already exists, or cannot be written.
     """
     there = [name for name in files if (folder / name).exists() or (folder / name).is_symlink()]
     if there:
@@ -328,7 +328,7 @@ _HINT = {
 
 
 def project_files(kind: str, name: str, *, yaml: bool = False) -> Mapping[str, str]:
-    """The files of a project.
+    """Return the files of a project.
 
     Args:
         kind: `agent`, `graph` or `tool`.
@@ -336,7 +336,7 @@ def project_files(kind: str, name: str, *, yaml: bool = False) -> Mapping[str, s
         yaml: whether its graph is a YAML file.
 
     Returns:
-        The texts, by the names of the files.
+        Contents by file name.
     """
     more = {"README.md": _readme(kind, name, yaml), ".env.example": ENV, ".gitignore": IGNORED}
     if kind == "tool":
@@ -353,7 +353,7 @@ def project_files(kind: str, name: str, *, yaml: bool = False) -> Mapping[str, s
 
 
 def commands(kind: str, name: str, *, yaml: bool = False) -> tuple[str, str]:
-    """The commands that look at a project, and that run it."""
+    """Return the commands that inspect a project, and that run it."""
     if kind == "tool":
         return f"orchestrator tools {name}.py", f'orchestrator run react "What is 2 + 3?" --tools {name}.py'
     file = f"{name}.{'yaml' if yaml else 'py'}"
@@ -361,7 +361,7 @@ def commands(kind: str, name: str, *, yaml: bool = False) -> tuple[str, str]:
 
 
 def _head(kind: str, name: str, yaml: bool) -> str:
-    """The imports of a test."""
+    """Return the imports of a test."""
     used = {"agent": "ToolCall", "graph": "ToolResult"}[kind]
     names = ", ".join(["Graph", used] if yaml else [used])
     ours = f"from {name}_tools import add\n"
@@ -380,14 +380,14 @@ _OURS = ("orchestrator", "graphs", "test", "tests", "conftest", "pytest", "setup
 
 
 def check_name(name: str, kind: str) -> None:
-    """Refuse a name that would hide a module, or that no module can have.
+    """Check that a name hides no module and is a valid module name.
 
     Args:
         name: the name.
-        kind: what is made: `agent`, `graph` or `tool`.
+        kind: kind of project: `agent`, `graph` or `tool`.
 
     Raises:
-        UsageError: says why, and suggests another name.
+        UsageError: the name cannot be used; the message suggests another one.
     """
     fault = _form_fault(name) or _taken(name)
     if fault:
@@ -395,11 +395,11 @@ def check_name(name: str, kind: str) -> None:
 
 
 def suggestion(name: str, kind: str) -> str:
-    """A name like this one that can be used.
+    """Return a similar name that can be used.
 
     Args:
         name: the name.
-        kind: what is made.
+        kind: kind of project.
     """
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", plain)
@@ -437,7 +437,7 @@ def _taken(name: str) -> str:
 
 
 def _installed(module: str) -> bool:
-    """Return True if there is such a module outside of the current directory. Import nothing."""
+    """Return True if such a module exists outside of the current directory. Nothing is imported."""
     here = os.getcwd()
     found = PathFinder.find_spec(module, [path for path in sys.path if path and os.path.abspath(path) != here])
     return found is not None and found.origin is not None

@@ -156,7 +156,7 @@ class Answering:
 
 @dataclass(frozen=True)
 class Continuing:
-    """Options of the commands that continue a run, and tell its result."""
+    """Options of the commands that continue a run and report its result."""
 
     graph: RunGraph = None
     tools: RunTools = None
@@ -168,10 +168,10 @@ class Continuing:
 
 
 def risk(value: str | None) -> str | None:
-    """`--approve`, checked.
+    """Return the value of `--approve`, checked.
 
     Raises:
-        UsageError: it is no risk.
+        UsageError: the value is not a risk.
     """
     if value is not None and value not in ("none", "read", "write", "dangerous"):
         raise UsageError(f"--approve {value}: use {RISKS}")
@@ -179,10 +179,10 @@ def risk(value: str | None) -> str | None:
 
 
 def limits(steps: int | None, seconds: float | None) -> dict[str, float]:
-    """`--max-steps` and `--max-seconds`, checked: the limits that they set.
+    """Return the limits of `--max-steps` and `--max-seconds`, checked.
 
     Raises:
-        UsageError: one is no number above 0.
+        UsageError: a value is not a number above 0.
     """
     if seconds is not None and not seconds > 0:
         raise UsageError(f"--max-seconds {seconds}: use a number above 0")
@@ -190,10 +190,10 @@ def limits(steps: int | None, seconds: float | None) -> dict[str, float]:
 
 
 def pairs(values: list[str] | None) -> dict[str, str]:
-    """`--label K=V ...` as a mapping.
+    """Return `--label K=V ...` as a mapping.
 
     Raises:
-        UsageError: one has no `=`.
+        UsageError: a label has no `=`.
     """
     found: dict[str, str] = {}
     for value in values or ():
@@ -205,10 +205,10 @@ def pairs(values: list[str] | None) -> dict[str, str]:
 
 
 def parse_json(text: str, option: str) -> object:
-    """The JSON that an option holds.
+    """Parse the JSON of an option.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the text is not JSON.
     """
     try:
         return json.loads(text)
@@ -223,10 +223,10 @@ _AGE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)([smhdw])")
 
 
 def moment(text: str, option: str) -> datetime:
-    """The time that an option names: an age before now, or a date, local if it has no time zone.
+    """Parse a time: an age before now, or a date, local if it has no time zone.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the text is neither.
     """
     found = _AGE.fullmatch(text.strip())
     try:
@@ -240,10 +240,10 @@ def moment(text: str, option: str) -> datetime:
 
 
 def seconds(text: str, option: str) -> float:
-    """The seconds of an age such as `30d`.
+    """Return the seconds of an age such as `30d`.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the text is not an age.
     """
     found = _AGE.fullmatch(text.strip())
     if found is None:

@@ -1,6 +1,6 @@
-"""Output: the result on stdout, everything else on stderr, with secrets blanked.
+"""Output: the result on stdout, everything else on stderr, with secrets redacted.
 
-Commands in messages are written so that the shell reads them back.
+Commands in messages are quoted for the shell.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ if TYPE_CHECKING:
     from orchestrator.render.terminal import tables
     from orchestrator.render.terminal.tables import Cell, Column, Looks
     from orchestrator.stores import RunInfo
-else:  # patterns take a while to compile, and not every command prints a table
+else:  # compiling patterns takes a while, and not every command prints a table
     (redaction,) = lazy_modules("orchestrator", "redaction")
     (tables,) = lazy_modules("orchestrator.render.terminal", "tables")
 
 
 def redacted(value: object) -> object:
-    """A plain value in which every text that holds a secret has it blanked.
+    """Return a plain value with secrets redacted in every string.
 
-    What a person is to approve is shown as it is: that is what will run.
+    Calls to approve are shown unchanged, because exactly they will run.
     """
     return redaction.redacted(value)
 
 
 def row_document(info: RunInfo) -> dict[str, object]:
-    """The row of a run as plain JSON, redacted."""
+    """Return the row of a run as plain JSON, redacted."""
     made = info.to_json()
     return made | {name: redacted(made[name]) for name in info.REDACTED}
 
 
 def redact_own() -> None:
-    """`ORCHESTRATOR_REDACT`: regular expressions, one a line, whose matches are blanked in all that is shown.
+    """Apply `ORCHESTRATOR_REDACT`: regular expressions, one per line, whose matches are redacted in all output.
 
     Raises:
-        UsageError: one cannot be compiled, or matches the empty text.
+        UsageError: one cannot be compiled, or matches the empty string.
     """
     said = os.environ.get("ORCHESTRATOR_REDACT", "").splitlines()
     if said:
@@ -64,8 +64,8 @@ def redact_own() -> None:
 def out(text: str, *, exact: bool = False) -> None:
     """Write lines to stdout at once.
 
-    Nothing in them can command a terminal, not even behind a pipe; with `exact` they are changed only on a terminal,
-    so that what is read by a program is what was written.
+    Terminal control sequences are escaped, also if stdout is a pipe. With `exact`, they are escaped only if stdout is a
+    terminal, so that programs read the text unchanged.
 
     Raises:
         BrokenPipeError: stdout is closed at the other end.
@@ -74,7 +74,7 @@ def out(text: str, *, exact: bool = False) -> None:
 
 
 def out_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell | str] | str]) -> None:
-    """Write a table to stdout, as wide and as coloured as stdout allows.
+    """Write a table to stdout, with the width and colours that stdout supports.
 
     Raises:
         BrokenPipeError: stdout is closed at the other end.
@@ -83,7 +83,7 @@ def out_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell | str] | s
 
 
 def out_made(made: Callable[[Looks], str]) -> None:
-    """Write to stdout what is made for its looks, in which nothing of others commands a terminal.
+    """Write formatted output to stdout, whose inserted text has its terminal control sequences escaped.
 
     Raises:
         BrokenPipeError: stdout is closed at the other end.
@@ -92,7 +92,7 @@ def out_made(made: Callable[[Looks], str]) -> None:
 
 
 def out_json(value: object) -> None:
-    """Print one JSON document on stdout."""
+    """Print a JSON document on stdout."""
     print(_json(value, indent=2), flush=True)
 
 
@@ -102,7 +102,7 @@ def out_line(value: object) -> None:
 
 
 def _json(value: object, indent: int | None = None) -> str:
-    """JSON in which whatever a terminal, or the encoding of stdout, would not take is written as JSON's own escapes."""
+    """Return JSON that escapes every character which a terminal, or the encoding of stdout, would not accept."""
     narrow = not (sys.stdout.encoding or "").lower().startswith("utf")
     text = json.dumps(value, ensure_ascii=narrow, indent=indent)
     if text.isascii() and text.replace("\n", "").isprintable():
@@ -119,9 +119,9 @@ def out_bytes(data: bytes) -> None:
 
 @contextmanager
 def written(path: str | None) -> Iterator[Callable[[bytes], object]]:
-    """Write lines to a file that only its owner may read, or to stdout. They appear there when all of them are written.
+    """Write lines to a file that only its owner may read, or to stdout. The file appears once all lines are written.
 
-    On a terminal, nothing in them can command it.
+    On a terminal, control sequences are escaped.
     """
     if path is None:
         with tempfile.TemporaryFile() as whole:
@@ -146,7 +146,7 @@ def written(path: str | None) -> Iterator[Callable[[bytes], object]]:
 
 
 def discard_output(stream: TextIO | None = None) -> None:
-    """Discard what is written to stdout, or to another stream, from now on: no process reads it."""
+    """Discard further output to stdout, or to another stream: no process reads it."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, (stream or sys.stdout).fileno())
     os.close(nowhere)
@@ -161,12 +161,12 @@ def warn(text: str) -> None:
 
 
 def show_log() -> None:
-    """Show what the library warns of on stderr, like everything else that is said there."""
+    """Show warnings of the library on stderr, like all other messages."""
     import logging
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            # The command that drives the run tells why it was given up, and what failed.
+            # The command that drives the run reports why it was abandoned, and what failed.
             if not hasattr(record, "given_up") and record.name != "orchestrator.steps":
                 warn(f"{record.levelname.lower()}: {redacted(record.getMessage())}")
 
@@ -185,7 +185,7 @@ def program() -> tuple[str, ...]:
 
 
 def _found(path: str) -> str:
-    """A program's name, if the shell finds this very one by it, else its path."""
+    """Return a program's name if the shell finds this program by it, else its path."""
     name = os.path.basename(path)
     found = shutil.which(name)
     same = not os.path.exists(path) or (found is not None and os.path.abspath(found) == os.path.abspath(path))
@@ -193,12 +193,12 @@ def _found(path: str) -> str:
 
 
 def quoted(words: Sequence[str]) -> str:
-    """Words as a shell reads them back."""
+    """Quote words for the shell."""
     return shlex.join(words)
 
 
 def shell_command(*words: str) -> str:
-    """A command of ours that a shell reads back word for word."""
+    """Return a command of this program, quoted for the shell."""
     return quoted((*program(), *words))
 
 
@@ -206,11 +206,11 @@ _COMMAND = re.compile(r"`orchestrator ((?:answer|fork|resume|runs|show|why)\b[^`
 
 
 def error_text(error: BaseException, store: str | None = None) -> str:
-    """The message of an error, in which every command works where it is typed.
+    """Return the message of an error, with commands that work as printed.
 
     Args:
         error: the error.
-        store: the value of `--store`, which commands that read runs need again.
+        store: the value of `--store`, which commands that read runs need, too.
     """
     from orchestrator.stores.places import shown_url
 

@@ -1,4 +1,4 @@
-"""The command `replay`: what another graph, prompt or model would have changed in runs that happened."""
+"""The command `replay`: how another graph, prompt or model would have changed recorded runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NAMED = re.compile(r"([^\W\d](?:[\w-]|[^\x00-\x7f])*)=(.+)", re.DOTALL)
 """`NAME=REF`, or `FIELD=JSON`."""
 _LIVE: Mapping[str, Live] = {"never": "never", "ask": "ask", "always": "always"}
 _ANSWER = 200
-"""Characters of an answer that a table shows."""
+"""Characters of an answer shown in a table."""
 _MOST = 10
 """First differences that are printed."""
 
@@ -98,7 +98,7 @@ def replay(
     if mode is None:
         raise exits.UsageError(f"--live {live}: use never, ask or always")
     if bool(runs) == every:
-        raise exits.UsageError("name the runs to replay, or use --all, one of both")
+        raise exits.UsageError("name the runs to replay, or use --all, not both")
     if not every and (graph_name is not None or status is not None or label):
         raise exits.UsageError("--graph-name, --status and --label choose runs for --all")
     url, found = storage.store_url(store), _Found()
@@ -141,7 +141,7 @@ class _Found:
     errors: list[dict[str, str]] = field(default_factory=list)
 
     def fail(self, run_id: str, error: Exception) -> None:
-        """Note why a run could not be replayed."""
+        """Record why a run could not be replayed."""
 
         self.errors.append({"run_id": run_id, "error": f"run {run_id!r} cannot be replayed: {error_text(error)}"})
 
@@ -183,11 +183,11 @@ class _Work:
     store: str | None
 
     def grouped(self, run_ids: Sequence[str], found: _Found) -> dict[Launch, list[str]]:
-        """The runs by the code that they need.
+        """Group the runs by the code that they need.
 
         Raises:
             RunUnknown: there is no such run.
-            UsageError: the only run's own references may not be followed, and none were given.
+            UsageError: the only run's own references may not be used, and none were typed.
         """
 
         groups: dict[Launch, list[str]] = {}
@@ -251,14 +251,14 @@ class _Work:
 
 
 def _for_runs(live: str, given: Sequence[str]) -> list[str]:
-    """Models for opening the runs. Without live calls, no default model is needed."""
+    """Return models for opening the runs. Without live calls, no default model is needed."""
 
     models = [one.removeprefix(f"{DEFAULT}=") for one in given]
     return ["offline", *filter(_NAMED.fullmatch, models)] if live == "never" else models
 
 
 def _models(given: Sequence[str]) -> dict[str, str]:
-    """`--model` as names and references; without a name it is that of nodes that name none."""
+    """Return `--model` as names and references; one without a name is for nodes that name no model."""
 
     found: dict[str, str] = {}
     for one in given:
@@ -269,10 +269,10 @@ def _models(given: Sequence[str]) -> dict[str, str]:
 
 
 def _pair(text: str, option: str) -> tuple[str, object]:
-    """A field and its value.
+    """Return a field and its value.
 
     Raises:
-        UsageError: it has another form.
+        UsageError: the text does not have the form `FIELD=JSON`.
     """
     match = _NAMED.fullmatch(text)
     if match is None:
@@ -281,7 +281,7 @@ def _pair(text: str, option: str) -> tuple[str, object]:
 
 
 def _all_runs(url: str, graph: str | None, status: str | None, labels: Mapping[str, str]) -> list[str]:
-    """The ids of all runs that fit, the oldest first: none that is a replay itself, or was called by another run."""
+    """Return the ids of all matching runs, oldest first, without replays and runs called by others."""
 
     async def listed(executor: Executor) -> list[str]:
         found: list[str] = []

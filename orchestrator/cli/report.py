@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.executor import Event, Executor, Run
     from orchestrator.kernel.question import Question
     from orchestrator.render.terminal import tree as trees
-else:  # only a terminal shows a tree
+else:  # a tree is shown only on a terminal
     (trees,) = lazy_modules("orchestrator.render.terminal", "tree")
 
 
@@ -30,24 +30,24 @@ class Sink(Protocol):
     """Destination of the events of a run while it is driven."""
 
     async def meet(self, executor: Executor, run_id: str, seen: int) -> None:
-        """The run whose events will follow, behind record `seen`."""
+        """Set the run whose events follow; `seen`: the last record already read."""
 
     def show(self, event: Event) -> None:
         """Show one event, in order."""
 
     def hold(self) -> None:
-        """The run stands still: leave the terminal to a question, or to the result."""
+        """Stop drawing while the run waits, for a question or the result."""
 
 
 class Plain:
-    """A line of text per event that a person cares about."""
+    """Prints a line of text for each event of interest to a user."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
         self._lines = EventLines()
 
     async def meet(self, executor: Executor, run_id: str, seen: int) -> None:
-        """Nothing has to be known."""
+        """Do nothing: this display needs no data about the run beforehand."""
 
     def show(self, event: Event) -> None:
         text = self._lines.text(event)
@@ -55,19 +55,19 @@ class Plain:
             self._write(text)
 
     def hold(self) -> None:
-        """Lines stay where they are."""
+        """Do nothing: printed lines stay."""
 
 
 _BEFORE = 400
-"""Records of a long run that a tree begins with; of those before, it says how many steps they were."""
+"""Latest records of a long run that a tree shows; it counts the steps before them."""
 
 
 class Tree:
-    """The run as a tree that is redrawn as it grows; lines of text where no tree can be drawn.
+    """Shows the run as a tree that is redrawn as it grows; lines of text where no tree can be drawn.
 
     Args:
-        write: writes such a line.
-        stream: where all is shown.
+        write: prints a line of text.
+        stream: stream of the output.
     """
 
     def __init__(self, write: Callable[[str], None], stream: TextIO) -> None:
@@ -75,14 +75,14 @@ class Tree:
         self._plain = Plain(write)
         self._screen: trees.Screen | None = None
         self._until = 0
-        """Records that the screen knows of before anything is shown."""
+        """Number of records already read when the first output is shown."""
 
     async def meet(self, executor: Executor, run_id: str, seen: int) -> None:
         self._screen = None
         if not can_draw(self._stream):
             return
 
-        with suppress(StoreCorrupt):  # lines tell what can be read, and then where the damage is
+        with suppress(StoreCorrupt):  # lines show the readable part, and then the location of the damage
             run = await executor.load(run_id)
             self._until = max(seen, run.seq - _BEFORE)
             screen = trees.Screen(run.plan, self._stream)
@@ -96,7 +96,7 @@ class Tree:
     def show(self, event: Event) -> None:
         if self._screen is None:
             self._plain.show(event)
-        elif event.type == "migrated" and not self._screen.knows(event):  # its graph from here on is another one
+        elif event.type == "migrated" and not self._screen.knows(event):  # the run continues with another graph
             self._screen.hold()
             self._screen = None
             self._plain.show(event)
@@ -108,7 +108,7 @@ class Tree:
 
 
 class JsonLines:
-    """Every event as a line of JSON on stdout."""
+    """Prints every event as a line of JSON on stdout."""
 
     async def meet(self, executor: Executor, run_id: str, seen: int) -> None:
         pass
@@ -125,11 +125,11 @@ class NextCommands:
     """Writes the commands that continue a run, with the options that they need."""
 
     store: str | None = None
-    """As given by `--store`; None if the next command finds the same one by itself. A password in it is not shown."""
+    """The value of `--store`; None if the next command does not need it. A password in it is not shown."""
     code: tuple[str, ...] = ()
-    """`--graph`, `--tools` and `--model` where the run's own references will not be followed."""
+    """`--graph`, `--tools` and `--model`, if the run's own references will not be used."""
     gone: bool = False
-    """True if the store ends with this command, so that the run cannot be continued."""
+    """True if the store ends with this command, so the run cannot be continued."""
 
     def resume(self, run_id: str, *options: str) -> str:
         """Return the command that resumes a run."""
@@ -140,7 +140,7 @@ class NextCommands:
         return shell_command("fork", run_id, *options, *self.code, *self._where())
 
     def answers(self, run_id: str, question: Question) -> list[str]:
-        """Return the commands that answer one question: one, or one for each choice."""
+        """Return the commands that answer a question: one, or one for each choice."""
         tail = ("--question", line(question.id), *self.code, *self._where())
         return [
             shell_command("answer", run_id, one.choice, *tail, *(("--result", one.result) if one.result else ()))
@@ -169,16 +169,16 @@ def _sample(question: Question) -> str:
 
 
 def document(run: Run, *, output: bool = True) -> dict[str, object]:
-    """The result document, redacted; `output`: whether the output is given as it is.
+    """Return the result document, redacted; `output`: whether the output is left unredacted.
 
-    It is where it was asked for: as the result of a command that runs. Whoever looks at a run later sees it blanked.
+    It is left unredacted as the result of a command that runs, and redacted when a run is shown later.
     """
     made = run.to_json()
     return made | {name: redacted(made[name]) for name in run.REDACTED if name != "output" or not output}
 
 
 def tell(run: Run, next_commands: NextCommands, *, json: bool) -> None:
-    """The result on stdout, and on stderr what there is to know or to do beside it."""
+    """Print the result on stdout, and further information and commands on stderr."""
     if json:
         out_json(document(run))
     elif run.status in ("completed", "exhausted"):
@@ -187,7 +187,7 @@ def tell(run: Run, next_commands: NextCommands, *, json: bool) -> None:
 
 
 def tell_status(run: Run, next_commands: NextCommands) -> None:
-    """On stderr: why the run stopped, and the exact command that goes on."""
+    """Print on stderr why the run stopped, and the exact command that continues it."""
     if run.status in ("paused", "interrupted") and next_commands.gone:
         asked = "".join(f"\n{question_text(question)}" for question in run.waiting)
         warn(f"{run.run_id} was {run.status}, and is lost: its store was in memory. Name a file with --store{asked}")
@@ -212,7 +212,7 @@ def tell_status(run: Run, next_commands: NextCommands) -> None:
 
 
 def tell_traceback(run: Run) -> None:
-    """On stderr: where the error was raised that a run failed with, if that is known."""
+    """Print on stderr the traceback of the error that a run failed with, if known."""
     if run.error is not None and run.error.traceback:
         warn(str(redacted(run.error.traceback)))
 
@@ -223,7 +223,7 @@ def waiting_text(run_id: str, questions: Sequence[Question], next_commands: Next
     Args:
         run_id: the run.
         questions: its open questions.
-        next_commands: writes the commands; None: they are left out.
+        next_commands: writes the commands; None: no commands are shown.
     """
     lines = [f"{run_id} is paused and waits for:"]
     for question in questions:
@@ -234,7 +234,7 @@ def waiting_text(run_id: str, questions: Sequence[Question], next_commands: Next
 
 
 def next_text(run: Run, next_commands: NextCommands) -> str:
-    """The commands that answer a run's questions or continue it; empty if there are none."""
+    """Return the commands that answer a run's questions or continue it; empty if there are none."""
     if run.waiting:
         commands = [one for question in run.waiting for one in next_commands.answers(run.run_id, question)]
         return "\n  ".join(("to answer it:" if len(run.waiting) == 1 else "to answer them:", *commands))

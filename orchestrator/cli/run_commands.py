@@ -74,7 +74,7 @@ def run(
     code = launch.load()
     given = input_of(code.graph, question, input)
     stops = _stops(code.graph, pause_before, pause_after)
-    code.graph.initial(given)  # a fault in the input is told before there is a run
+    code.graph.initial(given)  # errors in the input are reported before the run is created
     limits = _limits(code.graph, max_steps, max_seconds)
     name = run_session.new_run_id(run_id)
     refs = launch.refs()
@@ -94,7 +94,7 @@ def run(
             **stops,
         )
         joined = run_id is not None and await _exists(executor, name)
-        # The run is there before its events are followed; `start` of the same id and input then waits for it.
+        # The run exists before its events are followed; `start` with the same id and input then waits for it.
         await executor.submit(*start.args, **start.keywords)
         if joined:
             warn(f"run {name} exists already: it is shown from its beginning, and continued unless it has ended")
@@ -117,7 +117,7 @@ async def _exists(executor: Executor, run_id: str) -> bool:
 
 
 def _stops(graph: Graph, before: list[str] | None, after: list[str] | None) -> dict[str, Any]:
-    """The nodes at which a run pauses, as arguments; an empty name takes all of them away."""
+    """Return the nodes at which a run pauses, as arguments; an empty name removes all."""
 
     found: dict[str, Any] = {}
     try:
@@ -317,7 +317,7 @@ def _stop(
 
 
 async def recovered(url: str) -> tuple[list[Run], list[str]]:
-    """The runs that were driven until they ended or paused, and why others could not be taken up."""
+    """Return the runs that were driven until they ended or paused, and why others could not be resumed."""
 
     groups: dict[Launch, list[str]] = {}
     faults: list[str] = []
@@ -343,7 +343,7 @@ async def recovered(url: str) -> tuple[list[Run], list[str]]:
             driven = await executor.recover(only=names)
             left = set(names) - {run.run_id for run in driven}
             runs.extend(driven)
-            # Of these the executor has said why, if nobody else was quicker.
+            # The executor has reported the reason for these, unless another process was first.
             faults.extend(
                 f"{name}: it could not be resumed" for name in await executor.workers.recoverable() if name in left
             )
@@ -388,7 +388,7 @@ class _Progress:
 
 
 def resume_batch(batch: Batch, then: Continuing) -> int:
-    """Resume runs, show the progress on stderr and tell what became of each.
+    """Resume runs, show the progress on stderr and print the result of each.
 
     Returns:
         0 if all of them completed or paused, else 1; 130 if it was interrupted.
@@ -420,7 +420,7 @@ async def _work(url: str, batch: Batch, then: Continuing, progress: _Progress) -
     name = _name_of(given)
     groups: dict[Launch, list[RunInfo]] = {}
     known: set[str] = set()
-    """Runs that find this code by themselves."""
+    """Runs that find this code without options."""
     async with Executor(store=url, codec=storage.codec_of_environment()) as looking:
         found = await find(looking.store, looking.runs, batch.status, name, batch.labels, None)
         progress.total = len(found)
@@ -462,19 +462,19 @@ async def _work(url: str, batch: Batch, then: Continuing, progress: _Progress) -
 
 
 def _name_of(given: Given) -> str | None:
-    """The name of the graph whose runs are meant: `--graph` is a name, or refers to a graph that has one."""
+    """Return the name of the graph whose runs are meant: `--graph` is a name, or refers to a graph with one."""
     if given.graph is None or _is_name(given.graph):
         return given.graph
     return Given(graph=given.graph, trust=given.trust).new().load().graph.name
 
 
 def _is_name(graph: str) -> bool:
-    """Return True if it is a graph's name, and no reference to a module or file."""
+    """Return True if it is a graph's name, not a reference to a module or file."""
     return graph.replace("-", "_").isidentifier()
 
 
 def _launch(run: Run, url: str, given: Given) -> Launch:
-    """The code of a run: a plain name in `--graph` only says which runs are meant, if the run itself knows its code."""
+    """Return the code of a run. A plain name in `--graph` only selects runs, if the run itself has references."""
     if given.graph is not None and _is_name(given.graph):
         try:
             return of_run(
@@ -490,7 +490,7 @@ def _first(tell: Callable[[ResumedRun], None], one: ResumedRun, _done: int, _all
 
 
 def _worded(one: ResumedRun, commands: NextCommands) -> ResumedRun:
-    """A run with its error as the command line words it."""
+    """Return a run with its error in the wording of the command line."""
     error = one.exception
     if error is None:
         return one
@@ -505,7 +505,7 @@ def _refused(info: RunInfo, error: Exception) -> ResumedRun:
     return ResumedRun(info.run_id, info.graph, info.status, "", f"{type(error).__name__}: {error_text(error)}")
 
 
-# -- telling ---------------------------------------------------------------------------------------------------------
+# -- output ----------------------------------------------------------------------------------------------------------
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Stored runs, and what their journals say was approved. Nothing here needs the code of a run."""
+"""Stored runs, and the approvals in their journals. Nothing here needs the code of a run."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def looking(
 ) -> T:
     """Return the result of `look` with an executor that has no code; `writes`: True if it journals anything.
 
-    `archive`: the URL of the store's archive; None: what the environment says.
+    `archive`: the URL of the store's archive; None: the one set in the environment.
 
     Raises:
-        KeyboardInterrupt: a signal stopped it.
+        KeyboardInterrupt: a signal arrived.
     """
 
     async def work() -> T:
@@ -57,11 +57,11 @@ def one_run(url: str, run_id: str, look: Callable[[Executor], Awaitable[T]], *, 
 
 
 def load(url: str, run_id: str, at: int | None = None) -> Run:
-    """A run, or what it was after its record `at`.
+    """Return a run, or its state after its record `at`.
 
     Raises:
         RunUnknown: there is no such run.
-        UsageError: it has no such record.
+        UsageError: the run has no such record.
     """
     return one_run(url, run_id, partial(loaded, run_id=run_id, at=at))
 
@@ -75,7 +75,7 @@ async def loaded(executor: Executor, run_id: str, at: int | None = None) -> Run:
 
 
 def find_run(what: str, store: str | None, at: int | None = None) -> Run | None:
-    """The run of this id, if the store has one."""
+    """Return the run of this id, or None."""
     try:
         return load(storage.store_url(store), what, at)
     except RunUnknown:
@@ -83,14 +83,13 @@ def find_run(what: str, store: str | None, at: int | None = None) -> Run | None:
 
 
 _SHOWN = 160
-"""Characters of a call's arguments that are shown when it was answered."""
+"""Characters of a call's arguments shown once it is answered."""
 
 
 async def approvals(executor: Executor, run: Run) -> list[str]:
-    """Lines that say what the run's journal approves, and what of it is believed here.
+    """Return lines about the approvals in the run's journal, and which of them are trusted.
 
-    Believed is what this user's command line wrote into this very store. All else is asked for again before the run
-    does it.
+    Trusted approvals were written by this user's command line into this store. All others are asked for again.
     """
 
     machine = run.machine
@@ -123,7 +122,7 @@ async def approvals(executor: Executor, run: Run) -> list[str]:
         tool = about.get("tool")
         pending = record.question in waiting
         given = texts.compact(args)
-        if not pending:  # what is still to be done is shown whole
+        if not pending:  # pending calls are shown in full
             given = texts.short(str(redacted(given)), _SHOWN)
         call = "" if tool is None else f" {narrow(str(tool))} {given}"
         said = answer.type if isinstance(answer, Approve | Deny) else "answer"

@@ -1,6 +1,6 @@
 """Drive a run from the command line: find its code, show progress, ask its questions, print its result.
 
-Or leave it to workers, and submit it to the engine of the command, if there is one.
+Alternatively, leave it to workers, and submit it to the command's engine, if any.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Display:
     json: bool = False
     events: bool = False
     shows: bool = True
-    """True if printed questions count as seen. A command that answers may be repeated unread."""
+    """True if printed questions count as seen. A command that answers can be repeated without reading them."""
     traceback: bool = False
     """True if the traceback of a failed node is printed."""
     fork_again: Callable[..., str] = shell_command
@@ -72,7 +72,7 @@ class TerminalSession:
         self._asker = terminal_questions.Asker()
 
     async def go(self, first: Callable[[], Awaitable[Run]], again: Callable[[], Awaitable[Run]]) -> Run:
-        """Await `first`, then, as long as the person at the terminal answers, `again`."""
+        """Await `first`, then `again` for as long as the user answers questions."""
         await self._sink.meet(self._executor, self._run_id, self._seen)
         run = await self._watched(first)
         while run.status == "paused" and environment.on_terminal() and not self._left and await self._ask(run):
@@ -80,18 +80,18 @@ class TerminalSession:
         return run
 
     async def _continue(self, again: Callable[[], Awaitable[Run]]) -> Run:
-        """Await `again`, unless another process drives the run, such as the one that answered: then wait for that."""
+        """Await `again`; if another process drives the run, such as the one that answered, wait for that process."""
         while True:
             if not is_held(await self._executor.store.lease(self._run_id)):
                 run = await self._executor.load(self._run_id)
                 if run.status in FINAL:
                     return run
-                with suppress(RunConflict):  # another process has just taken it
+                with suppress(RunConflict):  # another process has just taken over the run
                     return await again()
             await anyio.sleep(terminal_questions.QUIET)
 
     async def _watched(self, act: Callable[[], Awaitable[Run]]) -> Run:
-        """Await `act` and show the run's events meanwhile, all of them before it returns."""
+        """Await `act` and meanwhile show the run's events, all of them before it returns."""
         try:
             return await self._shown(act)
         finally:
@@ -116,7 +116,7 @@ class TerminalSession:
             self._sink.show(event)
 
     async def _ask(self, run: Run) -> bool:
-        """Put the open questions; whether any was answered, here or elsewhere."""
+        """Ask the open questions. Return True if any was answered, here or elsewhere."""
         answered = elsewhere = False
         try:
             for question in terminal_questions.askable(run.waiting):
@@ -127,16 +127,14 @@ class TerminalSession:
         except terminal_questions.NoAnswer:
             self._left = True
         if elsewhere:
-            await anyio.sleep(
-                terminal_questions.QUIET
-            )  # the process that answered goes on with the run, if it wants to
+            await anyio.sleep(terminal_questions.QUIET)  # the process that answered may continue the run
         return answered or elsewhere
 
 
 def drive(
     url: str, code: Code, run_id: str, begin: Callable[[Executor, Display], Awaitable[Run]], display: Display
 ) -> int:
-    """Drive a run as `begin` says, tell its result, and give its exit code."""
+    """Start a run with `begin`, drive it, print its result, and return the exit code."""
 
     async def work() -> Run:
         async with opened(url, code) as executor:
@@ -159,13 +157,13 @@ def drive(
             return _interrupted(url, code, run_id, display, exit_code=exits.FAILED)
         if not isinstance(error, BrokenPipeError):
             raise
-        discard_output()  # the reader of the events is gone
+        discard_output()  # the reader of the events has disconnected
         return _interrupted(url, code, run_id, display)
     return _concluded(run, _knowing(run, url, code, display), exits.of_status(run.status))
 
 
 def conclude(run: Run, display: Display) -> None:
-    """Tell a run's result, as the display wants it."""
+    """Print a run's result as the display specifies."""
     if display.shows or not run.waiting:
         note(run, storage.store_url(display.next_commands.store))
     if display.events:
@@ -178,7 +176,7 @@ def conclude(run: Run, display: Display) -> None:
 
 
 def _knowing(run: Run, url: str, code: Code, display: Display) -> Display:
-    """The display, with commands that name no code if the run's own references lead to it by now."""
+    """Return the display with commands that name no code, if the run's own references now resolve to it."""
     if not code.launch.is_found(run.root_id, run.refs, url):
         return display
     return replace(display, next_commands=replace(display.next_commands, code=()))
@@ -214,13 +212,13 @@ async def opened(
     streams: Literal["watched", "always"] = "watched",
     writes: bool = True,
 ) -> AsyncIterator[Executor]:
-    """An executor of a run's code. `ORCHESTRATOR_ON_CHANGE=strict` makes it refuse a graph that changed.
+    """Open an executor with a run's code. `ORCHESTRATOR_ON_CHANGE=strict` makes it refuse a graph that changed.
 
     Args:
         further: code with other graphs, and the same tools and model.
-        awake: whether it goes on by itself with runs that wait. A command that ends with its run does not.
+        awake: whether it resumes waiting runs automatically. A command that ends with its run does not.
         streams: see `Executor`.
-        writes: whether anything is journaled. A command that only looks needs no key for seals.
+        writes: whether anything is journaled. A command that only reads needs no key for seals.
 
     Raises:
         UsageError: `ORCHESTRATOR_ON_CHANGE` is neither `continue` nor `strict`.
@@ -250,7 +248,7 @@ async def opened(
 def _named(
     launches: Mapping[str, Launch], url: str, root_id: str, graph: str, has: Mapping[str, object]
 ) -> Mapping[str, object] | None:
-    """The references that a run gets, sealed; None: it finds its code by those that it has, or none can be sealed."""
+    """Return the references to store with a run, sealed; None if its existing ones suffice, or none can be sealed."""
     launch = launches.get(graph)
     if launch is None or launch.is_found(root_id, has, url):
         return None
@@ -261,7 +259,7 @@ def _named(
 
 @asynccontextmanager
 async def closing_model(code: Code) -> AsyncIterator[None]:
-    """Close the models of the code at the end, those that can be closed."""
+    """Close the models of the code at the end, if they can be closed."""
     try:
         yield
     finally:
@@ -274,7 +272,7 @@ async def closing_model(code: Code) -> AsyncIterator[None]:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run that is about to go on."""
+    """A run that is ready to continue."""
 
     url: str
     run: Run
@@ -283,19 +281,19 @@ class Prepared:
 
 
 def prepare(run_id: str, then: Continuing, *, seen: Run | None = None, ended: Collection[str] = ()) -> Prepared:
-    """Look at a run, if it was not `seen` just now, and import what it needs to go on.
+    """Read a run, unless it was just `seen`, and import the code that it needs to continue.
 
     Args:
         run_id: the run's id.
         then: the options of the command.
         seen: the run.
-        ended: how it may have ended.
+        ended: the final statuses that are accepted.
 
     Raises:
         RunUnknown: there is no such run.
-        RunEnded: it is over.
-        UsageError: its own references may not be followed, and none were given.
-        GraphUnknown: something that it needs is not there any more.
+        RunEnded: it has ended.
+        UsageError: its own references may not be used, and none were typed.
+        GraphUnknown: code that it needs no longer exists.
     """
     url = storage.store_url(then.store)
     run = seen if seen is not None else run_lookup.load(url, run_id)
@@ -313,7 +311,7 @@ def prepare(run_id: str, then: Continuing, *, seen: Run | None = None, ended: Co
 
 
 def typed(then: Continuing) -> tuple[str, ...]:
-    """The code that the options of a command name, as options of the next one."""
+    """Return the code that the options of a command name, as options of the next command."""
     one = {"--graph": then.graph}
     many = {"--tools": then.tools, "--model": then.model, "--trust": then.trust}
     words = [word for name, value in one.items() if value is not None for word in (name, value)]
@@ -327,10 +325,10 @@ def display_of(run: Run, url: str, store: str | None, *, json: bool, launch: Lau
 
 
 def new_run_id(given: str | None) -> str:
-    """The id of a new run: the one that was typed, or a random one.
+    """Return the id of a new run: the typed one, or a random one.
 
     Raises:
-        UsageError: no run can have the one that was typed.
+        UsageError: the typed id is not valid.
     """
 
     if given is None:
@@ -342,10 +340,10 @@ def new_run_id(given: str | None) -> str:
 
 
 def engine_of(given: str | None) -> ServedEngine | None:
-    """The engine that `--engine` names, else `ORCHESTRATOR_ENGINE`; None: neither does.
+    """Return the engine of `--engine`, else of `ORCHESTRATOR_ENGINE`; None without either.
 
     Raises:
-        UsageError: it is no URL of an engine, or its extra is not installed.
+        UsageError: the URL is not that of an engine, or its extra is not installed.
     """
     url = given or os.environ.get("ORCHESTRATOR_ENGINE")
     if not url:
@@ -358,12 +356,12 @@ def engine_of(given: str | None) -> ServedEngine | None:
 
 
 def continuation(engine: ServedEngine | None, resume: str) -> str:
-    """Tell how an answered run continues. `resume`: the command that continues it here."""
+    """Print how an answered run continues. `resume`: the command that continues it here."""
     return f"to continue:\n  {resume}" if engine is None else "a worker continues it"
 
 
 async def submit(engine: ServedEngine | None, run_id: str, at: float | None = None) -> None:
-    """Have a run delivered, if there is an engine. `at`: when, in Unix seconds; None: at once."""
+    """Submit a run for delivery, if there is an engine. `at`: when, in Unix seconds; None: immediately."""
 
     if engine is None:
         return
@@ -376,7 +374,7 @@ async def submit(engine: ServedEngine | None, run_id: str, at: float | None = No
 
 
 async def cancel_deliveries(engine: ServedEngine | None, run_id: str) -> None:
-    """Have a run not delivered any more, if there is an engine."""
+    """Cancel the deliveries of a run, if there is an engine."""
 
     if engine is None:
         return

@@ -1,4 +1,4 @@
-"""The command `runs`. It reads the store alone: an executor would take longer to load than the list to print."""
+"""The command `runs`. It reads the store directly: loading an executor would take longer than printing the list."""
 
 from __future__ import annotations
 
@@ -118,11 +118,11 @@ def runs(
 
 
 _MOST_SCANS = 20
-"""Pages of a search through journals that one command asks for."""
+"""Pages of a search through journals that one command requests."""
 
 
 def _scanned(scans: Sequence[Scanned]) -> str:
-    """Return how far a search got that has not read all runs."""
+    """Return the progress of a search that has not read all runs."""
 
     runs, records = sum(one.runs for one in scans), sum(one.records for one in scans)
     back_to = next((one.back_to for one in reversed(scans) if one.back_to is not None), None)
@@ -133,10 +133,10 @@ def _scanned(scans: Sequence[Scanned]) -> str:
 
 
 def _statuses(status: str | None, *, failed: bool, waiting: bool) -> tuple[str, ...] | None:
-    """The statuses that options name; None: any.
+    """Return the statuses that options name; None: any.
 
     Raises:
-        UsageError: they name one that there is not, or contradict each other.
+        UsageError: a status is unknown, or the options contradict each other.
     """
     if status is not None and status not in STATUSES:
         close = get_close_matches(status, STATUSES, n=1)
@@ -152,7 +152,7 @@ def reading(url: str, look: Callable[[Store], Awaitable[T]]) -> T:
     """Return the result of `look` in an existing store, without an executor, which takes a while to load.
 
     Raises:
-        KeyboardInterrupt: a signal stopped it.
+        KeyboardInterrupt: a signal arrived.
     """
 
     async def work() -> T:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from orchestrator.cli.launch_refs import Code, Launch
     from orchestrator.executor import Executor
     from orchestrator.web import server as web_server
-else:  # it needs an extra, whose lack is reported
+else:  # it needs an extra; a missing one is reported
     (web_server,) = lazy_modules("orchestrator.web", "server")
 
 _LOCAL = "127.0.0.1"
@@ -66,7 +66,10 @@ def serve(
         ),
     ] = None,
     host: Annotated[
-        str, typer.Option("--host", metavar="HOST", help="The address to listen on. Others than loopback want a token.")
+        str,
+        typer.Option(
+            "--host", metavar="HOST", help="The address to listen on. Addresses other than loopback require a token."
+        ),
     ] = _LOCAL,
     port: Annotated[
         int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port; 0 takes any free port.")
@@ -120,14 +123,14 @@ def serve(
     if read_only and not storage.exists(url):
         raise exits.UsageError(f"--read-only: there is no store at {storage.shown_url(url)}")
     if save_graphs is not None and not save_graphs.is_dir():
-        raise exits.UsageError(f"--save-graphs {save_graphs}: there is no such folder; make it first")
+        raise exits.UsageError(f"--save-graphs {save_graphs}: the directory does not exist; create it first")
     token = _token(token, token_file)
     limits = _limits(steps=max_steps, seconds=max_seconds, calls=max_calls, tokens=max_tokens, cost=max_cost)
     codes = _codes(graphs, tools, model, trust)
     with _bound(host, port) as listening:
         settings = _settings(host, listening.getsockname()[1], token, risk, _refs_of(codes, url), read_only=read_only)
         settings = replace(settings, save_graphs=save_graphs, limits=limits)
-        with suppress(signals.Interrupted):  # that is how it ends
+        with suppress(signals.Interrupted):  # the normal way to stop the server
             signals.run_async(
                 partial(_serve, url, codes, settings, listening, _address(host, listening, settings), open_)
             )
@@ -135,10 +138,10 @@ def serve(
 
 
 def _token(given: str | None, file: Path | None) -> str | None:
-    """The token: that of the option, of the file, or of the environment.
+    """Return the token of the option, the file, or the environment.
 
     Raises:
-        UsageError: the file cannot be read, or both options are there.
+        UsageError: the file cannot be read, or both options are given.
     """
 
     if file is None:
@@ -154,7 +157,7 @@ def _token(given: str | None, file: Path | None) -> str | None:
 
 
 def _limits(**given: float | None) -> Limits | None:
-    """The limits up to which requests may raise those of runs; None: none."""
+    """Return the highest limits that requests may set for runs; None if there are none."""
 
     found = {name: value for name, value in given.items() if value is not None}
     try:
@@ -169,10 +172,10 @@ def _codes(
     model: Sequence[str] | None,
     trust: Sequence[str] | None,
 ) -> list[Code]:
-    """The code of all graphs; they share tools and models.
+    """Return the code of all graphs; they share tools and models.
 
     Raises:
-        UsageError: two graphs have one name.
+        UsageError: two graphs have the same name.
     """
 
     refs = graphs or shipped()
@@ -190,9 +193,9 @@ def _codes(
 
 
 def _refs_of(codes: Sequence[Code], url: str) -> Callable[[str, str], Mapping[str, object] | None]:
-    """Gives new runs references to their code, sealed, so that other commands continue them.
+    """Give new runs sealed references to their code, so that other commands can continue them.
 
-    Not those of graphs that the page saved: only the server asks before their calls.
+    Runs of graphs that the page saved get none: only the server asks before their calls.
     """
 
     launches: dict[str, Launch] = {code.graph.name: code.launch for code in codes}
@@ -208,15 +211,15 @@ def _refs_of(codes: Sequence[Code], url: str) -> Callable[[str, str], Mapping[st
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """A socket that is bound to an address.
+    """Return a socket that is bound to an address.
 
     Raises:
-        UsageError: it cannot be.
+        UsageError: the address cannot be bound.
     """
 
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        # `localhost` stands for several addresses, of which one is enough.
+        # `localhost` may resolve to several addresses; one is enough
         family, kind, protocol, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
         bound = socket.socket(family, kind, protocol)
     except OSError as error:
@@ -255,7 +258,7 @@ def _settings(
             hosts=frozenset(f"{name}:{port}" for name in names),
             addresses=host in _ANY,
             token=secrets.token_urlsafe(32) if token is None and not local else token,
-            cookie=f"orchestrator-{port}",  # browsers do not tell the ports of a host apart
+            cookie=f"orchestrator-{port}",  # browsers do not separate cookies by port
             approve=cast("Risk | None", risk),
             refs=refs,
         )
@@ -275,12 +278,12 @@ def is_loopback(host: str) -> bool:
 
 
 def _named(host: str) -> str:
-    """A host as addresses of the web have it."""
+    """Return a host in the form used in URLs."""
     return f"[{host.lower()}]" if ":" in host else host.lower()
 
 
 def _address(host: str, listening: socket.socket, settings: Settings) -> str:
-    """The address to open, with the token."""
+    """Return the URL to open, with the token."""
     shown = _LOCAL if host in _ANY else host
     query = "" if settings.token is None else f"?token={settings.token}"
     return f"http://{_named(shown)}:{listening.getsockname()[1]}/{query}"
@@ -307,15 +310,15 @@ async def _announce(started: object, address: str, open_: bool) -> None:
 
     assert isinstance(started, anyio.Event)
     await started.wait()
-    warn(f"serving {address} (Ctrl-C ends it)")  # a terminal takes "; " for a part of the address
+    warn(f"serving {address} (Ctrl-C ends it)")  # terminals take "; " as part of a URL
     if open_:
         await to_thread.run_sync(webbrowser.open, address)
 
 
 async def _recover(executor: Executor, launches: Mapping[str, Launch]) -> None:
-    """Continue what other processes left; a store that cannot be read now is a line, and no end of the server.
+    """Continue runs that other processes left. If the store cannot be read now, print a line and keep serving.
 
-    Runs of the same graphs with other tools or models are left to `recover`, which follows their own references.
+    Runs of the same graphs with other tools or models are left to `recover`, which resolves their own references.
     """
 
     try:
@@ -326,7 +329,7 @@ async def _recover(executor: Executor, launches: Mapping[str, Launch]) -> None:
             launch = launches.get(run.graph)
             if launch is not None:
                 (ours if launch.is_of(run.refs) else others).append(run_id)
-            elif run.graph in executor.graphs:  # one that the page saved
+            elif run.graph in executor.graphs:  # a graph that the page saved
                 ours.append(run_id)
         if others:
             listed = ", ".join(map(line, others[:20]))

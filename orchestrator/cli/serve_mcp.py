@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from orchestrator.executor import Executor, Run
     from orchestrator.graph_class import Graph
     from orchestrator.web import server as web_server
-else:  # it needs an extra, whose lack is reported
+else:  # it needs an extra; a missing one is reported
     (web_server,) = lazy_modules("orchestrator.web", "server")
 
 
 LABEL = ("via", "mcp")
-"""The label of runs that clients began. Of other runs in the store they are told nothing."""
+"""The label of runs that clients started. Other runs of the store are hidden from them."""
 RESULT_TOOL = "run_result"
 OUTPUT: Mapping[str, Any] = {
     "type": "object",
@@ -63,23 +63,23 @@ OUTPUT: Mapping[str, Any] = {
     },
     "required": ["run_id", "status", "output"],
 }
-"""The schema of the structured content of all results but errors."""
+"""The schema of the structured content of all results except errors."""
 
 Refs: TypeAlias = Callable[[str, str], Mapping[str, object]]
-"""For a run of an id and a graph of a name: what it is made of, as text that the command line follows to go on."""
+"""Returns references, as text for the command line, to continue the run with this id and graph name."""
 
 
 class GraphServer:
     """Server of the tools: one for each graph, and one that reports on a run.
 
-    A run that pauses is told as such, with its id and the command by which a person goes on with it. Nothing that a
-    client sends approves anything: whoever drives it is a model.
+    A paused run is reported with its id and the command with which a person continues it. Clients cannot approve calls,
+    because a model controls them.
 
     Args:
-        executor: runs the graphs. It is open.
-        graphs: what is offered.
-        next_commands: what the commands that go on need to be told.
-        approve: of which risk calls of tools are approved at once, as by `--approve`.
+        executor: runs the graphs; already open.
+        graphs: the offered graphs.
+        next_commands: writes the commands that continue a run.
+        approve: highest risk of tool calls that are approved without asking, like `--approve`.
         refs: see `Refs`.
     """
 
@@ -100,7 +100,7 @@ class GraphServer:
         }
 
     def server(self) -> Server[Any]:
-        """It, as the protocol's library wants it."""
+        """Return the server in the form that the protocol's library expects."""
         from mcp.server.lowlevel import Server
 
         return Server(
@@ -190,7 +190,7 @@ class GraphServer:
         return run
 
     def _told(self, run: Run, why: str = "") -> CallToolResult:
-        """A run as a client, and the model behind it, is told of it; `why` it was interrupted."""
+        """Return the description of a run for a client and its model; `why`: the reason why it was interrupted."""
         from mcp.types import CallToolResult, TextContent
 
         why = str(redacted(why or str(run.error or "")))
@@ -276,7 +276,7 @@ def serve_mcp(
     if len(served) < len(codes):
         raise exits.UsageError(f"several graphs have the same name: {', '.join(code.graph.name for code in codes)}")
     if file is not None:
-        url = f"sqlite:///{file}"  # the commands that go on may be given in another directory
+        url = f"sqlite:///{file}"  # the commands that continue a run may be typed in another directory
     serve = partial(_http, port) if http else _stdio
     try:
         signals.run_async(partial(_serve, url, codes, served, NextCommands(url), risk, serve))
@@ -302,7 +302,7 @@ async def _serve(
 
 
 async def _stdio(url: str, codes: list[Code], offered: Any) -> None:
-    """Over stdin and stdout, until the client closes them. Whatever else is printed goes to stderr."""
+    """Serve over stdin and stdout, until the client closes them. All other output goes to stderr."""
 
     from mcp.server.stdio import stdio_server
 
@@ -312,12 +312,12 @@ async def _stdio(url: str, codes: list[Code], offered: Any) -> None:
                 server: Server[Any] = offered(executor).server()
                 await server.run(read, write, server.create_initialization_options())
         except BaseException as error:
-            # A thread sits in a read of stdin that nothing ends. All runs have been checkpointed and given back.
+            # A thread may block in a read of stdin that never returns. All runs have been checkpointed and released.
             os._exit(_end_of(error))
 
 
 def _end_of(error: BaseException) -> int:
-    """Tells why it ends, where that is an error, and gives the exit code."""
+    """Print why the server ends, if that is an error, and return the exit code."""
 
     if isinstance(error, anyio.get_cancelled_exc_class()):
         return exits.INTERRUPTED
@@ -328,7 +328,7 @@ def _end_of(error: BaseException) -> int:
 
 
 async def _http(port: int, url: str, codes: list[Code], offered: Any) -> None:
-    """Over HTTP on this machine. Requests that name another host, or come from a page of one, are refused."""
+    """Serve over HTTP on this machine. Requests that name another host, or come from one of its pages, are refused."""
 
     from mcp.server.transport_security import TransportSecuritySettings
 
@@ -352,7 +352,7 @@ async def _http(port: int, url: str, codes: list[Code], offered: Any) -> None:
                 with (
                     web_server.bounded_logs(),
                     anyio.CancelScope(shield=True),
-                ):  # `_until_cancelled` ends it in good order
+                ):  # `_until_cancelled` ends it in order
                     await server.serve([listening])
                 tasks.cancel_scope.cancel()
 
@@ -363,7 +363,7 @@ def _server(app: Any) -> Any:
     class Server(uvicorn.Server):
         @contextmanager
         def capture_signals(self) -> Iterator[None]:
-            yield  # the command line has handlers of its own
+            yield  # the command line has its own handlers
 
     most = web_server.most_connections()
     return Server(

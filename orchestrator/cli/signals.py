@@ -1,8 +1,8 @@
 """Signals from the start of the process to its end.
 
-While a command works (`run_async`), SIGINT, SIGTERM or SIGHUP stops it in good order, and a second one at once. Before
-that, and while a result is printed, the exit code is the result's as soon as the result is printed, and 130 before;
-there is never a traceback. This module is imported first, so event loops are imported when one is needed.
+While a command works (`run_async`), SIGINT, SIGTERM or SIGHUP stops it in order, and a second one immediately.
+Otherwise a signal ends the process with the result's exit code if the result was printed, else with 130, without a
+traceback. This module is imported first, so event loops are imported when one is needed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _INTERRUPTED = 130
 _GRACE = 0.2
-"""Seconds that a second signal leaves to a result that is being written."""
+"""Seconds after a second signal in which a result may still be written."""
 
 
 class _SignalState:
@@ -34,16 +34,16 @@ class _SignalState:
 
     def __init__(self) -> None:
         self.code: int | None = None
-        """The exit code that is certain by now."""
+        """The exit code, once it is final."""
         self.telling = self.noted = False
         self.may_leave = False
-        """True if nothing in the process needs Python's own end."""
+        """True if the process may exit without Python's finalization."""
         self._before: Callable[[int, FrameType | None], object] | int | None = None
-        """Handler of the alarm before `_exit_soon` set it."""
+        """Handler of the alarm that `_exit_soon` replaced."""
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if self.code is not None:
-            os._exit(self.code)  # everything is told, and closed
+            os._exit(self.code)  # the result is printed and everything is closed
         if not self.telling:
             raise KeyboardInterrupt
         if self.noted:
@@ -51,7 +51,7 @@ class _SignalState:
         self.noted = True
 
     def _exit_soon(self) -> None:
-        """End the process unless the result is settled in time. Whoever reads it may have stopped reading."""
+        """End the process unless the result is written in time: its reader may have stopped reading."""
         if not hasattr(signal, "setitimer"):
             os._exit(_INTERRUPTED)
         if signal.getitimer(signal.ITIMER_REAL)[0]:
@@ -61,14 +61,14 @@ class _SignalState:
         signal.setitimer(signal.ITIMER_REAL, _GRACE)
 
     def disarm(self) -> None:
-        """Take back the alarm of `_exit_soon`, if it was set: it would end a process that takes longer to end."""
+        """Cancel the alarm of `_exit_soon`, if set: it would end a process that takes longer to exit."""
         if self._before is not None:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, self._before)
             self._before = None
 
     def listen(self) -> None:
-        """Handle the signals from now on."""
+        """Start to handle the signals."""
         if threading.current_thread() is threading.main_thread():
             for number in stop_signals():
                 signal.signal(number, self)
@@ -78,15 +78,15 @@ _ending = _SignalState()
 
 
 def begin() -> None:
-    """Handle the signals until a command does, and after it."""
+    """Handle the signals before and after a command handles them."""
     _ending.listen()
     _ending.may_leave = not (atexit._ncallbacks() or {"sitecustomize", "usercustomize"} & sys.modules.keys())
-    atexit.register(_end)  # as the first: so it is called last, when threads have ended, too
+    atexit.register(_end)  # registered first, so it is called last, after threads have ended
 
 
 @contextmanager
 def lent() -> Iterator[None]:
-    """The process is another program's: at the end its signal handlers are set again, and how it looks for garbage."""
+    """Restore the signal handlers and the garbage collector at the end: the process belongs to another program."""
     main_thread = threading.current_thread() is threading.main_thread()
     handlers = {number: signal.getsignal(number) for number in stop_signals()} if main_thread else {}
     thresholds = gc.get_threshold()
@@ -99,45 +99,45 @@ def lent() -> Iterator[None]:
         _ending.noted = _ending.may_leave = False
         gc.set_threshold(*thresholds)
         for number, handler in handlers.items():
-            if handler is not None:  # one that was not set from Python cannot be set again
+            if handler is not None:  # a handler that was not set from Python cannot be restored
                 signal.signal(number, handler)
 
 
 @contextmanager
 def telling(code: int) -> Iterator[None]:
-    """A result is told in here that means this exit code. A first signal does not keep it from being told whole."""
+    """Context in which a result with this exit code is printed. A first signal does not interrupt it."""
     _ending.telling = True
     _ending.listen()
     try:
         yield
-        settle(code)  # before the telling is over: in between a signal would find neither
+        settle(code)  # before `telling` is reset: a signal in between would find neither flag set
     finally:
         _ending.telling = False
 
 
 def settle(code: int) -> None:
-    """The process ends with this exit code, whatever signal comes."""
+    """Set the final exit code of the process, whatever signal arrives."""
     _ending.code = code
     _ending.listen()
 
 
 def other_code() -> None:
-    """Code of the user is about to be loaded. It may have open files at the end, which Python closes."""
+    """Note that user code is about to be loaded. It may leave files open, which Python closes at exit."""
     _ending.may_leave = False
 
 
 def _is_program(path: str) -> bool:
-    """Return whether the process is the command: what an installer writes, or the package itself."""
+    """Return whether the process is the command: an installed script, or the package run as a module."""
     place, name = os.path.split(path)
     name = os.path.basename(place) if name == "__main__.py" else name
     return name in ("orchestrator", "orchestrator.exe", "orchestrator-script.py")
 
 
 def _end() -> None:
-    """End the process here, unless something may need Python's own end, which takes a fifth of a short command.
+    """End the process here, unless code may need Python's finalization, which takes a fifth of a short command.
 
-    There Python takes all modules apart, and sets its own signal handlers. By now it has waited for threads and called
-    all other exit handlers.
+    Finalization clears all modules and resets signal handlers. By now Python has joined threads and called all other
+    exit handlers.
     """
     for number in stop_signals():
         signal.signal(number, signal.SIG_IGN)
@@ -151,9 +151,9 @@ def _end() -> None:
 
 
 def stop_signals() -> list[int]:
-    """The signals that end a command."""
+    """Return the signals that end a command."""
     hangup: signal.Signals | None = getattr(signal, "SIGHUP", None)
-    ignored = hangup is None or signal.getsignal(hangup) is signal.SIG_IGN  # as by `nohup`
+    ignored = hangup is None or signal.getsignal(hangup) is signal.SIG_IGN  # ignored, for example by `nohup`
     return [signal.SIGINT, signal.SIGTERM] if ignored or hangup is None else [signal.SIGINT, signal.SIGTERM, hangup]
 
 
@@ -161,14 +161,14 @@ T = TypeVar("T")
 
 
 class Interrupted(Exception):
-    """Raised when a signal asked the command to stop, after what it did has been put in order."""
+    """Raised when a signal asked the command to stop, after it has cleaned up."""
 
 
 def run_async(work: Callable[[], Awaitable[T]]) -> T:
-    """Run `work` in an event loop; the first signal cancels it, so that runs are checkpointed and given back.
+    """Run `work` in an event loop; the first signal cancels it, so that runs are checkpointed and released.
 
     Raises:
-        Interrupted: a signal came, and `work` has ended because of it.
+        Interrupted: a signal arrived, and `work` has ended because of it.
     """
     import anyio
 
@@ -184,7 +184,7 @@ def run_look(work: Callable[[], Awaitable[T]]) -> T:
     task groups would wrap it.
 
     Raises:
-        KeyboardInterrupt: a signal came, and `work` has ended because of it.
+        KeyboardInterrupt: a signal arrived, and `work` has ended because of it.
     """
     try:
         return run_async(work)
@@ -193,7 +193,7 @@ def run_look(work: Callable[[], Awaitable[T]]) -> T:
 
 
 class _Stop:
-    """Handler of the signals. It is no task, so that it is called even while a step keeps the loop busy."""
+    """Handler of the signals. It is not a task, so it is called even while a step keeps the loop busy."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -209,7 +209,7 @@ class _Stop:
 
     @property
     def came(self) -> bool:
-        """True if a signal came."""
+        """Return True if a signal arrived."""
         return self._count > 0
 
     async def guard(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -232,7 +232,7 @@ def _handled(stop: _Stop) -> Iterator[None]:
     try:
         yield
     finally:
-        # After a first signal the second one ends the process whenever it comes, also while its end is being told.
+        # After a first signal, a second one ends the process at any time, also while its result is being printed.
         if not stop.came:
             for number, handler in zip(numbers, before, strict=True):
                 signal.signal(number, handler)

@@ -1,6 +1,6 @@
 """The store that a command works on, and the codec of its values.
 
-No command has an option for the codec: it comes from the environment, so that none can forget it.
+No command has an option for the codec: it comes from the environment, so that no command can omit it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ DEFAULT = "sqlite:///.orchestrator/runs.db"
 
 
 def store_url(given: str | None) -> str:
-    """`--store`, else `ORCHESTRATOR_STORE`, else a file under the current directory.
+    """Return `--store`, else `ORCHESTRATOR_STORE`, else a file under the current directory.
 
     Raises:
-        UsageError: it is no URL of a store; or none was named, and a link in the current directory leads to another
-            one: the directory may be of another person, who has no say in which store it is.
+        UsageError: the URL is not that of a store; or none was named, and a link in the current directory leads
+            elsewhere: another person, who must not choose the store, may own the directory.
     """
     chosen = given or os.environ.get("ORCHESTRATOR_STORE")
     url = chosen or DEFAULT
@@ -55,12 +55,12 @@ def stays_here(url: str) -> bool:
     file = store_file(url)
     try:
         return file is not None and Path.cwd().resolve() in file.resolve().parents
-    except RuntimeError:  # links that lead to each other
+    except RuntimeError:  # links that form a loop
         return False
 
 
 def store_file(url: str) -> Path | None:
-    """The absolute path of the file that a store URL names; None: it is in memory, or in a database."""
+    """Return the absolute path of the file of a store URL; None if the store is in memory, or in a database."""
     file = file_of(url)
     return None if file is None else Path(file).absolute()
 
@@ -68,7 +68,7 @@ def store_file(url: str) -> Path | None:
 def place(url: str) -> str | None:
     """Return the place of a store, the same for every process that opens it: file or database; None: in memory.
 
-    Of a database this is the URL without password and parameters, so it may have several names.
+    For a database, this is the URL without password and parameters, so a database may have several places.
     """
     if is_database(url):
         return shown_url(url).partition("?")[0]
@@ -77,7 +77,7 @@ def place(url: str) -> str | None:
 
 
 def exists(url: str) -> bool:
-    """Return True if there is anything to read at a store URL. Create no file."""
+    """Return True if a store URL has anything to read. No file is created."""
     file = store_file(url)
     return file is None or file.exists()
 
@@ -101,11 +101,13 @@ _FORM = f"{KEYS}: write ID=env:VARIABLE, separated by commas; the first key writ
 
 
 def codec_of_environment() -> codec.Codec | None:
-    """`ORCHESTRATOR_KEYS`, ids of keys with the variables that hold them, or `ORCHESTRATOR_CODEC`, a reference to a
-    codec; None: neither is set. With the former, `ORCHESTRATOR_CLEAR_VALUES` is `accept` or `refuse`.
+    """Return the codec of `ORCHESTRATOR_KEYS` or `ORCHESTRATOR_CODEC`; None if neither is set.
+
+    The former has ids of keys and the variables that contain them, the latter a reference to a codec. With the former,
+    `ORCHESTRATOR_CLEAR_VALUES` is `accept` or `refuse`.
 
     Raises:
-        UsageError: one of them is wrong, both are set, or a variable is not set.
+        UsageError: one of them is invalid, both are set, or a variable is not set.
     """
     keys, ref, clear = (os.environ.get(name, "").strip() for name in (KEYS, CODEC, CLEAR))
     if keys and ref:
@@ -126,7 +128,7 @@ def _aes_gcm(text: str, clear: str) -> codec.Codec:
     for part in text.split(","):
         name, equals, variable = part.strip().partition("=env:")
         if not equals or not name or not variable:
-            raise UsageError(_FORM)  # never with the text: a key may stand in it
+            raise UsageError(_FORM)  # never with the text: it may contain a key
         keys[name] = f"env:{variable}"
     try:
         made = codec.AESGCMCodec(keys, clear=said)

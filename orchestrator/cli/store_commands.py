@@ -381,7 +381,7 @@ def store_check(
     try:
         found = run_lookup.looking(url, look, writes=repair)
     except (StoreTooNew, StoreUnavailable, StoreUnsupported):
-        raise  # that says nothing about the store's order
+        raise  # this does not concern the store's consistency
     except StoreError as error:
         found = Checked(findings=[Finding(str(error))])
     if json:
@@ -405,11 +405,11 @@ def store_check(
 
 
 _EVERY = 0.1
-"""Seconds between two updates."""
+"""Seconds between updates."""
 
 
 class ProgressLine:
-    """Counts what is done. Use it in a `with` block, whose end removes the line.
+    """Progress line with a count. Use it in a `with` block, whose end removes the line.
 
     Args:
         what: what is counted, such as `runs copied`.
@@ -424,7 +424,7 @@ class ProgressLine:
         return self
 
     def show(self, done: int, total: int | None = None) -> None:
-        """Show how much is done."""
+        """Show the current count."""
         now = time.monotonic()
         if now < self._next or not sys.stderr.isatty():
             return

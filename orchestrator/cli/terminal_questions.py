@@ -1,6 +1,6 @@
-"""Ask the person at the terminal what a run waits for. Questions go to stderr, answers come from stdin.
+"""Ask the user at the terminal the questions of a run. Questions go to stderr, answers come from stdin.
 
-The arguments of a call can be changed before it is approved: in the person's editor, or on one line.
+The arguments of a call can be changed before it is approved: in the user's editor, or on one line.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ if TYPE_CHECKING:
 
 
 QUIET = 0.5
-"""Seconds after which it is looked again what other processes do with a run."""
+"""Seconds between polls of a run that other processes may change."""
 ASKABLE = ("approval", "input", "unknown_outcome")
-"""Kinds of questions that a person at the terminal can answer; others wait for something else."""
+"""Kinds of questions that the user can answer at the terminal; other kinds wait for something else."""
 
 
 class NoAnswer(Exception):
-    """Raised when the person closed the input instead of answering."""
+    """Raised when the user closed the input instead of answering."""
 
 
 async def put(
     executor: Executor, run_id: str, question: Question, ask: Callable[[Question], Awaitable[Answer]], by: str
 ) -> bool:
-    """Ask a question until its answer is valid, and record that; whether this answer was the one that counts.
+    """Ask a question until its answer is valid, and record it. Return True if this answer was accepted.
 
-    The prompt ends as soon as the question is answered elsewhere, and says by whom.
+    The prompt ends as soon as the question is answered elsewhere, and names who answered.
 
     Args:
         ask: asks for an answer.
 
     Raises:
-        NoAnswer: there is nobody to answer.
+        NoAnswer: the user closed the input.
     """
     while True:
         try:
@@ -78,10 +78,10 @@ async def put(
 async def _while_open(
     executor: Executor, run_id: str, question: Question, ask: Callable[[Question], Awaitable[Answer]]
 ) -> Answer | None:
-    """The person's answer; None if the question was closed meanwhile.
+    """Return the user's answer; None if the question was closed meanwhile.
 
     Raises:
-        NoAnswer: the person closed the input.
+        NoAnswer: the user closed the input.
     """
     given: list[Answer] = []
     left = False
@@ -98,7 +98,7 @@ async def _while_open(
 
 
 async def _until_closed(executor: Executor, run_id: str, question: Question, scope: anyio.CancelScope) -> None:
-    """Call off the asking as soon as the run waits for this no more."""
+    """Cancel the prompt as soon as the run no longer waits for this answer."""
     head = 0
     while not scope.cancel_called:
         found = (await executor.store.info(run_id)).head
@@ -125,21 +125,21 @@ async def _answered(executor: Executor, run_id: str, question: Question) -> str:
 
 
 def askable(questions: Iterable[Question]) -> list[Question]:
-    """The questions to put to the person, in order."""
+    """Return the questions to ask the user, in order."""
     return [question for question in questions if question.kind in ASKABLE]
 
 
 class Asker:
-    """Puts questions to the person, and remembers how they changed the arguments of a call that is not approved yet."""
+    """Asks the user questions, and remembers the user's changes to the arguments of a call that is not approved yet."""
 
     def __init__(self) -> None:
         self._changed: dict[str, dict[str, object]] = {}
 
     async def ask(self, question: Question) -> Answer:
-        """Show a question with all that it is about, and read the answer.
+        """Show a question with its details, and read the answer.
 
-        Of an approval, `y` or `yes` is yes, `e` changes a call's arguments first, and anything else is no; what stands
-        behind `n` is the reason.
+        For an approval, `y` or `yes` approves, `e` first edits the call's arguments, and anything else denies; text
+        after `n` is the reason.
 
         Raises:
             NoAnswer: the input ended.
@@ -187,16 +187,16 @@ class Asker:
 
 
 def denial_of(said: str) -> Answer:
-    """Return the denial that a person typed: `n` or `no`, and after it the reason."""
+    """Return the denial that the user typed: `n` or `no`, followed by the reason."""
 
     word, _, reason = said.partition(" ")
     return Deny(reason=reason.strip() if word.lower().rstrip(",:") in ("n", "no") else "")
 
 
 def value_of(question: Question, text: str) -> Answer:
-    """Return the typed answer to a question that is no approval.
+    """Return the typed answer to a question other than an approval.
 
-    It is read as JSON where the question's schema takes no text, or the answer has a structure.
+    It is read as JSON if the question's schema does not accept text, or the answer has a structure.
     """
 
     if text in question.choices:
@@ -209,7 +209,7 @@ def value_of(question: Question, text: str) -> Answer:
         try:
             return Value(value=json.loads(text))
         except ValueError:
-            pass  # it may be meant as text; whether that fits, the question knows
+            pass  # it may be meant as text; the question validates it
     return Value(value=text)
 
 
@@ -219,13 +219,13 @@ def outcome_of(question: Question, text: str) -> Answer:
     schema = question.schema_
     result: object = text
     if schema is None or faults(text, schema, schema):
-        with suppress(ValueError, RecursionError):  # it may be meant as a text; whether that fits, the question knows
+        with suppress(ValueError, RecursionError):  # it may be meant as text; the question validates it
             result = json.loads(text)
     return Value(value={"choice": "happened", "result": result})
 
 
 async def _line(prompt: str) -> str:
-    """A line from the terminal. Waits for the file, not in a thread, so a signal ends it."""
+    """Read a line from the terminal. It waits for the file, not in a thread, so a signal ends it."""
     sys.stderr.write(visible(prompt))
     sys.stderr.flush()
     fd = sys.stdin.fileno()
@@ -241,11 +241,11 @@ Args = dict[str, object]
 
 
 async def edited(args: Args, line: Callable[[str], Awaitable[str]]) -> Args | None:
-    """The arguments as the person wants them; None if they left them as they are, or made no JSON object of them.
+    """Return the arguments that the user edited; None if they are unchanged, or not a JSON object.
 
     Args:
-        args: as they are now.
-        line: asks for a line of text, where neither `VISUAL` nor `EDITOR` names a program.
+        args: the current arguments.
+        line: asks for a line of text, if neither `VISUAL` nor `EDITOR` is set.
     """
     text = json.dumps(args, ensure_ascii=False, indent=2)
     editor = _editor()
@@ -268,11 +268,11 @@ def _editor() -> list[str] | None:
 async def _with_editor(editor: list[str], text: str) -> str | None:
     """Return the text of a file after the editor; None, with a warning, if the editor failed."""
     with tempfile.TemporaryDirectory(prefix="orchestrator-") as folder:
-        file = anyio.Path(folder, "args.json")  # the folder is this user's only
+        file = anyio.Path(folder, "args.json")  # only this user can read the folder
         await file.write_text(text + "\n", encoding="utf-8")
         try:
             with _left_alone():
-                # Stdout may be a file that waits for the result; questions are asked on stderr, which is a terminal.
+                # Stdout may be a file for the result; questions are asked on stderr, which is a terminal.
                 done = await anyio.run_process(
                     [*editor, str(file)],
                     stdin=sys.stdin.fileno(),
@@ -295,7 +295,7 @@ async def _with_editor(editor: list[str], text: str) -> str | None:
 
 @contextmanager
 def _left_alone() -> Iterator[None]:
-    """Ctrl-C is the editor's while it is open. A handler that does nothing: being ignored would be inherited."""
+    """Leave Ctrl-C to the editor while it is open. The handler does nothing: an ignored signal would be inherited."""
     before = signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
         yield

@@ -1,12 +1,12 @@
-"""The user's key, and what it proves: stored references that may be resolved, and questions that the user has seen.
+"""The user's key, which proves that stored references may be resolved, and that the user has seen a question.
 
 A reference is text that makes a command import code. A store can come from anywhere (a download, a cloned
-repository, another user's directory), so text in it is not enough. What the command line stores is sealed with a
-key that only this user can read; `resume` resolves a run's references only if the seal is right for this run, these
-references and this store file, and the file belongs to the user. Everything else needs `--graph` again.
+repository, another user's directory), so text in it is not enough. The command line seals what it stores with a key
+that only this user can read; `resume` resolves a run's references only if the seal matches this run, these references
+and this store file, and the file belongs to the user. Everything else needs `--graph` again.
 
-A plain `approve RUN` approves what was printed for this user, not what the run asks by now. What was printed is noted
-next to the key, in the user's own directory.
+A plain `approve RUN` approves what was printed for this user, not what the run asks now. A record of what was printed
+is stored next to the key, in the user's own directory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _KEY_BYTES = 32
 
 
 def seal(run_id: str, refs: JsonObject, url: str, *, make: bool = True) -> str | None:
-    """The seal for a run's references; None if the store is no file or there is nowhere to keep a key."""
+    """Return the seal for a run's references; None if the store is not a file or no key can be stored."""
     file = store_file(url)
     key = _key(make=make) if file is not None else None
     if file is None or key is None:
@@ -55,13 +55,13 @@ def trusted(run_id: str, refs: Mapping[str, object], url: str) -> bool:
 
 
 def journal_seal(url: str, *, make: bool) -> Seal | None:
-    """Return the seal for records in a store; None: they are not sealed.
+    """Return the seal for records in a store; None: its records are not sealed.
 
-    In memory no other process writes. In a database several users and machines do, and none of them knows the key of
-    another: there the server decides who may write, and its users are trusted.
+    No other process writes to a store in memory. Users of a database do not have each other's keys: its server decides
+    who may write, and all its users are trusted.
 
     Args:
-        make: whether to make a key if this user has none. A command that only looks needs none.
+        make: whether to create a key if this user has none. A command that only reads needs none.
     """
 
     file = store_file(url)
@@ -86,13 +86,13 @@ def _key(*, make: bool) -> bytes | None:
                 _warn_of(path)
                 return None
             key = file.read(_KEY_BYTES + 1)
-    except (OSError, RuntimeError):  # RuntimeError: this user has no home
+    except (OSError, RuntimeError):  # RuntimeError: this user has no home directory
         return None
     return key if len(key) == _KEY_BYTES else None
 
 
 def _is_private(stat: os.stat_result) -> bool:
-    """Return True if a file is this user's, and no other user can read or change it."""
+    """Return True if a file belongs to this user, and no other user can read or change it."""
     return not hasattr(os, "geteuid") or (stat.st_uid == os.geteuid() and not stat.st_mode & 0o077)
 
 
@@ -105,7 +105,7 @@ def _warn_of(path: Path) -> None:
 
 
 def _make_key(path: Path) -> None:
-    """Write a new key. Of two processes that do so at once, one wins and both read its key."""
+    """Write a new key. If two processes do so at once, one wins and both read its key."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f"key.{os.getpid()}.{secrets.token_hex(4)}")
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -119,8 +119,8 @@ def _make_key(path: Path) -> None:
 
 
 def note(run: Run, url: str) -> None:
-    """Note that what a run waits for was printed, in place of what was noted of it before."""
-    with suppress(OSError, RuntimeError):  # then the questions have to be named
+    """Record that the questions of a run were printed, in place of its earlier record."""
+    with suppress(OSError, RuntimeError):  # otherwise the questions have to be named
         file = _file(run.run_id, url)
         if file is None:
             return
@@ -135,7 +135,7 @@ def note(run: Run, url: str) -> None:
 
 
 def was_shown(run_id: str, question: Question, url: str) -> bool:
-    """Return True if this question, as it is now, was printed for this user when the run was last shown."""
+    """Return True if this question, in its current form, was printed when this user was last shown the run."""
     try:
         file = _file(run_id, url)
         return file is not None and _digest(question) in file.read_text(encoding="ascii").split()

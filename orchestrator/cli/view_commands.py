@@ -74,7 +74,7 @@ def show(
 
 
 def _standby(run: Run) -> dict[str, object]:
-    """When a run that no process drives continues, and why its last drive stopped."""
+    """Return when a run that no process drives continues, and why its last drive stopped."""
 
     found = run.standby
     if found is None:

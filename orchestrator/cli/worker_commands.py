@@ -105,7 +105,7 @@ def worker(
     unknown = [name for name in graph or () if name not in {one.name for one in found.graphs}]
     if unknown:
         known = ", ".join(one.name for one in found.graphs) or "none"
-        raise exits.UsageError(f"--graphs {unknown[0]}: {app} has {known}")
+        raise exits.UsageError(f"--graphs {unknown[0]}: {app} has no such graph; it has {known}")
     bounds = _bounds(graph_slots or (), graph or [one.name for one in found.graphs])
     if fair_by is not None:
         _check_label(fair_by)
@@ -117,10 +117,10 @@ def worker(
 
 @contextmanager
 def _probes(address: str | None) -> Iterator[WorkerHealth]:
-    """Serve the health of a worker at an address, if there is one.
+    """Serve the health of a worker at an address, if given.
 
     Raises:
-        UsageError: it is no address, or cannot be listened on.
+        UsageError: the address is invalid, or cannot be bound.
     """
 
     health = WorkerHealth()
@@ -180,10 +180,10 @@ class _Work(NamedTuple):
 
 
 def _bounds(given: Iterable[str], graphs: Collection[str]) -> dict[str, int]:
-    """Graph -> the most runs of it.
+    """Return the maximum number of runs of each graph.
 
     Raises:
-        UsageError: one of them is no graph of the worker with a number.
+        UsageError: an entry is not a graph of the worker with a number.
     """
     found: dict[str, int] = {}
     for text in given:
@@ -247,10 +247,10 @@ def _log_runs() -> None:
 
 
 def _app(ref: str) -> App:
-    """The app that a reference names.
+    """Return the app that a reference names.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such app.
     """
 
     place, colon, name = ref.partition(":")
@@ -268,9 +268,9 @@ def _app(ref: str) -> App:
 
 
 _PARKED = 100
-"""Parked runs that are listed at most."""
+"""Maximum number of parked runs in the list."""
 _NAMED = 5
-"""Parked runs that are named to people at most."""
+"""Maximum number of parked runs in text output."""
 
 
 def workers(json: options.Json = False, store: options.Store = None) -> int:
@@ -327,7 +327,7 @@ def enqueue(
 
     risk, labels, url = options.risk(approve), options.pairs(label), storage.store_url(store)
     due, by = _time(at), engine_of(engine)
-    launch = Given.of(graph, tools, model, trust).new().quiet()  # this command asks no model
+    launch = Given.of(graph, tools, model, trust).new().quiet()  # this command calls no model
     code = launch.load()
     given = input_of(code.graph, question, input)
     name = new_run_id(run_id)
@@ -353,10 +353,10 @@ def enqueue(
 
 
 def _time(text: str | None) -> float | None:
-    """Unix seconds.
+    """Return a time in Unix seconds.
 
     Raises:
-        UsageError: it is no time.
+        UsageError: the text is not a time.
     """
     if text is None:
         return None

@@ -4,9 +4,9 @@
     run_id = await executor.enqueue(graph, input)
     await engine.submit(run_id)
 
-The store keeps the runs; an engine carries their ids only. What is lost or delivered twice at the engine is neither in
-the store: workers also poll for runs that were never delivered, and a run has one driver at a time. The packages of an
-engine are imported when its URL, or its module, is first used.
+The store has the runs; an engine only carries their ids. A delivery that is lost or repeated does not affect the store:
+workers also poll for runs that were never delivered, and a run has one driver at a time. The packages of an engine are
+imported when its URL, or its module, is first used.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ SCHEMES = ("restate", "temporal")
 
 
 def engine_at(url: str) -> ServedEngine:
-    """Return the engine of a URL. Nothing is asked of it yet.
+    """Return the engine of a URL, without connecting to it.
 
     Args:
         url: such as `restate://127.0.0.1:8080`; each engine has its parameters, see docs/engines.md.
 
     Raises:
-        InvalidValue: it is no URL of an engine, or one of its parameters is wrong.
+        InvalidValue: the URL is not that of an engine, or has an invalid parameter.
         ImportError: the engine's extra is not installed.
     """
     before, sign, _ = url.partition("://")
@@ -69,5 +69,5 @@ def engine_at(url: str) -> ServedEngine:
     raise InvalidValue(f"{scheme or 'no scheme'!r} is not the scheme of an engine: use {known}", where="engine")
 
 
-if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
+if not TYPE_CHECKING:  # type checkers use the imports above, and report other names
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -3,8 +3,9 @@
 An engine delivers at least once, late, or never, and that is enough:
 
 - A run that is delivered twice is driven once: in one process the second waits, between processes the lease decides.
-- A run that is never delivered is taken up by the claim loop of a worker (`Executor.work`), which polls slowly.
-- A delivery that ends, because its connection is cut or its engine dies, does not end the drive. The next waits for it.
+- A run that is never delivered is acquired by the claim loop of a worker (`Executor.work`), which polls slowly.
+- A delivery that ends, because its connection is cut or its engine dies, does not end the drive. The next
+  delivery waits for it.
 """
 
 from __future__ import annotations
@@ -44,41 +45,44 @@ EngineStatus: TypeAlias = Literal["unknown", "queued", "running", "done"]
 """Status of a run at an engine: unknown, to be delivered, being delivered, or delivered."""
 
 _FIRST, _LONGEST = 0.25, 30.0
-"""Seconds before a run that could not be driven is delivered again: at first, and at most. They double each time."""
+"""Shortest and longest delay in seconds before a run that could not be driven is delivered again.
+
+It doubles each time.
+"""
 _SOON = 0.05
-"""Seconds before a run that continues at once is delivered again."""
+"""Seconds before a run that can continue immediately is delivered again."""
 _DRAINS = 0.5
-"""Seconds before a run that came to a worker which ends is delivered again."""
+"""Seconds before a run that was delivered to a stopping worker is delivered again."""
 
 
 class Engine(Protocol):
-    """Brings runs to workers. Nothing of a run but its id is given to it."""
+    """Delivers runs to workers. It only gets a run's id."""
 
     async def submit(self, run_id: str, *, at: float | None = None) -> None:
-        """Have a run delivered to a worker, which drives it until it ends or pauses.
+        """Submit a run for delivery to a worker, which drives it until it ends or pauses.
 
         Call it when the run is durable: after `Executor.enqueue`, or after `Executor.answer(resume=False)`. It may be
-        called again. The engine may deliver the run twice, late, or never: workers take up what it does not deliver.
+        called again. The engine may deliver the run twice, late, or never: workers find runs that it does not deliver.
 
         Args:
             run_id: the run's id.
-            at: when to deliver it, in Unix seconds; None: at once.
+            at: when to deliver it, in Unix seconds; None: immediately.
 
         Raises:
-            EngineUnavailable: the engine cannot be asked, or does not understand. The run is in the store regardless.
+            EngineUnavailable: the engine cannot be reached, or rejects the request. The run is in the store regardless.
         """
         ...
 
     async def cancel(self, run_id: str) -> None:
-        """Have a run not delivered any more, as far as the engine still can.
+        """Cancel further deliveries of a run, as far as still possible.
 
-        It ends future deliveries only. Call `Executor.cancel` first, which ends the run.
+        Only future deliveries are cancelled. Call `Executor.cancel` first, which ends the run.
 
         Args:
             run_id: the run's id.
 
         Raises:
-            EngineUnavailable: the engine cannot be asked. A delivery of an ended run does nothing.
+            EngineUnavailable: the engine cannot be reached. A delivery of an ended run does nothing.
         """
         ...
 
@@ -89,7 +93,7 @@ class Engine(Protocol):
             run_id: the run's id.
 
         Raises:
-            EngineUnavailable: the engine cannot be asked.
+            EngineUnavailable: the engine cannot be reached.
         """
         ...
 
@@ -100,10 +104,10 @@ class ServedEngine(Engine, Protocol):
     async def serve(self, deliveries: Deliveries, *, stop: anyio.Event) -> None:
         """Receive deliveries until `stop` is set, and hand them to `deliveries`.
 
-        An engine that cannot be reached is asked again; that is no error.
+        An unreachable engine is not an error: the connection is tried again.
 
         Args:
-            deliveries: what drives the runs.
+            deliveries: drives the runs.
             stop: ends it. The caller then drains `deliveries`; this returns when they have been answered.
 
         Raises:
@@ -132,9 +136,9 @@ class Deliveries:
 
     Args:
         executor: an open executor with the graphs of the runs.
-        slots: how many runs are driven at the same time. Further deliveries wait.
+        slots: maximum of runs driven at the same time. Further deliveries wait.
         graphs: names of graphs whose runs are driven; None: of all graphs of the executor.
-        wait: seconds that a delivery waits for another executor which drives the run.
+        wait: seconds that a delivery waits for another executor that drives the run.
         health: counts the drives and the slots, as in `Executor.work(health=)`.
 
     Raises:
@@ -158,7 +162,7 @@ class Deliveries:
         self.slots = slots
         """Number of runs that are driven at the same time."""
         self.draining = anyio.Event()
-        """Set when no further run is driven here. An engine that is asked for deliveries is asked no more then."""
+        """Set when no further run is driven here. The engine is then not asked for deliveries."""
         self._places = anyio.Semaphore(slots)
         self._under_way: dict[str, _Drive] = {}
 
@@ -166,14 +170,13 @@ class Deliveries:
         """Drive a run until it ends or pauses, and return when to deliver it again.
 
         The drive is a task of the executor: cancelling this call does not end it. A second call waits for it, and then
-        looks whether there is more to do: the run may have been answered when it had just paused.
-
-        Errors that keep the run from being driven are logged, and it is to be delivered again later: another worker may
-        have its graph, the store may be back, the executor that holds the run may be gone.
+        drives the run again if it can continue, for example because it was answered when it had just paused. Errors
+        that prevent the run from being driven are logged, and it is delivered again later: by then another worker may
+        have its graph, the store may be available, or the executor that holds the run may have ended.
 
         Args:
             run_id: the run's id.
-            tries: `Delivered.tries` of the delivery before; 0: there was none.
+            tries: `Delivered.tries` of the previous delivery; 0 without one.
         """
         while (earlier := self._under_way.get(run_id)) is not None:
             await earlier.over.wait()
@@ -190,7 +193,7 @@ class Deliveries:
         return drive.delivered or _again("running", tries)
 
     async def drain(self, grace: float) -> None:
-        """Drive no further run, and interrupt those under way once the steps that run have ended.
+        """Stop driving new runs, and interrupt active ones once their running steps have ended.
 
         Args:
             grace: seconds that these steps get.
@@ -200,7 +203,7 @@ class Deliveries:
             while self._under_way:
                 for run_id in self._under_way:
                     self._executor.workers.wind_down(run_id)
-                await anyio.sleep(_SOON)  # again and again: some were only being taken up
+                await anyio.sleep(_SOON)  # repeated: some runs were only being acquired
 
     async def _drive(self, drive: _Drive, run_id: str, tries: int, status: TaskStatus[None]) -> None:
         drive.began = True
@@ -220,7 +223,7 @@ class Deliveries:
         store = self._executor.store
         try:
             check_run_id(run_id)
-        except InvalidValue as error:  # whoever reaches the engine may submit anything
+        except InvalidValue as error:  # clients of the engine may submit any id
             log.warning("a delivery is of no run: %s", error)
             return Delivered("unknown")
         try:
@@ -239,7 +242,7 @@ class Deliveries:
                 self._health.fail(error)
             log.info("run %s is delivered again later: %s", run_id, error)
             return _again("running", tries + 1)
-        except Exception as error:  # whatever it is, the other deliveries go on
+        except Exception as error:  # any error: the other deliveries must continue
             unforeseen = None if isinstance(error, OrchestratorError) else error
             log.warning("run %s was given up, and is delivered again later: %s", run_id, error, exc_info=unforeseen)
             return _again("running", tries + 1)
@@ -263,7 +266,7 @@ class _Drive:
 
 
 def _again(status: str, tries: int) -> Delivered:
-    """The run is to be delivered again: soon, or later and later if it could not be driven."""
+    """Return a further delivery: soon, or with growing delays if the run could not be driven."""
     wait = _SOON if not tries else min(_LONGEST, _FIRST * 2.0 ** min(tries - 1, 10)) * random.uniform(0.5, 1.0)
     return Delivered(status, SYSTEM_CLOCK.now() + wait, tries)
 
@@ -283,7 +286,7 @@ async def work(
     grace: float = 10.0,
     health: WorkerHealth | None = None,
 ) -> None:
-    """Drive the runs that an engine delivers, and those that it does not deliver, until cancelled.
+    """Drive the runs that an engine delivers, and those that it fails to deliver, until cancelled.
 
     The latter were never submitted, or the engine lost them, or it waits for a worker that is frozen. A query of
     the store finds them every `poll` seconds.
@@ -291,11 +294,11 @@ async def work(
     Args:
         executor: an open executor with the graphs of the runs.
         engine: the engine.
-        slots: how many delivered runs are driven at the same time, and how many that were found by looking.
+        slots: maximum of delivered runs driven at the same time, and of runs found by polling.
         poll: seconds between polls of the store.
         graphs: names of graphs whose runs are driven; None: of all graphs of the executor.
-        stop: when it is set, no further run is driven, and the call returns when those under way have been interrupted:
-            each when the steps that run have ended.
+        stop: when set, no further run is driven, and the call returns when the active ones have been interrupted, each
+            after its running steps.
         grace: seconds that these steps get.
         health: source of probes and metrics. Counts delivered runs and runs found by polling.
 

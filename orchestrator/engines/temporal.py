@@ -6,12 +6,12 @@
 Needs the extra `temporal`, whose client works on asyncio only.
 
 The workflow drives the run by an activity, sleeps until the run is due, and drives it again. Its history has the run's
-id, statuses and waits; prompts and states are in the store. It is deterministic: all it does is in `RunWorkflow` and
-uses the clock and timers of Temporal. So it runs outside of the SDK's sandbox, which would import this package anew for
-each workflow, within the 2 seconds after which the SDK takes a workflow for deadlocked.
+id, statuses and waits; prompts and states are in the store. It is deterministic: all of its code is in `RunWorkflow`
+and uses the clock and timers of Temporal. So it runs outside of the SDK's sandbox, which would import this package
+again for each workflow, within the 2 seconds after which the SDK considers a workflow deadlocked.
 
-Histories of older versions are replayed with the code of newer ones: a change of what is awaited needs
-`workflow.patched`. `tests/engines/test_temporal.py` replays recorded histories.
+Histories of older versions are replayed with the code of newer ones: a change of its awaits needs `workflow.patched`.
+`tests/engines/test_temporal.py` replays recorded histories.
 """
 
 from __future__ import annotations
@@ -52,8 +52,10 @@ except ImportError as error:
 DRIVE = "orchestrator.drive"
 """The name of the activity."""
 SILENCE = timedelta(seconds=4)
-"""A worker that does not report for that long is taken for dead, and the run is delivered again. A worker that lives
-keeps it: the run's lease decides."""
+"""A worker that does not report for that long is considered dead, and the run is delivered again.
+
+If it is alive, it keeps the run because of its lease.
+"""
 LONGEST = timedelta(days=30)
 """Time limit of a delivery. The next one waits for the drive."""
 _RETRIES = RetryPolicy(
@@ -62,12 +64,15 @@ _RETRIES = RetryPolicy(
     maximum_interval=timedelta(seconds=10),
     maximum_attempts=0,
 )
-"""Retries of deliveries whose worker is gone. A run that cannot be driven is no failure of the activity: its outcome
-says when to deliver the run again, so that an answer need not wait for the retry."""
+"""Retries of deliveries whose worker has died.
+
+If a run cannot be driven, the activity does not fail: its outcome has the time of the next delivery, so that an answer
+need not wait for the retry.
+"""
 _EVENTS = 1000
-"""Events of a history after which the workflow continues in a new one. Workers that take it over replay it."""
+"""Events of a history after which the workflow continues in a new one. Workers that resume it replay the history."""
 _NOW = 0.001
-"""Seconds that are not worth a timer."""
+"""Delays in seconds up to this one need no timer."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,7 @@ class RunWorkflow:
             tries: see `Delivered.tries`.
 
         Returns:
-            The run's status, as far as deliveries tell.
+            The run's status, as reported by deliveries.
         """
         status = "queued"
         if wait is not None:
@@ -126,13 +131,13 @@ class RunWorkflow:
 
     @workflow.signal
     def submit(self, wait: float) -> None:
-        """Deliver the run after some seconds, or earlier if it is due earlier."""
+        """Deliver the run after a number of seconds, or earlier if it is due."""
         self._cancelled = False
         self._ask(wait)
 
     @workflow.signal
     def cancel(self) -> None:
-        """Deliver the run no more. A delivery in progress continues."""
+        """Cancel further deliveries. A delivery in progress continues."""
         self._cancelled, self._at = True, None
 
     def _ask(self, wait: float) -> None:
@@ -140,7 +145,7 @@ class RunWorkflow:
         self._at = at if self._at is None else min(self._at, at)
 
     async def _is_time(self) -> bool:
-        """Wait until the run is to be delivered; False: it is not."""
+        """Wait until the run is due; return False if it is not."""
         while self._at is not None and (left := self._at - workflow.time()) > _NOW:
             with suppress(asyncio.TimeoutError):
                 await workflow.wait_condition(partial(self._changed, self._at), timeout=left)
@@ -163,15 +168,15 @@ TASK_QUEUE = "orchestrator"
 """The name of the task queue by default."""
 
 _PATIENCE = timedelta(seconds=10)
-"""Within which the server answers."""
+"""Time within which the server must answer."""
 _TASK = timedelta(seconds=5)
-"""Time limit of a decision of the workflow, which takes milliseconds; then another worker is asked."""
+"""Time limit of a decision of the workflow, which takes milliseconds; after it, another worker is asked."""
 _BEAT = 1.0
 """Seconds between reports that a drive continues."""
 _STICKY = timedelta(seconds=1)
-"""Time that a workflow waits for the worker that has it in memory, before another one replays its history."""
+"""Time that a workflow waits for the worker that caches it, before another one replays its history."""
 _GRACE = timedelta(seconds=15)
-"""Time that deliveries have to finish when the worker stops: more than steps have by default."""
+"""Time that deliveries have to finish when the worker stops; longer than that of steps by default."""
 _PARAMETERS = ("task_queue", "profile")
 
 
@@ -184,7 +189,7 @@ class TemporalAddress:
     namespace: str
     """The namespace, which has to exist."""
     task_queue: str
-    """The task queue that workers poll. Apps that share a namespace, and no store, need one each."""
+    """The task queue that workers poll. Apps that share a namespace, but no store, need separate queues."""
     profile: str | None
     """The profile of Temporal's configuration file that has the certificates or the API key; None: no TLS."""
 
@@ -198,7 +203,7 @@ def address_of(url: str) -> TemporalAddress:
             `TEMPORAL_CONFIG_FILE`), from which TLS, certificates and the API key are read.
 
     Raises:
-        InvalidValue: it is no such URL.
+        InvalidValue: the URL is not valid.
     """
     try:
         parts = urlsplit(url)
@@ -229,7 +234,7 @@ class TemporalEngine:
         url: `temporal://HOST:PORT/NAMESPACE` with the parameters of docs/engines.md.
 
     Raises:
-        InvalidValue: the URL is wrong.
+        InvalidValue: the URL is not valid.
     """
 
     def __init__(self, url: str = "temporal://127.0.0.1:7233") -> None:
@@ -262,7 +267,7 @@ class TemporalEngine:
         try:
             await handle.signal(RunWorkflow.cancel, rpc_timeout=_PATIENCE)
         except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:  # it has ended, or there is none
+            if error.status is not RPCStatusCode.NOT_FOUND:  # it has ended, or does not exist
                 raise self._unavailable(error) from error
 
     async def status(self, run_id: str) -> EngineStatus:
@@ -305,7 +310,7 @@ class TemporalEngine:
         return (await self._connected()).get_workflow_handle_for(RunWorkflow.run, _id(run_id))
 
     async def _connected(self) -> Client:
-        """The client, which connects again by itself once it is connected.
+        """Return the client, which reconnects automatically once it was connected.
 
         Raises:
             EngineUnavailable: the server cannot be reached.
@@ -318,7 +323,7 @@ class TemporalEngine:
         if self._client is None:
             try:
                 self._client = await Client.connect(**self._options(), runtime=_runtime())
-            except RuntimeError as error:  # what the SDK raises
+            except RuntimeError as error:  # the errors of the SDK
                 raise self._unavailable(error) from error
         return self._client
 
@@ -336,7 +341,7 @@ class TemporalEngine:
 
 
 async def _run(served: Worker, deliveries: Deliveries) -> None:
-    """Have a worker poll until the deliveries are drained, and its activities have been answered."""
+    """Poll until the deliveries are drained, and their activities have been answered."""
 
     async def shut_down() -> None:
         await deliveries.draining.wait()
@@ -352,9 +357,9 @@ async def _run(served: Worker, deliveries: Deliveries) -> None:
 
 @cache
 def _runtime() -> Runtime:
-    """The SDK's runtime of this process. By default it logs on stdout, among the output of commands."""
+    """Return the SDK's runtime of this process. By default it logs to stdout, which is for the output of commands."""
     forwarding = LogForwardingConfig(logging.getLogger("temporalio"))
-    # Without the attempts of the client: where they fail, our errors say so.
+    # Without the client's attempts: our own errors report their failures.
     return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig("ERROR,temporalio_sdk_core=WARN", forwarding)))
 
 
@@ -388,7 +393,7 @@ def worker(executor: Executor | Deliveries, client: Client, *, task_queue: str =
             delivered = await deliveries.deliver(run_id, tries)
         finally:
             beats.cancel()
-        # A time would be read by the clock of the server, which may be another one.
+        # A time would be interpreted by the clock of the server, which may differ.
         wait = None if delivered.due is None else max(0.0, delivered.due - time.time())
         return Outcome(delivered.status, wait, delivered.tries)
 

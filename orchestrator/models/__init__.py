@@ -1,4 +1,4 @@
-"""Models: what is said to them, and who answers. Importing this loads no provider's package."""
+"""Models, their messages, and layers around them. Importing this loads no provider's package."""
 
 from __future__ import annotations
 

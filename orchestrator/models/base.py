@@ -20,16 +20,16 @@ from orchestrator.models.messages import Message, Reply, user, with_results
 from orchestrator.user_code import pass_fence
 
 calling_node: ContextVar[str | None] = ContextVar("calling_node", default=None)
-"""Name of the node that is running in this task; the executor sets it."""
+"""Name of the node running in this task; set by the executor."""
 calling_key: ContextVar[str | None] = ContextVar("calling_key", default=None)
-"""Idempotency key of the call that is under way in this task: the same again when a crash has it made again."""
+"""Idempotency key of the call in progress in this task: the same if the call is repeated after a crash."""
 
 
 class Offered(Protocol):
-    """Anything that can be offered to a model as a tool."""
+    """Any object that can be offered to a model as a tool."""
 
     def to_param(self) -> JsonObject:
-        """`{"type": "function", "function": {"name", "description", "parameters"}}`."""
+        """Return `{"type": "function", "function": {"name", "description", "parameters"}}`."""
         ...
 
 
@@ -46,13 +46,13 @@ class ModelRequest:
 
     messages: tuple[Message, ...]
     tools: tuple[JsonObject, ...] = ()
-    """The tools offered, as OpenAI function parameters."""
+    """The offered tools, as OpenAI function parameters."""
     output: JsonObject | None = None
     """JSON Schema of the answer."""
     output_type: type[Any] | None = field(default=None, compare=False)
     """The class that `output` was made from; not part of the request's data."""
     task: str | None = None
-    """The kind of decision: `choose_tool`, `choose_args`, `think`, `answer` or a node's own word."""
+    """Kind of decision: `choose_tool`, `choose_args`, `think`, `answer` or a word chosen by a node."""
     options: dict[str, object] = field(default_factory=dict)
     """Parameters for the provider, such as `temperature`."""
     pieces: bool = field(default=False, compare=False)
@@ -72,7 +72,7 @@ class ModelRequest:
         """Make a request from the arguments of `Model.complete`.
 
         Args:
-            messages: the conversation; a text is one message of the user.
+            messages: the conversation; a string is one message of the user.
             tools: the tools that the model may call.
             output: the type or JSON Schema of the answer.
             task: the kind of decision.
@@ -87,7 +87,7 @@ class ModelRequest:
         return cls(asked, tool_params(tools), schema, kind, task=task, options=dict(options or {}), pieces=pieces)
 
     def data(self) -> dict[str, Any]:
-        """The request as plain JSON, without what is not said."""
+        """Return the request as plain JSON, without unset fields."""
         found: dict[str, Any] = {
             "messages": [message.model_dump(mode="json", exclude_defaults=True) for message in self.messages]
         }
@@ -139,7 +139,7 @@ class ModelEvent(BaseModel):
     text: str = ""
     """The next piece of the text."""
     reasoning: str = ""
-    """The next piece of what the model thinks aloud, where its provider shows that."""
+    """The next piece of the model's reasoning, if its provider shows that."""
     reply: Reply | None = None
 
 
@@ -168,7 +168,7 @@ class Model(Protocol):
         """Send a request and wait for the whole reply.
 
         Args:
-            messages: the conversation; a text is one message of the user.
+            messages: the conversation; a string is one message of the user.
             tools: tools that the model may call: `Tool` objects, a `Toolbox`, or their parameters.
             output: the type or JSON Schema of the answer, see `Reply.parsed`.
             task: the kind of decision, such as `choose_tool`.
@@ -230,11 +230,11 @@ class ModelInterface(ABC):
 
     @abstractmethod
     async def _complete_request(self, request: ModelRequest) -> Reply:
-        """The reply to a request, with its `parsed`."""
+        """Return the reply to a request, with its `parsed`."""
 
     @abstractmethod
     def _stream_request(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        """The reply to a request in pieces."""
+        """Yield the reply to a request in pieces."""
 
 
 class RequestModel(ModelInterface):
@@ -261,7 +261,7 @@ class RequestModel(ModelInterface):
         return request.parse(await self.respond(request))
 
     async def _stream_request(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Yield one event when the reply is complete, unless the class gives pieces."""
+        """Yield one event when the reply is complete, unless the class yields pieces."""
         output = request.output_type or request.output
         yield ModelEvent(
             reply=await self.complete(request.messages, request.tools, output, task=request.task, **request.options)
@@ -269,9 +269,9 @@ class RequestModel(ModelInterface):
 
 
 def gives_pieces(model: Model) -> bool:
-    """Return True if a model gives its replies in pieces.
+    """Return True if a model returns its replies in pieces.
 
-    Its attribute `streams` says so. Without one, a model that defines how it streams does.
+    This is its attribute `streams`. Without one, it is True for a model that defines a streaming method.
     """
     said = getattr(model, "streams", None)
     if said is not None:
@@ -291,10 +291,10 @@ def _messages(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def tool_params(tools: Iterable[ToolLike]) -> tuple[JsonObject, ...]:
-    """Tools as OpenAI function parameters, in the order given.
+    """Return tools as OpenAI function parameters, in the order given.
 
     Raises:
-        TypeError: one is neither a tool nor the parameters of one.
+        TypeError: an object is neither a tool nor the parameters of one.
     """
     return tuple(_param(tool) for tool in tools)
 
@@ -319,13 +319,13 @@ def _output(output: Output) -> tuple[JsonObject | None, type[Any] | None]:
 
 
 def bare(reply: Reply) -> Reply:
-    """A reply whose text nobody has read yet."""
+    """Return a reply whose text has not been parsed yet."""
     return reply if reply.parsed is None else reply.model_copy(update={"parsed": None})
 
 
 @asynccontextmanager
 async def closing(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[AsyncIterator[ModelEvent], None]:
-    """Close what is read here, if it can be closed, however the reading ends: its connection goes with it."""
+    """Close an iterator after use, if it can be closed, however the reading ends; this also closes its connection."""
     try:
         yield events
     finally:
@@ -335,7 +335,7 @@ async def closing(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[AsyncIter
 
 
 def unfenced(text: str) -> str:
-    """A reply's text without the white space and the one Markdown fence around it."""
+    """Return a reply's text without surrounding white space and one Markdown fence."""
     bare = text.strip()
     opened = _fence.match(bare)
     if opened is None or not bare.endswith("```") or opened.end() > len(bare) - 3:
@@ -345,26 +345,26 @@ def unfenced(text: str) -> str:
 
 
 class Wrapping(ABC):
-    """A model around others says of itself what the first of them says, and closes all of them."""
+    """A model around others, which takes its attributes from the first of them, and closes all of them."""
 
     @property
     @abstractmethod
     def members(self) -> tuple[Model, ...]:
-        """The models that may be asked, the first one first."""
+        """Return the models that may be asked, the first one first."""
 
     @property
     def retry(self) -> Any:
-        """The retry rule of the model inside; None if it has none."""
+        """Return the retry rule of the inner model; None if it has none."""
         return getattr(self.members[0], "retry", None)
 
     @property
     def price(self) -> Any:
-        """The price of the model inside; None if it has none."""
+        """Return the price of the inner model; None if it has none."""
         return getattr(self.members[0], "price", None)
 
     @property
     def streams(self) -> bool:
-        """True if the model inside gives its replies in pieces."""
+        """Return True if the inner model returns its replies in pieces."""
         return gives_pieces(self.members[0])
 
     async def __aenter__(self) -> Self:
@@ -375,7 +375,7 @@ class Wrapping(ABC):
 
     async def aclose(self) -> None:
         """Close all `members` that can be closed."""
-        async with AsyncExitStack() as closing:  # all of them, also when one fails to
+        async with AsyncExitStack() as closing:  # all of them, even if closing one fails
             for member in self.members:
                 close = getattr(member, "aclose", None)
                 if close is not None:

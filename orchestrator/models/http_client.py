@@ -1,4 +1,4 @@
-"""An HTTP client that reads answers up to a length only, however small they were packed."""
+"""An HTTP client that reads answers up to a maximum unpacked size."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from openai import DefaultAsyncHttpxClient
 from orchestrator.errors import ReplyTooLarge
 
 _PACKED = ("content-encoding", "content-length", "transfer-encoding")
-"""Headers about how the answer was sent, which do not fit what was unpacked."""
+"""Headers about the transfer of the answer, which do not apply to the unpacked body."""
 
 
 class BoundedClient(DefaultAsyncHttpxClient):
-    """The client of `openai`, which reads whole answers here. A stream of events is left for who counts it."""
+    """The client of `openai`, which reads whole answers here. Streams of events are left to a reader that counts their
+    bytes."""
 
     def __init__(self, model: str, limit: int, **options: Any) -> None:
         super().__init__(**options)
@@ -27,7 +28,7 @@ class BoundedClient(DefaultAsyncHttpxClient):
         """See `AsyncClient.send`.
 
         Raises:
-            ReplyTooLarge: the answer has more bytes than are read.
+            ReplyTooLarge: the answer exceeds the maximum size.
         """
         response = await super().send(request, stream=True, **how)
         if stream and response.is_success and "event-stream" in response.headers.get("content-type", ""):
@@ -46,7 +47,7 @@ class BoundedClient(DefaultAsyncHttpxClient):
 
 
 class Counted:
-    """The bytes of one answer."""
+    """Counts the bytes of one answer."""
 
     def __init__(self, model: str, limit: int) -> None:
         self._model, self._limit, self._size = model, limit, 0
@@ -54,7 +55,7 @@ class Counted:
     def add(self, part: bytes) -> None:
         """
         Raises:
-            ReplyTooLarge: there are too many now.
+            ReplyTooLarge: the maximum is exceeded.
         """
         self._size += len(part)
         if self._size > self._limit:
@@ -65,7 +66,7 @@ class Counted:
 
 
 async def exhausted(received: AsyncIterator[bytes], response: httpx2.Response) -> None:
-    """End what reads a response: left where it stands, some of httpx2's generators would only be found as garbage."""
+    """Close the readers of a response: some of httpx2's generators would otherwise be left to garbage collection."""
     with anyio.move_on_after(1, shield=True), suppress(Exception):
         await response.aclose()
         while True:

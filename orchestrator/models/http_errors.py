@@ -10,7 +10,7 @@ from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
 
 _AGAIN = (408, 409, 425, 429)
 _QUOTED = 300
-"""Characters of a server's words that an error message quotes."""
+"""Characters of a server's message that an error message quotes."""
 _MENDS = {
     400: "the server rejects this request",
     401: "the key is wrong or missing: set OPENAI_API_KEY, or pass api_key='env:NAME'",
@@ -20,7 +20,7 @@ _MENDS = {
     422: "the server rejects this request",
 }
 _SURROUNDINGS = (401, 402, 403, 404)
-"""Statuses whose cause is outside of the request."""
+"""Statuses whose cause is outside the request."""
 _CODES = {
     "context_length_exceeded": "the conversation is longer than the model accepts: shorten it",
     "content_filter": "the provider's content filter rejected this request",
@@ -35,7 +35,7 @@ _WORDS = {
     "'stop'": "the model does not support the option stop: use Profile(stop=False)",
     "parallel_tool_calls": "the server does not support parallel_tool_calls: use Profile(parallel_calls=False)",
 }
-"""Parts of a request that not every server takes, and how not to send them."""
+"""Parts of a request that some servers reject, and how to leave them out."""
 
 
 _NAMES = {
@@ -58,7 +58,7 @@ _NAMES = {
 
 
 def status_of(name: str) -> int | None:
-    """The HTTP status that a provider's name for an error stands for, or that it is; None if nobody knows."""
+    """Return the HTTP status that a provider's name for an error means, or that it is; None if it is unknown."""
     if name.isascii() and name.isdecimal() and len(name) == 3 and 400 <= int(name) < 600:
         return int(name)
     return _NAMES.get(name)
@@ -67,7 +67,7 @@ def status_of(name: str) -> int | None:
 def refusal(
     model: str, status: int, words: str, code: str | None = None, headers: Mapping[str, str] | None = None
 ) -> ModelError:
-    """The error for an answer of this HTTP status. `code`: the provider's own name for it."""
+    """Return the error for an answer with this HTTP status. `code`: the provider's own name for it."""
     said = quoted(words)
     if code == "insufficient_quota":
         return ModelMisconfigured(f"model {model!r}: the account has no credit left: {said}")
@@ -87,7 +87,7 @@ def refusal(
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that a server asks to wait: `Retry-After` (RFC 9110, seconds or a date), or `Retry-After-Ms`."""
+    """Return the delay in seconds that a server asks for: `Retry-After` (RFC 9110) or `Retry-After-Ms`."""
     millis = _number(headers.get("retry-after-ms"))
     if millis is not None:
         return millis / 1000
@@ -110,6 +110,6 @@ def _number(text: str | None) -> float | None:
 
 
 def quoted(words: str) -> str:
-    """A server's words, in one line and not too long."""
+    """Return a server's message as one line of limited length."""
     line = " ".join(words.split())
     return line if len(line) <= _QUOTED else line[:_QUOTED] + "…"

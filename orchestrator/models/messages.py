@@ -25,11 +25,11 @@ NO_RESULT = (
     "There is no result: the work was stopped before one was written down. "
     "Whether the call was carried out is not known; look before you make it again."
 )
-"""The result that a model receives for a call that has none."""
+"""Result that a model receives for a call without a result."""
 
 
 _NOTHING: Any = Field(default_factory=dict)
-"""An empty mapping as the default: made for each object, where pydantic would copy a mapping deeply."""
+"""Default that is an empty mapping, made for each object; pydantic would copy a mapping deeply."""
 
 
 class ToolCall(BaseModel, metaclass=Spelled):
@@ -38,14 +38,14 @@ class ToolCall(BaseModel, metaclass=Spelled):
     model_config = ConfigDict(frozen=True)
 
     id: str
-    """Joins the call and the `tool` message with its result."""
+    """Id that joins the call and the `tool` message with its result."""
     name: str
     arguments: dict[str, JsonValue] | None = None
-    """None when what the model wrote, kept in `raw`, is no JSON object."""
+    """The arguments; None if the model's text, kept in `raw`, is not a JSON object."""
     raw: str = ""
     """The arguments as the model wrote them; empty if it wrote none."""
     extras: dict[str, JsonValue] = _NOTHING
-    """Fields of the provider's own; sent back to it as they came."""
+    """Fields specific to the provider; sent back to it unchanged."""
 
 
 class Image(BaseModel, metaclass=Spelled):
@@ -56,7 +56,7 @@ class Image(BaseModel, metaclass=Spelled):
     url: str
     """The address: `https:`, or the picture itself as `data:image/...;base64,...`."""
     detail: Detail | None = None
-    """The resolution at which the model looks at it, where the provider has a choice."""
+    """Resolution at which the model sees it, if the provider offers a choice."""
 
     @field_validator("url")
     @classmethod
@@ -76,7 +76,7 @@ class Image(BaseModel, metaclass=Spelled):
         Args:
             data: the bytes.
             media_type: the type of the picture.
-            detail: how closely the model looks at it; None: the provider's default.
+            detail: resolution at which the model sees it; None: the provider's default.
 
         Returns:
             The picture, as a `data:` URL.
@@ -89,13 +89,13 @@ class Image(BaseModel, metaclass=Spelled):
 
         Args:
             path: the file's path.
-            detail: how closely the model looks at it; None: the provider's default.
+            detail: resolution at which the model sees it; None: the provider's default.
 
         Returns:
             The picture, as a `data:` URL.
 
         Raises:
-            ValueError: the file's name is not that of a picture.
+            ValueError: the file's name does not have the suffix of a picture.
             OSError: the file cannot be read.
         """
         kind, _ = mimetypes.guess_type(str(path))
@@ -116,11 +116,11 @@ class Message(BaseModel, metaclass=Spelled):
     tool_calls: tuple[ToolCall, ...] = ()
     """In an assistant's message: the tool calls that it makes."""
     tool_call_id: str | None = None
-    """In a tool's message: id of the call that this is the result of."""
+    """In a tool's message: id of the call that it answers."""
     name: str | None = None
     """In a tool's message: name of the tool."""
     extras: dict[str, JsonValue] = _NOTHING
-    """Fields of the provider's own, such as `reasoning_content`; sent back to it as they came."""
+    """Fields specific to the provider, such as `reasoning_content`; sent back to it unchanged."""
     data: dict[str, JsonValue] | None = None
     """The facts that `content` was written from. Never sent to a provider."""
     images: tuple[Image, ...] = ()
@@ -141,13 +141,14 @@ class Reply(BaseModel, metaclass=Spelled):
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     parsed: Any = None
-    """The answer read as the request's `output`: a value of that class, or JSON for a JSON Schema; else None."""
+    """The answer parsed as the request's `output`: a value of that class, or JSON for a JSON Schema; else None."""
     usage: Usage | None = None
-    """Input and output tokens, and cost where it is known; None when the provider does not say."""
+    """Input and output tokens, and the cost if known; None if the provider does not report them."""
     finish: str = "stop"
-    """Why the model stopped: `stop`, `tool_calls`, `length`, `content_filter`, `refusal`, or a provider's own word."""
+    """Why the model stopped: `stop`, `tool_calls`, `length`, `content_filter`, `refusal`, or the provider's own word.
+    """
     extras: dict[str, JsonValue] = _NOTHING
-    """Fields of the provider's own in the message, such as `reasoning_content`; `message` keeps them."""
+    """Fields of the message specific to the provider, such as `reasoning_content`; `message` keeps them."""
     details: dict[str, JsonValue] = _NOTHING
     """Facts about the answer from the provider, such as its id and the full usage."""
     model: str = ""
@@ -155,21 +156,21 @@ class Reply(BaseModel, metaclass=Spelled):
 
     @property
     def refused(self) -> bool:
-        """True if the model, or a filter of its provider, refused to answer."""
+        """Return True if the model, or a filter of its provider, refused to answer."""
         return self.finish in ("refusal", "content_filter")
 
     @property
     def cut(self) -> bool:
-        """True if the reply was cut off at its length limit."""
+        """Return True if the reply was cut off at its length limit."""
         return self.finish == "length"
 
     @property
     def message(self) -> Message:
-        """The reply as the assistant's message that goes on in a conversation."""
+        """Return the reply as an assistant's message, to continue a conversation."""
         return Message(role="assistant", content=self.text, tool_calls=self.tool_calls, extras=self.extras)
 
     def data(self) -> dict[str, JsonValue]:
-        """The reply as JSON, `parsed` left out: `ModelRequest.parse` makes it again from the text."""
+        """Return the reply as JSON, without `parsed`, which `ModelRequest.parse` restores from the text."""
         return self.model_dump(mode="json", exclude={"parsed"}, exclude_defaults=True)
 
 
@@ -241,7 +242,7 @@ def with_results(messages: Iterable[Message]) -> tuple[Message, ...]:
 
     Providers reject any other conversation. The messages of a run that was cancelled, failed or was exhausted end where
     it stopped, possibly between a call and its result. Such a call gets a result that says so. Later results, such as
-    those after a message of the user, move up. Of several results of one call, the first one counts.
+    those after a message of the user, move up. If a call has several results, the first one is used.
 
     Args:
         messages: the conversation.
@@ -273,15 +274,15 @@ def with_results(messages: Iterable[Message]) -> tuple[Message, ...]:
 
 
 STATE_TYPES: Mapping[str, type] = {"Message": Message, "Reply": Reply, "ToolCall": ToolCall}
-"""Name in the type text of a state that is written as data -> the type."""
+"""Maps names in the type strings of a state that is written as data to types."""
 
 
 # -- replies that the journal can keep: one that was paid for is never lost for one odd value in it --------------------
 #
-#   lone surrogates              U+FFFD in their place, as decoders do
-#   arguments that are no JSON   `arguments` of the call is None, as for arguments that cannot be read
-#   other fields of a provider   left out
-#   costs without an end         left out
+# lone surrogates              become U+FFFD, as in decoders
+# arguments that are not JSON  `arguments` of the call is None, as for unreadable arguments
+# invalid fields of a provider are left out
+# infinite costs               are left out
 #
 # The changes are listed in `Reply.details["altered"]`.
 
@@ -290,7 +291,7 @@ def received(reply: Reply) -> Reply:
     """Return the reply, or an altered one that can be journaled and read back equal.
 
     Raises:
-        ModelError: its text is too long to be kept.
+        ModelError: its text is too long to be stored.
     """
     try:
         data = reply.model_dump(mode="json", exclude={"parsed"}, exclude_defaults=True, warnings=False)
@@ -366,7 +367,7 @@ def _stored_fields(fields: Mapping[str, JsonValue], where: str, altered: list[Js
 
 
 def _stored_value(value: dict[str, JsonValue], where: str, altered: list[JsonValue]) -> dict[str, JsonValue]:
-    """A JSON object as it can be kept. Raises `Unfit`."""
+    """Return a JSON object in a form that can be stored. Raises `Unfit`."""
     try:
         found = to_jsonable_python(cleaned(value))
     except (ValueError, TypeError, RecursionError):
@@ -385,7 +386,7 @@ def _stored_usage(usage: Usage | None, altered: list[JsonValue]) -> Usage | None
 
 
 def _is_counted(usage: Usage | None) -> bool:
-    """True if stores can add up a usage, or there is none."""
+    """Return True if there is no usage, or stores can add it to others."""
     if usage is None:
         return True
     counts = (usage.steps, usage.calls, usage.input_tokens, usage.output_tokens)

@@ -1,6 +1,6 @@
 """Models behind an OpenAI-compatible server: OpenAI, Azure, vLLM, Ollama, llama.cpp, LiteLLM and others.
 
-`OpenAIModel` writes requests and completes replies; `ModelConnection` sends them and receives them, within their time.
+`OpenAIModel` writes requests and completes replies; `ModelConnection` transfers them within the time limits.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ if TYPE_CHECKING:
 
 
 Key: TypeAlias = "str | SecretStr | Callable[[], str | Awaitable[str]]"
-"""A key; `env:NAME`, to read it from the environment at each request; or a function, sync or async, that gives it."""
+"""A key; `env:NAME`, read from the environment at each request; or a function, sync or async, that returns it."""
 
 
 class OpenAIModel(RequestModel):
     """A model behind an OpenAI-compatible server, by chat completions.
 
-    The first request loads the `openai` package and looks up the key. The model never retries by itself: the executor
+    The first request loads the `openai` package and looks up the key. The model itself never retries: the executor
     does, according to `retry`, and journals each attempt.
 
     Connections are reused by further requests in the same event loop; `aclose`, or `async with model:`, closes them.
@@ -89,11 +89,11 @@ class OpenAIModel(RequestModel):
             query: sent with every request in its address, such as Azure's `api-version`.
             extra_body: provider-specific fields, sent with every request.
             profile: what the model and its server support. Default: derived from their names.
-            retry: which failed calls the executor retries. None: none. A node's own `retry` takes precedence.
+            retry: which failed calls the executor retries. None: no calls. A node's own `retry` takes precedence.
             price: the model's price, or a table of prices by model names.
             streams: whether to read replies in pieces while the run is watched.
-            max_reply_bytes: the most bytes of an answer, unpacked; for a streamed answer including everything around
-                its pieces. A longer answer is a `ReplyTooLarge`.
+            max_reply_bytes: maximum number of bytes of an answer, unpacked; for a streamed answer including the data
+                around its pieces. A longer answer is a `ReplyTooLarge`.
             options: parameters of every request, such as `temperature`; those of a call take precedence.
         """
         self.name = name
@@ -125,7 +125,7 @@ class OpenAIModel(RequestModel):
 
     @property
     def profile(self) -> Profile:
-        """The features of the model and its server."""
+        """Return the features of the model and its server."""
         return self._profile or profile_of(self.name, self.base_url or os.environ.get("OPENAI_BASE_URL"))
 
     async def aclose(self) -> None:
@@ -138,13 +138,13 @@ class OpenAIModel(RequestModel):
         """See `RequestModel.respond`. Asks the server."""
         call = await self._call(request)
         found = await self._connection.post(call)
-        # Raised out here, so that no error carries the client's own as context: those hold the key.
+        # Raised outside the handler, so that no error has the client's own as context: those contain the key.
         if isinstance(found, ModelError):
             raise found
         return self._told(reply_of(found, self.name, clean=call.clean), request)
 
     async def _stream_request(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """If the server does not stream, the reply is one piece."""
+        """Yield the pieces of the reply; one piece if the server does not stream."""
         call = await self._call(request)
         reply: Reply | None = None
         async with aclosing(self._connection.read(call)) as found:
@@ -155,7 +155,7 @@ class OpenAIModel(RequestModel):
                     reply = one
                 else:
                     yield ModelEvent(text=one.text, reasoning=one.reasoning)
-        assert reply is not None  # the last that `_read` gives, if it gives no error
+        assert reply is not None  # `_read` ends with a reply unless it yields an error
         yield ModelEvent(reply=request.parse(self._told(reply, request)))
 
     async def _call(self, request: ModelRequest) -> HTTPCall:
@@ -169,12 +169,12 @@ class OpenAIModel(RequestModel):
         sent = {"Authorization": f"Bearer {await self._api_key()}", **_idempotency(), **own}
         key = sent["Authorization"].removeprefix("Bearer ").strip()
         for secret in (key, *_user_info(self.base_url)[:1]):
-            know(secret)  # a model that repeats it is not to bring it into the journal
+            know(secret)  # so that it is redacted in the journal if a model repeats it
         told = (sent["Authorization"].removeprefix("Bearer "), *own.values(), *_user_info(self.base_url))
         return HTTPCall(body, sent, (*told, *self._connection.query.values()))
 
     def _told(self, reply: Reply, request: ModelRequest) -> Reply:
-        """The reply with what its server left unsaid: how many tokens, and what they cost."""
+        """Return the reply with missing usage and cost filled in."""
         reply = understood(reply, request, self.profile)
         usage = reply.usage or approximated(request, reply, *counts(reply.details.get("usage")))
         if self.price is not None:
@@ -192,7 +192,7 @@ class OpenAIModel(RequestModel):
         if found is not None and found.strip():
             return self._fit("the key", found)
         if self._key is None and (self.base_url or os.environ.get("OPENAI_BASE_URL")):
-            return "none"  # servers of one's own want no key, and the client wants some text
+            return "none"  # local servers need no key, but the client requires one
         variable = given.removeprefix(ENV) if given.startswith(ENV) else "OPENAI_API_KEY"
         raise ModelMisconfigured(
             f"model {self.name!r} has no key: set the environment variable {variable}, or pass api_key='env:NAME'"
@@ -207,7 +207,7 @@ class OpenAIModel(RequestModel):
         return self._fit(f"header {name!r}", found)
 
     def _fit(self, what: str, value: str) -> str:
-        """A value that goes into a header: without the white space around it, such as the end of a file's line."""
+        """Return a value for a header, without surrounding white space such as the end of a file's line."""
         bare = value.strip()
         if not bare.isascii() or not bare.isprintable():
             raise ModelMisconfigured(f"model {self.name!r}: {what} has characters that no header can have")
@@ -215,7 +215,7 @@ class OpenAIModel(RequestModel):
 
 
 def _user_info(base_url: str | None) -> list[str]:
-    """Name and password in an address."""
+    """Return the user name and password in an address."""
     try:
         parts = urlsplit(base_url or "")
         return [part for part in (parts.password, parts.username) if part]
@@ -224,13 +224,13 @@ def _user_info(base_url: str | None) -> list[str]:
 
 
 def _idempotency() -> dict[str, str]:
-    """The header by which a server recognises a repeated call, so that it is paid for once."""
+    """Return the header by which a server recognises a repeated call, so that it is charged once."""
     key = calling_key.get()
     return {} if key is None else {"Idempotency-Key": key}
 
 
 def _cached(reply: Reply) -> int:
-    """Number of input tokens that came from the provider's cache."""
+    """Return the number of input tokens that came from the provider's cache."""
     told = reply.details.get("usage")
     details = told.get("prompt_tokens_details") if isinstance(told, dict) else None
     found = details.get("cached_tokens") if isinstance(details, dict) else None
@@ -241,17 +241,17 @@ def _cached(reply: Reply) -> int:
 
 
 _BELOW: tuple[ChatCompletionMessageParam, ...] = ()
-"""For the client's `messages`: the body brings them. The client looks at each part of what it is given itself, which
-for a long conversation takes longer than all the rest of a call."""
+"""For the client's `messages`, which the body replaces. The client inspects every part of its arguments, which takes
+most of the time of a call for a long conversation."""
 _LAST_WORDS = 2.0
-"""Seconds that a server gets, behind the end of its reply, to tell the usage."""
+"""Seconds that a server has, after the end of its reply, to send the usage."""
 _DRAIN = 0.2
-"""Seconds that it gets, behind its last word, to end the answer, so that its connection can be used again."""
+"""Seconds that it has, after its last event, to end the answer, so that its connection can be reused."""
 
 
 @cache
 def _trusted() -> SSLContext:
-    """The TLS settings. They are made once, because reading the certificates takes as long as a short request."""
+    """Return the TLS settings. They are cached, because reading the certificates takes as long as a short request."""
     from httpx2 import create_ssl_context
 
     return create_ssl_context()
@@ -266,7 +266,7 @@ class HTTPCall:
     secrets: tuple[str, ...] = field(repr=False)
 
     def clean(self, words: str) -> str:
-        """Words of a server or client for an error message: without keys and other things sent as headers."""
+        """Return a message of a server or client for an error message: without keys and other values of headers."""
         return without(words, self.secrets)
 
 
@@ -284,7 +284,7 @@ class ModelConnection:
             await found.close()
 
     async def post(self, call: HTTPCall) -> str | ModelError:
-        """The server's answer as text, or what went wrong."""
+        """Return the server's answer as text, or the error."""
         try:
             client = self._client()
             await pass_fence()
@@ -297,7 +297,7 @@ class ModelConnection:
             return self._failure(error, call)
 
     async def read(self, call: HTTPCall) -> AsyncGenerator[Piece | Reply | ModelError]:
-        """The pieces of the server's answer; as the last thing the reply, or what went wrong."""
+        """Yield the pieces of the server's answer, and finally the reply or the error."""
         assembly = Assembly()
         failure: ModelError | None = None
         try:
@@ -321,7 +321,7 @@ class ModelConnection:
         except Exception as error:
             failure = self._failure(error, call)
         if assembly.finish is not None:
-            yield reply_from(assembly.answer(), self.name, clean=call.clean)  # whole, whatever came behind it
+            yield reply_from(assembly.answer(), self.name, clean=call.clean)  # complete, even if an error followed
         elif failure is not None:
             yield failure
         else:
@@ -329,7 +329,7 @@ class ModelConnection:
             yield ModelUnavailable(f"model {self.name!r}: {why}")
 
     async def _chunks(self, response: Response, assembly: Assembly) -> AsyncGenerator[object]:
-        """The chunks of a stream, up to its end or the word that says so."""
+        """Yield the chunks of a stream, up to its end or its end marker."""
         from orchestrator.models.http_client import Counted, exhausted
 
         events, done, counted = EventDecoder(), False, Counted(self.name, self.limit)
@@ -346,7 +346,7 @@ class ModelConnection:
                     if done:
                         break
                     yield parsed(text)
-                    # Comments keep nobody waiting for ever, and neither does what follows the end of a reply.
+                    # Neither SSE comments nor data after the reply extend the deadline.
                     if assembly.finish is None:
                         deadline = anyio.current_time() + self.timeout
                     elif not ended:
@@ -360,7 +360,7 @@ class ModelConnection:
 
     @asynccontextmanager
     async def _opened(self, call: HTTPCall) -> AsyncGenerator[Response]:
-        """The answer, its body not read yet."""
+        """Return the answer with its body not yet read."""
         opening = self._client().chat.completions.with_streaming_response.create(
             model=self.name, messages=_BELOW, extra_body=call.body, extra_headers=call.headers
         )
@@ -370,16 +370,16 @@ class ModelConnection:
         try:
             yield response
         finally:
-            with anyio.move_on_after(1, shield=True):  # also when cancelled: the server is to stop writing
+            with anyio.move_on_after(1, shield=True):  # also when cancelled, so that the server stops generating
                 await opening.__aexit__(None, None, None)
 
     def _failure(self, error: Exception, call: HTTPCall) -> ModelError:
         """Return the `ModelError` for an error of the client.
 
         Raises:
-            Exception: the error, if it is none that a request can end in.
+            Exception: the error, if it is not one of the known errors of a request.
         """
-        import httpx2  # late: both take long to load
+        import httpx2  # imported late: both take long to load
         import openai
 
         this = f"model {self.name!r}"
@@ -394,11 +394,11 @@ class ModelConnection:
                 return refusal(self.name, error.status_code, words, error.code, error.response.headers)
             case openai.APIConnectionError():
                 cause = error.__cause__
-                if isinstance(cause, ModelError):  # of our own client
+                if isinstance(cause, ModelError):  # raised by our own client
                     return cause
                 if isinstance(cause, httpx2.UnsupportedProtocol):
                     return ModelMisconfigured(f"{this}: {cause}; write base_url as http://host:port/v1")
-                if isinstance(cause, httpx2.LocalProtocolError):  # its words hold what is wrong, such as a header
+                if isinstance(cause, httpx2.LocalProtocolError):  # its message names the fault, such as a header
                     return ModelMisconfigured(f"{this}: a header cannot be sent: check it for invalid characters")
                 if isinstance(cause, httpx2.DecodingError):
                     return ModelUnavailable(f"{this}: the server's answer cannot be decompressed")
@@ -406,13 +406,13 @@ class ModelConnection:
                 return ModelUnavailable(f"{this}: the server cannot be reached ({words}); is it running?")
             case httpx2.DecodingError():
                 return ModelUnavailable(f"{this}: the server's answer cannot be decompressed")
-            case httpx2.TransportError():  # in the middle of a stream
+            case httpx2.TransportError():  # during a stream
                 return ModelUnavailable(f"{this}: the connection was lost ({call.clean(str(error))})")
             case httpx2.InvalidURL():
                 return ModelMisconfigured(f"{this}: {call.clean(str(error))}; write base_url as http://host:port/v1")
             case openai.OpenAIError() | httpx2.HTTPError():
                 return ModelError(f"{this}: {call.clean(str(error))}")
-            case UnicodeEncodeError():  # a key or a header
+            case UnicodeEncodeError():  # in a key or a header
                 return ModelError(f"{this}: {call.clean(str(error))}")
             case ValueError() | RecursionError():
                 why = call.clean(str(error))
@@ -420,7 +420,7 @@ class ModelConnection:
         raise error
 
     def _client(self) -> AsyncOpenAI:
-        """The client of the running event loop: connections cannot be shared between loops."""
+        """Return the client of the running event loop, as connections cannot be shared between loops."""
         from httpx2 import InvalidURL
         from openai import AsyncOpenAI
 
@@ -430,19 +430,19 @@ class ModelConnection:
         known = self._clients.get(loop)
         if known is not None:
             return known
-        # An HTTP client of our own: the default one, when collected late, starts tasks in whatever loop runs then.
+        # A separate HTTP client: the default one, when it is collected late, starts tasks in whatever loop runs then.
         client = AsyncOpenAI(
-            api_key="unused",  # each request brings its own: a key may change while others are on their way
+            api_key="unused",  # each request has its own: a key may change while other requests are in progress
             base_url=self.base_url,
             max_retries=0,
             default_query=self.query,
-            # A key must not follow a redirect to another server.
+            # A key must not be sent to another server by a redirect.
             http_client=BoundedClient(
                 self.name, self.limit, timeout=self.timeout, verify=_trusted(), follow_redirects=False
             ),
         )
         port = client.base_url.port
-        if port is not None and not 0 < port < 1 << 16:  # nobody below looks: asyncio fails with an error of its own
+        if port is not None and not 0 < port < 1 << 16:  # not checked elsewhere: asyncio fails with an error of its own
             raise InvalidURL(f"base_url has port {port}, which is not between 1 and 65535")
         self._clients[loop] = client
         return client

@@ -18,7 +18,7 @@ _BYTES = 4
 _MESSAGE = 4
 _IMAGE = 800
 _MOST = ("max_tokens", "max_completion_tokens", "max_output_tokens")
-"""Options that bound the tokens of a reply, by the names that providers give them."""
+"""Options that limit the tokens of a reply, by the names that providers use."""
 
 
 class Price(BaseModel, metaclass=Spelled):
@@ -29,7 +29,7 @@ class Price(BaseModel, metaclass=Spelled):
     input: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     output: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     cached_input: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """Price of input tokens from the provider's cache; None: that of other input tokens."""
+    """Price of input tokens from the provider's cache; None: the price of other input tokens."""
 
     def of(self, usage: Usage, cached: int = 0) -> float:
         """Return the cost of a call.
@@ -52,14 +52,14 @@ FREE = Price()
 
 
 def price_in(given: Price | Mapping[str, Price] | None, model: str) -> Price | None:
-    """A model's price: the one given, or the one that a table has under the model's name."""
+    """Return a model's price: the given one, or the entry for the model's name in a table."""
     return given.get(model) if isinstance(given, Mapping) else given
 
 
 def unpriced(model: Any) -> list[str]:
-    """The names of the models, of this one and of those behind it, that have a price which nobody told them.
+    """Return the names of the models, of this one and its members, that have an unset price.
 
-    A model without the attribute `price` tells the cost of its replies itself, in their usage.
+    A model without the attribute `price` reports the cost of its replies itself, in their usage.
     """
     members = getattr(model, "members", None)
     if isinstance(members, tuple) and members:
@@ -73,10 +73,10 @@ def expected(
     """Return the expected usage of a call, to be reserved before it is made; see `Reserve`.
 
     Args:
-        price: the model's, if it is known.
+        price: the model's price, if it is known.
         longest: tokens of the longest reply so far, 0 if there was none.
-        dearest: the cost of the dearest call so far, None if there was none.
-        left: the cost that is left of the limits: reserved where nothing else is known, so the first call goes alone.
+        dearest: the cost of the most expensive call so far, None if there was none.
+        left: the cost left within the limits: reserved if nothing else is known, so that the first call runs alone.
         waited_for: whether other calls wait until this one has ended.
     """
     most = next((most for name in _MOST if type(most := request.options.get(name)) is int and most > 0), None)
@@ -88,9 +88,9 @@ def expected(
 
 
 def approximated(request: ModelRequest, reply: Reply, given: int | None = None, made: int | None = None) -> Usage:
-    """The usage of a call where the server does not tell it, or half of it only, marked as `estimated`.
+    """Return the usage of a call, with missing counts estimated and marked as `estimated`.
 
-    One token for every four bytes of UTF-8, four more for every message, 800 for every image.
+    An estimate is one token for every four bytes of UTF-8, four more for every message, 800 for every image.
     """
     said = [reply.text, *(call.name + call.raw for call in reply.tool_calls)]
     return Usage(
@@ -101,7 +101,7 @@ def approximated(request: ModelRequest, reply: Reply, given: int | None = None, 
 
 
 def _prompt(request: ModelRequest) -> int:
-    """Tokens of a request, estimated."""
+    """Return the estimated number of tokens of a request."""
     around = sum(_MESSAGE + _IMAGE * len(message.images) for message in request.messages)
     words = [message.content for message in request.messages]
     words += [call.raw or canonical(call.arguments) for message in request.messages for call in message.tool_calls]

@@ -20,7 +20,7 @@ class Profile(BaseModel, metaclass=Spelled):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     strict_tools: bool = False
-    """Offer tools whose schema allows it with `strict`: the server then lets the model write nothing else."""
+    """Offer tools as `strict` if their schema allows it: the server then restricts the model to valid arguments."""
     tool_choice_required: bool = True
     """True if `tool_choice` may be `required` or name a tool; otherwise it is sent as `auto`."""
     system_role: Literal["system", "developer", "user"] = "system"
@@ -28,8 +28,8 @@ class Profile(BaseModel, metaclass=Spelled):
     parallel_calls: bool = False
     """True if the server accepts `parallel_tool_calls`; otherwise it is left out."""
     output: Literal["json_schema", "json_object", "prompt"] = "json_schema"
-    """The way to ask for an answer in a schema: by the schema, as any JSON object with the schema in words, or in words
-    only."""
+    """How to ask for an answer in a schema: by the schema, as any JSON object with the schema in the prompt, or in the
+    prompt only. only."""
     stream_usage: bool = True
     """True if the server accepts `stream_options`, which asks for the usage of a stream."""
     max_tokens: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
@@ -37,18 +37,18 @@ class Profile(BaseModel, metaclass=Spelled):
     stop: bool = True
     """True if the server accepts the option `stop`; otherwise it is left out."""
     images: bool = True
-    """True if the model accepts pictures from tools; otherwise they are mentioned only."""
+    """True if the model accepts pictures from tools; otherwise they are only mentioned."""
 
 
 def profile_of(model: str, base_url: str | None) -> Profile:
-    """The profile of a model where none was given: OpenAI's own servers can do more than others.
+    """Return the default profile of a model: OpenAI's own servers support more than others.
 
     Args:
-        base_url: None for OpenAI's.
+        base_url: None for OpenAI's servers.
     """
     try:
         host = urlsplit(base_url or "https://api.openai.com").hostname or ""
-    except ValueError:  # it is no address; who asks it will say so
+    except ValueError:  # not a valid address; the request itself reports it
         return Profile()
     if not f".{host}".endswith(_OPENAI):
         return Profile()

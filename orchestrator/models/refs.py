@@ -63,10 +63,10 @@ def model_from_ref(ref: str) -> Model:
 
 
 def _prices() -> dict[str, Price] | None:
-    """The price table of the file that `ORCHESTRATOR_PRICES` names: `{"NAME": {"input": 2.5, "output": 10}}`.
+    """Return the price table of the file that `ORCHESTRATOR_PRICES` names: `{"NAME": {"input": 2.5, "output": 10}}`.
 
     Raises:
-        GraphUnknown: there is none, or it is not one.
+        GraphUnknown: the file does not exist, or is not a price table.
     """
     path = os.environ.get("ORCHESTRATOR_PRICES")
     if not path:

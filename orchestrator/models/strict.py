@@ -1,4 +1,4 @@
-"""JSON Schemas for the strict mode of providers, and reading the values that it writes."""
+"""Conversion of JSON Schemas for the strict mode of providers, and of the values written in it."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _DEEPEST = 50
 
 
 def strict_schema(schema: Mapping[str, object], *, nullable: bool = False) -> dict[str, Any] | None:
-    """The schema with closed objects all of whose properties are required, None if it cannot be written so.
+    """Return the schema with closed objects whose properties are all required; None if that is impossible.
 
-    Bounds and defaults are left out, as providers differ in what they take: the reply is validated here anyway.
+    Bounds and defaults are left out, as providers support different ones: the reply is validated here anyway.
 
     Args:
         nullable: whether properties that are not required may be null instead; see `without_nulls`.
@@ -46,11 +46,11 @@ def strict_schema(schema: Mapping[str, object], *, nullable: bool = False) -> di
 
 
 def _strict(schema: Any, nullable: bool, depth: int) -> Any:
-    """None where strict mode has no words for it."""
+    """Return the schema for strict mode; None if strict mode cannot express it."""
     if not isinstance(schema, Mapping) or not schema or depth > _DEEPEST or any(key in schema for key in _REFUSED):
         return None
     found: dict[str, Any] = {key: value for key, value in schema.items() if key not in _DROPPED}
-    if "oneOf" in found:  # strict mode has `anyOf` only, which takes all that this one takes
+    if "oneOf" in found:  # strict mode has only `anyOf`, which accepts all that `oneOf` accepts
         if "anyOf" in found:
             return None
         found["anyOf"] = found.pop("oneOf")

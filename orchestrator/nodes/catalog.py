@@ -24,7 +24,7 @@ from orchestrator.graph.model import Node, Port
 Category: TypeAlias = Literal["model", "people", "code and tools", "waiting", "graphs", "state"]
 """Purpose of a kind: it asks a model or people, calls code, waits, runs a graph, or works only on the state."""
 _LONG = 40
-"""The most characters of a default that is shown."""
+"""Maximum number of characters of a default that is shown."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class FieldFacts:
     type: str
     default: str
     port: str
-    """`reads` or `writes`, with the type of the state field; empty if the field is no port."""
+    """`reads` or `writes`, with the type of the state field; empty if the field is not a port."""
     meaning: str
 
     @property

@@ -31,7 +31,7 @@ from orchestrator.tools.result import as_text
 from orchestrator.tools.validation import faults, schema_faults, shape_faults
 
 _MOST_FAULTS = 10
-"""The most faults of a value that a message lists."""
+"""Maximum number of faults of a value that a message lists."""
 
 
 CORRECTION = """\

@@ -36,7 +36,8 @@ def result_message(call: ToolCall, result: ToolResult, note: str = "", *, most: 
 
     Args:
         note: a line put before the result.
-        most: the most characters of the result to show; the message mentions the rest, which is in the journal.
+        most: maximum number of characters of the result to show; the message mentions the rest, which is in the
+            journal.
     """
     lines = (note, BEGAN_ANEW if result.metadata.get("began_anew") else "", cut(result.text, most))
     facts: dict[str, JsonValue] = {"output": result.output, "error": result.error, "exit_code": result.exit_code}

@@ -265,7 +265,7 @@ async def gather(
 
     A call that fails does not stop the others: their effects remain, and their results are useful. When all have ended,
     the error of the first failed call in order is raised, whichever failed first in time. A `BaseException` that
-    is no error, such as that of a call that has to wait for a person, takes precedence: its step can still succeed.
+    is not an error, such as that of a call that has to wait for a person, takes precedence: its step can still succeed.
 
     Args:
         most: the most calls in progress at the same time; None for all.

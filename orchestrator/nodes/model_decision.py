@@ -15,7 +15,7 @@ from orchestrator.models.messages import system as said
 from orchestrator.tools.tool import Tool
 
 _SHOWN = 200
-"""The most characters of a reply that an error message quotes."""
+"""Maximum number of characters of a reply that an error message quotes."""
 
 
 def question_in_hand(state: object, question: str, current: str | None) -> str:

@@ -358,7 +358,7 @@ Evidence: TypeAlias = Mapping[str, Step]
 """Results of the calls, by their ids."""
 
 _LONGEST = 20_000
-"""The most characters of an input that is searched for JSON."""
+"""Maximum number of characters of an input that is searched for JSON."""
 _bare = re.compile(
     rf"""'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|{REFERENCE.pattern}""", re.IGNORECASE | re.DOTALL
 )

@@ -117,9 +117,9 @@ class Route(Node, kind="route"):
 
 
 LONGEST = 2_000
-"""The most characters of a guard."""
+"""Maximum number of characters of a guard."""
 LARGEST = 1_000_000
-"""The most characters of the data that a guard reads, written as JSON."""
+"""Maximum number of characters of the data that a guard reads, written as JSON."""
 MOST_WORK = 100_000_000
 """The most work of an evaluation, which may take half a second: the characters read, times the cost of the guard, and
 for a comprehension times the items of the longest list.

@@ -77,7 +77,7 @@ def _unix(value: object, field: str) -> float:
     except (ValueError, OverflowError):
         pass
     raise InvalidValue(
-        f"{where} is {shown(value)}, which is no time to sleep until: give Unix seconds, or a date and time such as "
+        f"{where} is {shown(value)}, which is not a time: give Unix seconds, or a date and time such as "
         f"2030-01-31T09:00:00+01:00",
         where=where,
     )

@@ -1,10 +1,10 @@
 """One drawing for every graph and every run, in many formats.
 
 A graph becomes a `Drawing` (`draw`), which is plain data; each format serializes it. A run adds counts and states to
-the same picture, so a graph, a run and a live view look the same.
+that picture, so a graph, a run and a live view look the same.
 
-Labels are data: no text of a model, a tool or a person can break a drawing or act in a page. Text that looks like a
-secret is redacted.
+Labels are data: text of a model, a tool or a person cannot break a drawing or run as code in a page. Text that looks
+like a secret is redacted.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _HOMES = {
     **{f"{__name__}.{form}": (f"to_{form}",) for form in ("dot", "html", "mermaid", "png", "text")},
 }
 
-if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
+if not TYPE_CHECKING:  # type checkers use the imports above, and report other names
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 
@@ -102,7 +102,7 @@ def render(
     Raises:
         ValueError: the format is unknown.
         RenderError: the picture cannot be made; the message suggests a fix.
-        NotSerialisable: `yaml` of a graph with a closure.
+        NotSerialisable: the format is `yaml`, and the graph has a closure.
     """
     if format not in FORMATS:
         raise ValueError(f"unknown format {format!r}; choose one of {', '.join(FORMATS)}")

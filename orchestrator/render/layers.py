@@ -1,7 +1,7 @@
-"""A layout without Graphviz: ranks down the page, each ordered by where its neighbours are.
+"""A layout without Graphviz: ranks down the page, each ordered by the positions of its neighbours.
 
-Linear in the size of the graph, so it is what a graph gets that Graphviz cannot lay out in time. Edges that skip
-ranks run in tracks at the sides of all nodes: those that lead on at the left, those that lead back at the right.
+Its time is linear in the size of the graph, so it is used if Graphviz takes too long. Edges that skip ranks run in
+tracks beside all nodes: forward edges at the left, backward edges at the right.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from orchestrator.render.geometry import Box, Curve, Direction, Layout, Position
 _GAP, _RANK_GAP, _EDGE_ROOM, _SWEEPS = 30.0, 56.0, 34.0, 4
 _ARROW, _BEND = 7.0, 22.0
 _TRACK_FIRST, _TRACK, _TRACKS = 26.0, 9.0, 40
-"""Pixels from the nodes to the first track, and from track to track; most tracks of a side."""
+"""Pixels from the nodes to the first track, and between tracks; maximum number of tracks on a side."""
 
 
 @dataclass(slots=True)
@@ -27,20 +27,20 @@ class _Placed:
 
     size: Size
     boxes: dict[str, Box] = field(default_factory=dict)
-    """Nodes' and clusters' boxes, at any depth."""
+    """Boxes of nodes and clusters, at any depth."""
     curves: dict[str, Curve] = field(default_factory=dict)
     row: dict[str, int] = field(default_factory=dict)
     """The row of each box of this level."""
 
 
 def layered(drawing: Drawing, direction: Direction = "TB", widest: float = inf, spread: float = 1.0) -> Layout:
-    """Lays out a drawing in ranks, which are broken into several rows at `widest` pixels.
+    """Lay out a drawing in ranks, which are broken into several rows at `widest` pixels.
 
     Args:
-        drawing: what to lay out.
+        drawing: the drawing.
         direction: down the page or to the right.
-        widest: pixels of a row.
-        spread: how many times wider than usual gaps between ranks are.
+        widest: width of a row in pixels.
+        spread: factor for the gaps between ranks.
     """
     turned = direction == "LR"
     levels = drawing.levels()
@@ -66,7 +66,7 @@ def layered(drawing: Drawing, direction: Direction = "TB", widest: float = inf, 
 
 
 def _place(level: Level, done: Mapping[str | None, _Placed], turned: bool, widest: float, spread: float) -> _Placed:
-    """Puts one level's boxes into ranks, and what was laid out before into its clusters' boxes."""
+    """Put one level's boxes into ranks, and finished layouts into the boxes of its clusters."""
     room: dict[str, Size] = {}
     for node in level.nodes:
         width, height = geometry.node_size(node)
@@ -78,7 +78,7 @@ def _place(level: Level, done: Mapping[str | None, _Placed], turned: bool, wides
         width, height = inner.width + shift.x + gap, inner.height + shift.y + gap
         least = geometry.head_size(cluster).width
         room[cluster.key] = Size(width, max(height, least)) if turned else Size(max(width, least), height)
-    # To the right, labels stand between the ranks.
+    # To the right, labels are between the ranks.
     labels = [geometry.label_size(edge).width + 12 for edge in level.edges] if turned else []
     placed = _rows(_broken(_ranks(list(room), level), room, widest), room, max(_RANK_GAP * spread, *labels, 0.0))
     for cluster in level.clusters:
@@ -92,7 +92,7 @@ def _place(level: Level, done: Mapping[str | None, _Placed], turned: bool, wides
 
 
 def _with_edges(placed: _Placed, level: Level) -> _Placed:
-    """Draws a level's edges; short ones straight, the others in tracks, as far out as there are others next to them."""
+    """Draw a level's edges: short ones straight, the others in tracks, further out for each parallel edge."""
     sides: dict[bool, list[tuple[float, float, str]]] = {False: [], True: []}
     boxes = {edge.key: (placed.boxes[edge.source], placed.boxes[edge.target]) for edge in level.edges}
     for edge in level.edges:
@@ -121,12 +121,12 @@ def _with_edges(placed: _Placed, level: Level) -> _Placed:
 
 
 def _tracks(spans: list[tuple[float, float, str]]) -> Iterator[tuple[int, tuple[float, float, str]]]:
-    """Each span with the first track that is free; short spans first, so that they stay near."""
+    """Return each span with the first free track; short spans first, so that they stay near."""
     free: list[list[tuple[float, float]]] = []
     for span in sorted(spans, key=lambda span: (span[1] - span[0], span)):
         begin, end, _ = span
         track = next((track for track, taken in enumerate(free) if _fits(begin, end, taken)), len(free))
-        if track >= _TRACKS:  # what nobody could follow anyway may share tracks
+        if track >= _TRACKS:  # tracks may be shared in such a crowded drawing
             track = int(begin + end) % _TRACKS
         if track == len(free):
             free.append([])
@@ -140,7 +140,7 @@ def _fits(begin: float, end: float, taken: list[tuple[float, float]]) -> bool:
 
 
 def _ranks(keys: list[str], level: Level) -> list[list[str]]:
-    """Longest ways from the roots, with the edges that close circles left out; then ordered by neighbours."""
+    """Return ranks by longest paths from the roots, without edges that close cycles; each ordered by neighbours."""
     rank = ranks(level)
     before: dict[str, list[str]] = {key: [] for key in rank}
     for edge in level.edges:
@@ -159,7 +159,7 @@ def _ranks(keys: list[str], level: Level) -> list[list[str]]:
 
 
 def _broken(rows: list[list[str]], room: Mapping[str, Size], widest: float) -> list[list[str]]:
-    """Rows that are no wider than they may be, as long as they hold more than one box."""
+    """Return rows within the maximum width, or of a single box."""
     found: list[list[str]] = []
     for row in rows:
         begun, width = False, 0.0
@@ -190,7 +190,7 @@ def _rows(rows: list[list[str]], room: Mapping[str, Size], gap: float) -> _Place
 
 
 def _straight(source: Box, target: Box) -> Curve:
-    """Down from box to box."""
+    """Route an edge down from box to box."""
     start, tip = Position(_centre(source).x, source.bottom), Position(_centre(target).x, target.top)
     base = Position(tip.x, tip.y - _ARROW)
     bend = (base.y - start.y) / 2
@@ -199,7 +199,7 @@ def _straight(source: Box, target: Box) -> Curve:
 
 
 def _ahead(source: Box, target: Box, x: float) -> Curve:
-    """Down to a track at the left, along it, and into the target from above."""
+    """Route an edge down to a track at the left, along it, and into the target from above."""
     start, tip = Position(_centre(source).x - 8, source.bottom), Position(_centre(target).x - 8, target.top)
     base = Position(tip.x, tip.y - _ARROW)
     upper, lower = Position(x, start.y + _BEND), Position(x, base.y - _BEND)
@@ -212,7 +212,7 @@ def _ahead(source: Box, target: Box, x: float) -> Curve:
 
 
 def _back(source: Box, target: Box, right: float, away: float) -> Curve:
-    """Out to a track at the right, back up, or round to itself."""
+    """Route an edge to a track at the right and back up, or around to its own node."""
     nudge = 5.0 if source == target else 0.0
     start = Position(source.right, _centre(source).y - nudge)
     tip = Position(target.right, _centre(target).y + nudge)

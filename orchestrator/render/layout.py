@@ -1,8 +1,8 @@
-"""Positions of everything in a picture. Graphviz receives sizes and keys, never a word of the graph's own.
+"""Positions of everything in a picture. Graphviz receives sizes and keys, but no text of the graph.
 
-A layout depends on structure alone, so it is made once and kept: a run only changes classes and texts of the
-picture. Where it is too tight, it is cut along a line that crosses no box, and its halves are drawn apart. Where
-Graphviz is missing, fails or takes too long, `layers` lays out instead: no graph stays undrawn.
+A layout depends on the structure alone, so it is made once and cached: a run only changes classes and texts of the
+picture. If it is too tight, it is cut along a line that crosses no box, and its halves are moved apart. If Graphviz is
+missing, fails or takes too long, `layers` makes the layout instead.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from orchestrator.render.labels import Labelled, labelled
 from orchestrator.render.layers import layered
 
 KEPT = 128
-"""Layouts that are kept."""
+"""Layouts that are cached."""
 _EM = 6.0  # pixels: Courier's advance at 10 points, the same in every Graphviz
 _LETTER: dict[Direction, float] = {"TB": 10.0, "LR": 17.0}
-"""Points of labels of edges: to the right they stand above their lines, so what is drawn must be off these."""
+"""Points of edge labels: to the right they are above their lines, so the drawn label must not touch these."""
 _POINTS = 72.0
 _AROUND, _APART = "around_", 14.0
-"""Prefix of the names of clusters that only keep others apart, and their margin in points."""
+"""Prefix of clusters that only separate others, and their margin in points."""
 _MANY = 400  # edges
-_TANGLED = 20_000  # ranks that edges pass, squared, for each edge: what routing round nodes takes grows with it
-_FAR = 1_500  # ranks that edges skip: many more take Graphviz minutes
+_TANGLED = 20_000  # ranks that edges pass, squared, per edge: the time for routing around nodes grows with it
+_FAR = 1_500  # ranks that edges skip: for many more, Graphviz takes minutes
 
 
 class _Ports(NamedTuple):
-    """Sides of a box: where branches leave, where they meet, where what leads back leaves and arrives."""
+    """Sides of a box: where branches leave and meet, and where backward edges leave and arrive."""
 
     out: str
     into: str
@@ -50,8 +50,10 @@ class Spread(NamedTuple):
     ranks: float = 1.0
     nodes: float = 1.0
     room: Literal["labels", "counts", "none"] = "labels"
-    """Texts for which Graphviz leaves room: labels, or the counts of all edges too. With room for any, boxes in a rank
-    of labels come within 5 points of each other, whatever `nodes` is."""
+    """Texts for which Graphviz leaves room: labels, or also the counts of all edges.
+
+    With room for any, boxes in a rank of labels are as near as 5 points to each other, regardless of `nodes`.
+    """
 
 
 _NARROW = Spread()
@@ -64,9 +66,9 @@ _SPREADS = (
     Spread(2, 3, "counts"),
 )
 _CUTS = 5
-"""Times a picture is drawn apart before it is laid out wider."""
+"""Times that a picture is cut and moved apart before it is laid out wider."""
 _SPREAD_EDGES = 150
-"""Edges; larger pictures are laid out once."""
+"""Edges; larger pictures are laid out only once."""
 
 _kept: OrderedDict[tuple[str, str], Layout] = OrderedDict()
 _lock = threading.Lock()
@@ -75,16 +77,16 @@ _lock = threading.Lock()
 def lay_out(
     drawing: Drawing, *, direction: Direction = "TB", engine: Engine | None = None, timeout: float = TIMEOUT
 ) -> Layout:
-    """The layout of a drawing, from memory if a drawing of the same structure was laid out before.
+    """Return the layout of a drawing, cached by structure.
 
     Args:
-        drawing: What to lay out.
+        drawing: The drawing.
         direction: Down the page or to the right.
-        engine: Which one; by default the best of those that are here and come to an end within the time-out.
+        engine: Layout engine; by default the best available one that finishes within the time-out.
         timeout: Seconds, for each engine.
 
     Raises:
-        RenderError: The engine that was asked for cannot do it. Never without `engine`.
+        RenderError: The given engine failed. Never raised without `engine`.
     """
     source = layout_source(drawing, direction)
     key = (digest([source, *_looks(drawing)]), engine or "")
@@ -101,7 +103,7 @@ def lay_out(
 
 
 def _looks(drawing: Drawing) -> Iterator[str]:
-    """Facts on which the places of labels depend besides the source: their own sizes, and those of counts."""
+    """Return properties besides the source on which the places of labels depend: sizes of labels and counts."""
     for edge in drawing.edges:
         yield f"{edge.path} {geometry.label_room(edge).width:.1f}"
     for mark in drawing.by_key.values():
@@ -109,7 +111,7 @@ def _looks(drawing: Drawing) -> Iterator[str]:
 
 
 def _settled(drawing: Drawing, source: str, direction: Direction, engine: Engine | None, timeout: float) -> Layout:
-    """A layout in which nothing covers anything: as narrow as it can be, and wider where that has no room."""
+    """Return a layout without overlaps: as narrow as possible, and wider if there is no room."""
     best = _with_room(drawing, _make(drawing, source, direction, engine, timeout), direction)
     for spread in _SPREADS if len(drawing.edges) <= _SPREAD_EDGES else ():
         if not best.covered:
@@ -124,7 +126,7 @@ def _settled(drawing: Drawing, source: str, direction: Direction, engine: Engine
 
 
 def _with_room(drawing: Drawing, layout: Layout, direction: Direction) -> Labelled:
-    """A layout with its labels; it is drawn apart where they have no room."""
+    """Return a layout with its labels; it is moved apart where they have no room."""
     best = found = labelled(drawing, layout)
     for _ in range(_CUTS if len(drawing.edges) <= _SPREAD_EDGES else 0):
         wider = opened(drawing, layout, found.tight, direction) if found.tight else None
@@ -161,7 +163,7 @@ def _make(drawing: Drawing, source: str, direction: Direction, engine: Engine | 
 
 
 def layout_source(drawing: Drawing, direction: Direction = "TB", spread: Spread = _NARROW) -> str:
-    """The DOT text that is laid out: boxes of a size, labels that are only as long as the real ones."""
+    """Return the DOT text to lay out: boxes with sizes, and labels of the real lengths."""
     return "\n".join(_source(drawing, direction, spread))
 
 
@@ -180,9 +182,9 @@ def _source(drawing: Drawing, direction: Direction, spread: Spread) -> Iterator[
     pairs = {(edge.source, edge.target) for edge in drawing.edges}
     for edge in drawing.edges:
         joins = bool(drawing.by_key[edge.target].join)
-        # Between neighbours there is no room to leave and arrive at the side.
+        # Between neighbours, there is no room to leave and arrive at the side.
         beside = edge.source != edge.target and (edge.target, edge.source) in pairs
-        # Nor for what stands on one line over the other.
+        # Nor for texts on one line above the other.
         wide = geometry.label_size(edge).width or (geometry.COUNT_ROOM if beside else 0.0)
         if spread.room != "labels":
             wide = geometry.label_room(edge).width if spread.room == "counts" else 0.0
@@ -193,7 +195,7 @@ def _source(drawing: Drawing, direction: Direction, spread: Spread) -> Iterator[
 
 
 def _effort(levels: Mapping[str | None, Level], edges: int) -> str:
-    """Options for large graphs: without them Graphviz takes minutes over an unreadable picture."""
+    """Return options for large graphs: without them, Graphviz takes minutes for an unreadable picture."""
     reach = _reach(levels)
     if reach * reach > _TANGLED * edges:
         return "nslimit=0.5 nslimit1=1 mclimit=0.1 splines=line"
@@ -201,7 +203,7 @@ def _effort(levels: Mapping[str | None, Level], edges: int) -> str:
 
 
 def _reach(levels: Mapping[str | None, Level]) -> int:
-    """Number of ranks that all edges together pass."""
+    """Return the number of ranks that all edges together pass."""
     reach = 0
     for level in levels.values():
         rank = ranks(level)
@@ -215,7 +217,7 @@ def _boxes(levels: Mapping[str | None, Level], cluster: str | None, apart: bool)
         yield f"{node.key} [width={size.width / _POINTS:.4f} height={size.height / _POINTS:.4f}]"
     for inner in levels[cluster].clusters:
         head = "m" * math.ceil(geometry.head_size(inner).width / (2 * _EM))
-        if apart:  # Graphviz puts clusters side by side without a gap, so each is in a larger one
+        if apart:  # Graphviz puts clusters side by side without a gap, so each is put into a larger one
             yield f'subgraph cluster_{_AROUND}{inner.key} {{ graph [margin={_APART:g} label=""]'
         yield f"subgraph cluster_{inner.key} {{"
         yield f'graph [margin={geometry.CLUSTER_GAP:g} labeljust=l label="{head}"]'
@@ -226,7 +228,7 @@ def _boxes(levels: Mapping[str | None, Level], cluster: str | None, apart: bool)
 def _arrow(
     edge: EdgeMark, back: bool, joins: bool, clusters: Mapping[str, ClusterMark], ports: _Ports, label: str
 ) -> str:
-    """An edge that leads back is written the other way round, so it cannot turn the order upside down."""
+    """Write an edge; a backward one in reverse, so it cannot turn the order upside down."""
     upper, lower = (edge.target, edge.source) if back else (edge.source, edge.target)
     said = [f"id={edge.key}"]
     if back:
@@ -237,14 +239,14 @@ def _arrow(
             said.append(f"headport={ports.back}")
     else:
         said.append(f"weight={1 if edge.reserved else 4}")
-        # Branches begin in one point and end in one: that is what makes a fork and a join look like it.
+        # Branches start in one point and end in one, which makes a fork and a join recognizable.
         if edge.forked and upper not in clusters:
             said.append(f"tailport={ports.out}")
         if joins and lower not in clusters:
             said.append(f"headport={ports.into}")
     if label:
         said.append(f'label="{label}"')
-    if upper != lower:  # an edge from a cluster to itself goes round inside
+    if upper != lower:  # an edge from a cluster to itself runs inside of it
         if upper in clusters:
             said.append(f"ltail=cluster_{upper}")
         if lower in clusters:
@@ -255,10 +257,10 @@ def _arrow(
 
 
 def read_layout(data: bytes, engine: Engine) -> Layout:
-    """Reads Graphviz' `json0`.
+    """Parse Graphviz' `json0`.
 
     Raises:
-        RenderError: It is not that.
+        RenderError: The text is not valid `json0`.
     """
     try:
         return _read(json.loads(data), engine)
@@ -312,29 +314,29 @@ def _numbers(text: str) -> tuple[float, ...]:
 
 _Axis: TypeAlias = Literal["x", "y"]
 _WIDER = 16.0
-"""Pixels by which a gap becomes wider."""
+"""Pixels by which a gap is widened."""
 _KEPT_ROOM, _LEAST = 8.0, 6.0
-"""Pixels at both ends of a gap that keep their shape, since heads of arrows are there; the least gap that is cut."""
+"""Pixels at both ends of a gap that stay unchanged, since arrow heads are there; the smallest gap that is cut."""
 
 
 class _Gap(NamedTuple):
-    """A gap between boxes that becomes wider."""
+    """A gap between boxes that can be widened."""
 
     begin: float
     end: float
 
 
 def opened(drawing: Drawing, layout: Layout, tight: Iterable[Box], direction: Direction) -> Layout | None:
-    """Makes gaps between boxes wider.
+    """Widen gaps between boxes.
 
     Args:
-        drawing: what is laid out.
-        layout: where its parts go.
-        tight: the places that need room: each gets it from the widest gap in it.
+        drawing: the drawing that is laid out.
+        layout: positions of its parts.
+        tight: the places that need room: the widest gap in each is widened.
         direction: down the page or to the right; gaps between ranks are preferred.
 
     Returns:
-        The wider layout; None where there is no gap.
+        The wider layout; None if there is no gap.
     """
     order: tuple[_Axis, _Axis] = ("y", "x") if direction == "TB" else ("x", "y")
     gaps = {axis: _gaps(drawing, layout, axis) for axis in order}
@@ -372,7 +374,7 @@ def opened(drawing: Drawing, layout: Layout, tight: Iterable[Box], direction: Di
 
 
 def _gaps(drawing: Drawing, layout: Layout, axis: _Axis) -> list[_Gap]:
-    """The gaps that no node, and no head line of a cluster, reaches into."""
+    """Return the gaps without nodes and head lines of clusters."""
     spans: list[tuple[float, float]] = []
     for node in drawing.nodes:
         x, y = layout.nodes[node.key]
@@ -395,7 +397,7 @@ def _gaps(drawing: Drawing, layout: Layout, axis: _Axis) -> list[_Gap]:
 
 
 def _moved(gaps: Iterable[_Gap]) -> Callable[[float], float]:
-    """Return a function that moves a coordinate as these gaps get wider."""
+    """Return a function that maps a coordinate to its place after these gaps are widened."""
     cuts = sorted(gaps)
 
     def moved(value: float) -> float:

@@ -1,6 +1,6 @@
 """A graph, or a run in it, as a Mermaid flowchart: for Markdown, pull requests and notebooks.
 
-Renderers refuse more than 500 edges or 50,000 characters unless configured otherwise; the text is whole anyway.
+Renderers refuse more than 500 edges or 50,000 characters by default; the text is complete regardless.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ _CLASSES = {
     "waiting": "fill:#fff7e6,stroke:#8f5500,color:#182230,stroke-width:2px,stroke-dasharray:3 3",
     "failed": "fill:#fff1ea,stroke:#b23f00,color:#182230,stroke-width:4px",
 }
-"""In the order in which they are drawn over each other."""
+"""In the order of precedence, lowest first."""
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 ,_")
 _BREAK = "<br/>"
 
 
 def to_mermaid(graph: GraphDefinition, run: RunLike | None = None, *, direction: Direction = "TB") -> str:
-    """Draws a graph as Mermaid text.
+    """Draw a graph as Mermaid text.
 
-    In labels every character but letters, digits, space, `,` and `_` is written as a character reference: none
-    can end its label, become markup or a link.
+    In labels, every character except letters, digits, space, `,` and `_` is written as a character reference: it cannot
+    end the label, or become markup or a link.
 
     Args:
         graph: The graph; subgraphs are subgraphs.
-        run: Laid over it: anything with `.overlay()`.
+        run: The run to draw over it: anything with `.overlay()`.
         direction: Down the page, or to the right.
     """
     return "\n".join(_lines(draw(graph, run), direction)) + "\n"
@@ -62,7 +62,7 @@ def _lines(drawing: Drawing, direction: Direction) -> Iterator[str]:
     edges = [edge for level in _from_outside(levels) for edge in level.edges]
     inside = {cluster.key: cluster for cluster in drawing.clusters}
     for edge in edges:
-        # Mermaid lays out a subgraph that edges name before START, so a loop through it would be upside down.
+        # Mermaid lays out a subgraph upside down if an edge of a loop names it before START.
         source = inside[edge.source].leaves if edge.source in inside else edge.source
         target = inside[edge.target].enters if edge.target in inside else edge.target
         yield f"  {source} {_arrow(edge)} {target}"
@@ -86,7 +86,7 @@ def _lines(drawing: Drawing, direction: Direction) -> Iterator[str]:
 
 
 def _from_outside(levels: Mapping[str | None, Level]) -> Iterator[Level]:
-    """Levels in the order of how deep they are; START's edges come first in each."""
+    """Return the levels from outside to inside; START's edges come first in each."""
     waiting: deque[str | None] = deque([None])
     while waiting:
         level = levels[waiting.popleft()]
@@ -125,5 +125,5 @@ def _classes(mark: NodeMark) -> tuple[str, ...]:
 
 
 def _said(text: str) -> str:
-    # A dash or a digit and a dot at the start would be taken for a Markdown list, a backtick for Markdown at all.
+    # A leading dash, or digit and dot, would become a Markdown list; a backtick always is Markdown.
     return "".join(char if char in _PLAIN or char.isalnum() else f"#{ord(char)};" for char in text)

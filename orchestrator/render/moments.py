@@ -1,12 +1,12 @@
-"""A run as one drawing and what changes in it, moment by moment: what a page needs to replay it, or to show it live.
+"""A run as one drawing and its changes, moment by moment, for pages that replay it or show it live.
 
     replayed = replay(run.definition, run.records())
-    svg = to_svg(run.definition, replayed.last)    # laid out once, with all that the run will ever plan
+    svg = to_svg(run.definition, replayed.last)    # laid out once, with all plans of the run
     replayed.moments                               # for each record that changed the picture: id -> new Mark
 
-A `Mark` is all that a run adds to a part (see `overlaid`), so a moment is shown by putting, for each id, the latest
-mark up to it: the part's own classes and the mark's, and its texts into the elements with that `data-slot`. Moments
-are deltas: a long run costs what its records changed. To go back, put `replayed.at(seq)`.
+A `Mark` is all that a run adds to a part (see `overlaid`), so a moment is shown by applying, for each id, the latest
+mark up to it: its classes in addition to the part's own, and its texts in the elements with that `data-slot`. Moments
+are deltas: the cost depends on the changes only. To go back, apply `replayed.at(seq)`.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Moment:
     seq: int
     ts: float
     changes: Mapping[str, Mark]
-    """Id -> the part's whole new mark."""
+    """Id -> the new mark of the part."""
 
     def to_json(self) -> list[object]:
-        """`[seq, {id: [classes, {slot: text}]}]`; texts are left out where there are none."""
+        """Return `[seq, {id: [classes, {slot: text}]}]`, without empty dicts of texts."""
         return [self.seq, {part: mark_json(mark) for part, mark in self.changes.items()}]
 
 
@@ -52,15 +52,15 @@ class Replay:
     """A run's picture at every moment."""
 
     drawing: Drawing
-    """The graph's, with no run laid over it."""
+    """The graph's drawing, without a run."""
     moments: tuple[Moment, ...]
     last: Overlay
     """The end: a picture of it has every part that a moment names."""
     start: Mapping[str, Mark] = field(default_factory=lambda: MappingProxyType({}))
-    """Marks of parts before the first record; those that are missing are empty."""
+    """Marks of parts before the first record; missing ones are empty."""
 
     def at(self, seq: int) -> dict[str, Mark]:
-        """Id -> mark after record `seq`, of all parts that were ever marked till then."""
+        """Id -> mark after record `seq`, of all parts marked so far."""
         found = dict(self.start)
         for moment in self.moments:
             if moment.seq > seq:
@@ -74,9 +74,9 @@ def replay(graph: GraphDefinition, records: Iterable[Record], *folds: Fold, plan
 
     Args:
         graph: The run's graph (`run.definition`); its code is not needed.
-        records: The run's journal from its first record on (`run.records()`).
-        folds: Further views to be folded from the same records.
-        plan: The plan to fold the records with (`run.plan`); None: that of the graph.
+        records: The run's journal from its first record (`run.records()`).
+        folds: Further views to fold from the same records.
+        plan: The plan to fold the records with (`run.plan`); None: the plan of the graph.
     """
     journal = list(records)
     live = Live(graph, *folds, plan=plan)
@@ -88,10 +88,10 @@ def replay(graph: GraphDefinition, records: Iterable[Record], *folds: Fold, plan
 
 
 class Live:
-    """The same for a run whose records come one by one.
+    """Changes of a run's picture, for records that arrive one by one.
 
     Attributes:
-        drawing: The graph's.
+        drawing: The graph's drawing.
         trace: The run so far; `trace.overlay()` can be drawn.
     """
 
@@ -108,11 +108,11 @@ class Live:
 
     @property
     def marks(self) -> Mapping[str, Mark]:
-        """Id -> mark after the last record, of all parts that were ever marked."""
+        """Id -> mark after the last record, of all parts marked so far."""
         return self._marks
 
     def expect(self, moves: Iterable[Migrated]) -> None:
-        """Show what comes before migrations at the parts of the last version, which is the one that is drawn."""
+        """Show records before migrations at the parts of the last version, which is drawn."""
         plan = self._reader.run.first
         for record in moves:
             after = self._reader.run.later.get(record.content)
@@ -121,13 +121,13 @@ class Live:
                 plan = after
 
     def _node(self, key: tuple[str, str]) -> tuple[str, str]:
-        """A node of the version that the run has now, in the last one."""
+        """Return a node of the run's current version in the last version."""
         for names, _, _ in self._moves:
             key = names.place(key[0]), names.node(*key)
         return key
 
     def _edge(self, key: tuple[str, int]) -> tuple[str, int] | None:
-        """The same for an edge; None if the last version does not have it."""
+        """Return an edge of the run's current version in the last version; None if missing there."""
         for names, before, after in self._moves:
             there = names.place(key[0])
             edges = moved_edges(names, key[0], plan_at(before, key[0]), plan_at(after, there))
@@ -147,7 +147,7 @@ class Live:
             self._ends[edge.path, edge.index] = tuple(mark.id for mark in ends if mark.terminal)
 
     def apply(self, record: Record) -> Moment:
-        """Fold a record in and return what it changes.
+        """Fold a record in and return its changes.
 
         Raises:
             StoreCorrupt: the record does not follow the ones before it; nothing was changed.
@@ -177,6 +177,6 @@ class Live:
 
 
 def mark_json(mark: Mark) -> list[object]:
-    """`[classes, {slot: text}]`, the texts left out where there are none."""
+    """Return `[classes, {slot: text}]`, without an empty dict of texts."""
     classes = " ".join(mark.classes)
     return [classes, dict(mark.texts)] if mark.texts else [classes]

@@ -1,7 +1,7 @@
-"""Marks of a run on the parts of a picture: classes and texts, and nothing else.
+"""Marks of a run on the parts of a picture: only classes and texts.
 
-Every part has an id that depends on the graph alone. `Mark` is what a run adds to it, at one moment; a picture at
-that moment, one that is shown live and one that is replayed all get it from the functions below.
+Every part has an id that depends on the graph alone. A `Mark` is what a run adds to it at one moment. Static, live and
+replayed pictures all use the functions below.
 
     part                id                       classes                                          texts
     node, terminal      node-look.find           visited passed faulty running waiting failed     count, took, told,
@@ -13,8 +13,7 @@ that moment, one that is shown live and one that is replayed all get it from the
     run                 run-status               the status, if it is one of ours                 status
 
 `current` comes with running, waiting and queued; `many` shows `count`, `timed` shows `took`, `asked` shows `asked`.
-Each text stands in the element within the part that has `data-slot` of that name; `told` is added to the part's
-`<title>`.
+Each text is in the part's element with `data-slot` of that name; `told` is added to the part's `<title>`.
 """
 
 from __future__ import annotations
@@ -36,14 +35,17 @@ K = TypeVar("K")
 V = TypeVar("V", int, float)
 
 NODE_STATES = ("visited", "passed", "faulty", "running", "waiting", "failed", "queued", "interrupted")
-"""The states of a node. Several may hold. `passed`: no step asked the model, or the person, that its kind asks.
-`faulty`: it ended, and a call of a tool in it failed."""
+"""The states of a node.
+
+Several may apply. `passed`: no step asked the model, or the person, that its kind asks. `faulty`: it ended, but a tool
+call in it failed.
+"""
 SAID = ("failed", "waiting", "running", "interrupted", "queued", "faulty", "skipped")
-"""States that pictures without signs show as words, the first one that holds."""
+"""States shown as words in pictures without signs; the first one that applies."""
 WORDS = {"faulty": "a call failed"}
 """Words for states, where they differ from the name."""
 CLASSES = (*NODE_STATES, "current", "many", "timed", "asked", "taken", "w2", "w3", "w4", "w5", "skipped", "shown")
-"""Every class that a run gives to parts, but for `run-status`."""
+"""Every class that a run adds to parts, except `run-status`."""
 STATUSES = ("running", "paused", "interrupted", "completed", "failed", "cancelled", "exhausted")
 _WEIGHTS = ((100, "w5"), (30, "w4"), (10, "w3"), (3, "w2"))
 _SHOWN_QUESTIONS = 3
@@ -51,10 +53,10 @@ _SHOWN_QUESTIONS = 3
 
 @runtime_checkable
 class HasOverlay(Protocol):
-    """A run, as far as drawings care. If it has a `waiting`, its questions are shown in tooltips."""
+    """Interface of a run for drawings. If it has a `waiting`, its questions are shown in tooltips."""
 
     def overlay(self) -> Overlay:
-        """Marks of where the run has been and where it is."""
+        """Return marks of the run's progress."""
         ...
 
 
@@ -67,11 +69,11 @@ class Mark:
 
     classes: tuple[str, ...] = ()
     texts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Slot -> text; a slot that is missing is empty."""
+    """Slot -> text; a missing slot is empty."""
 
 
 def overlay_of(run: RunLike | None) -> Overlay | None:
-    """The overlay of a run with the frames of one subgraph node added up, and its questions as texts."""
+    """Return the overlay of a run with the frames of one subgraph node added up, and its questions as texts."""
     if run is None:
         return None
     found = run if isinstance(run, Overlay) else run.overlay()
@@ -106,7 +108,7 @@ def overlay_of(run: RunLike | None) -> Overlay | None:
 
 
 def _summed(found: Mapping[tuple[str, K], V]) -> Mapping[tuple[str, K], V]:
-    """The same by the places of graphs: what their branches have is added up."""
+    """Return a mapping with the places of graphs as keys: the values of their branches are added up."""
     sums: defaultdict[tuple[str, K], Any] = defaultdict(int)
     for (frame, part), amount in found.items():
         sums[place(frame), part] += amount
@@ -114,7 +116,7 @@ def _summed(found: Mapping[tuple[str, K], V]) -> Mapping[tuple[str, K], V]:
 
 
 def node_mark(run: Overlay, path: str, node: str, asks: Asked | None = None) -> Mark:
-    """Return the marks of a node. `path` has the names of the subgraph nodes around it; `asks` is that of its kind."""
+    """Return the marks of a node. `path`: names of the enclosing subgraph nodes; `asks`: that of its kind."""
     at = (path, node)
     visits = run.visits.get(at, 0)
     gone = run.status == "interrupted"
@@ -154,13 +156,13 @@ def node_mark(run: Overlay, path: str, node: str, asks: Asked | None = None) -> 
 
 
 def asked_text(asks: Asked, asked: int, unasked: int, drawn: int) -> str:
-    """Return how often the steps of a node asked, where it differs from the count that is drawn.
+    """Return how often the steps of a node asked, if it differs from the drawn count.
 
     Args:
-        asks: what they ask.
+        asks: whom they ask.
         asked: model calls, or questions to people.
         unasked: steps that asked nothing.
-        drawn: the count that is drawn.
+        drawn: the drawn count.
     """
     if not unasked and asked == drawn:
         return ""
@@ -185,7 +187,7 @@ def edge_mark(run: Overlay, path: str, index: int) -> Mark:
 def status_mark(run: Overlay) -> Mark:
     """Return the status at the top of the picture."""
     status = told(run.status, 40)
-    # The name of a status may be anybody's; as a class it is one of ours, or nothing.
+    # A status may have any name; as a class it is a known one, or empty.
     return Mark((status,) if status in STATUSES else (), {"status": status})
 
 
@@ -206,29 +208,29 @@ def plan_marks(number: int, plan: Planned) -> dict[str, Mark]:
 
 
 def places(plan: Planned) -> dict[str, int]:
-    """A step's own id -> its place in the plan, from 1 on."""
+    """A step's own id -> its place in the plan, from 1."""
     return {step.id: index for index, step in enumerate(plan.steps, 1)}
 
 
 def step_id(number: int, index: int) -> str:
-    """The id of a step's part. By its place, since a step's own id may be any text, of any length."""
+    """Return the id of a step's part. It has the place, since a step's own id may be any text of any length."""
     return f"plan-{number}.{index}"
 
 
 def need_id(number: int, need: int, index: int) -> str:
-    """The id of the part that shows that a step needs another one."""
+    """Return the id of the part that shows that a step needs another one."""
     return f"plan-{number}.{need}--{index}"
 
 
 def place(frame: str) -> str:
-    """The names in a frame's path: its other segments are the branches (`fork.0`) in which the frame runs."""
+    """Return the node names in a frame's path: its other segments are branches (`fork.0`)."""
     if "." not in frame:
         return frame
     return "/".join(segment for segment in frame.split("/") if segment.replace("-", "_").isidentifier())
 
 
 def short(count: int) -> str:
-    """A count in at most four characters: `7`, `950`, `12k`, `3M`."""
+    """Return a count in at most four characters: `7`, `950`, `12k`, `3M`."""
     for unit, size in (("M", 1_000_000), ("k", 1_000)):
         if count >= size * 10 or (unit == "M" and count >= size):
             return f"{count // size}{unit}"
@@ -236,7 +238,7 @@ def short(count: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time in at most seven characters: `3 ms`, `1.2 s`, `2m05`, `3h07`; nothing under half a millisecond."""
+    """Return a duration in at most seven characters: `3 ms`, `1.2 s`, `2m05`, `3h07`; empty below 0.5 ms."""
     if seconds < 0.0005:
         return ""
     if seconds < 0.9995:

@@ -1,6 +1,6 @@
-"""Plans that a run made itself, each as a small drawing of its own.
+"""Plans that a run made, each as a small separate drawing.
 
-The graph's own picture stays as it is laid out once: plans are below it, each laid out once for its steps.
+The layout of the graph does not change: plans are below it, each laid out once for its steps.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from orchestrator.views.overlay import Planned, PlannedStep
 from orchestrator.views.safe_text import plain, told
 
 MOST_PLANS = 12
-"""Plans that are drawn; a loop can make more."""
+"""Maximum number of plans that are drawn; a loop can make more."""
 _NAMES = ("tool", "name", "title", "kind", "task", "action", "query", "text")
 """Keys of an item whose text describes the step best."""
 _SMALL = 60
-"""Steps of a plan that is worth the better layout."""
+"""Maximum number of steps for the better layout."""
 _GAP, _HEAD = 18.0, 38.0
 
 
@@ -44,14 +44,14 @@ class Sheet:
 
 
 def plan_drawings(planned: Sequence[Planned]) -> Iterator[tuple[int, Planned, Drawing, Mark]]:
-    """(number, plan, drawing of its steps, the plan's own mark) of those that are drawn."""
+    """Return (number, plan, drawing of its steps, the plan's own mark) of the plans to draw."""
     for number, plan in enumerate(planned[:MOST_PLANS], 1):
         marks = plan_marks(number, plan)
         yield number, plan, _drawing(number, plan, marks), marks[f"plan-{number}"]
 
 
 def sheets(planned: Sequence[Planned], widest: float) -> list[Sheet]:
-    """The plans of a run, laid out; rows of steps are broken at `widest` pixels."""
+    """Return the layouts of a run's plans; rows of steps are broken at `widest` pixels."""
     found: list[Sheet] = []
     for number, plan, drawing, mark in plan_drawings(planned):
         layout = _laid_out(drawing, widest - 2 * _GAP)
@@ -125,5 +125,5 @@ def _step(number: int, index: int, step: PlannedStep, marks: Mapping[str, Mark])
 
 
 def _name(given: str) -> str:
-    """An id as it is shown; a blank one could not be seen."""
+    """Return an id for display; a blank one would be invisible."""
     return told(given, 60).strip() or "(blank)"

@@ -1,8 +1,8 @@
 """A graph, or a run in it, as PNG: the same drawing as its SVG, painted by resvg.
 
-The painter supports neither CSS variables nor `:not()`, so the style sheet is applied first, as presentation
-attributes. Every rule of `style` is one of ours, so this reads only what those rules use: classes, elements,
-`:not(.class)`, the space and `>`. `prefers-color-scheme` and other `@` rules are left out; a theme is chosen.
+resvg supports neither CSS variables nor `:not()`, so the style sheet is applied first, as presentation attributes. Only
+the syntax in the rules of `style` is supported: classes, elements, `:not(.class)`, the space and `>`.
+`prefers-color-scheme` and other `@` rules are ignored; the theme is an argument.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FONTS = (
     "Cantarell",
     "Verdana",
 )
-"""The fonts that labels may have, the first one that is installed. All fit the room that a layout leaves."""
+"""Fonts for labels; the first installed one is used. All fit the room in a layout."""
 MOST_PIXELS = 64_000_000
 """Pixels of the largest picture; a larger one is drawn at a lower resolution."""
 _NO_FONT = "no font"
@@ -53,15 +53,15 @@ def to_png(
     engine: Engine | None = None,
     timeout: float = TIMEOUT,
 ) -> bytes:
-    """Draws a graph as PNG.
+    """Draw a graph as PNG.
 
     Args:
         graph: The graph.
-        run: Laid over it: anything with `.overlay()`.
+        run: The run to draw over it: anything with `.overlay()`.
         direction: Down the page, or to the right.
         theme: Light or dark.
-        dpi: Dots per inch; a pixel of the SVG is 1/96 inch. At most what fits in `MOST_PIXELS`.
-        engine: What lays out, as for `to_svg`.
+        dpi: Dots per inch; a pixel of the SVG is 1/96 inch. Reduced to fit `MOST_PIXELS`.
+        engine: Layout engine, as for `to_svg`.
         timeout: Seconds for the layout.
 
     Raises:
@@ -71,7 +71,7 @@ def to_png(
 
 
 def painted(svg: str, theme: Literal["light", "dark"] = "light", dpi: int = 144) -> bytes:
-    """Paint a drawing of `to_svg`; see `to_png`."""
+    """Draw the result of `to_svg` as PNG; see `to_png`."""
     family = font()
     found = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
     assert found is not None, "a drawing has a size"
@@ -84,10 +84,10 @@ def painted(svg: str, theme: Literal["light", "dark"] = "light", dpi: int = 144)
 
 @cache
 def font() -> str:
-    """The font of labels in PNG: the first one of `FONTS` that is installed.
+    """Return the font of labels in PNG: the first installed one of `FONTS`.
 
     Raises:
-        RenderError: None is, or the package `resvg-py` is missing.
+        RenderError: No font of `FONTS` is installed, or the package `resvg-py` is missing.
     """
     empty = _resvg(_probe(_NO_FONT), 1)
     found = next((family for family in FONTS if _resvg(_probe(family), 1) != empty), None)
@@ -114,7 +114,7 @@ def _resvg(svg: str, zoom: float) -> bytes:
             f"PNG needs the package `resvg-py` ({error}); install it (`{install_command('png')}`), or draw SVG"
         ) from error
     try:
-        # No font in place of one that is missing: its texts would be drawn in one that does not fit, or not at all.
+        # No substitute for a missing font: its texts would not fit, or would not be drawn.
         return resvg_py.svg_to_bytes(svg_string=svg, zoom=zoom, font_family=_NO_FONT, serif_family=_NO_FONT)
     except ValueError as error:
         raise RenderError(f"resvg cannot draw this ({error}); draw SVG") from error
@@ -132,12 +132,12 @@ class _Compound(NamedTuple):
     held: frozenset[str]
     lacked: frozenset[str]
     direct: bool
-    """True if the compound before it is the parent, and not any ancestor."""
+    """True if the compound before it is the parent, rather than any ancestor."""
 
 
 class _Rule(NamedTuple):
     weight: tuple[int, int, int]
-    """Classes, elements, place in the sheet: of two rules the greater one holds."""
+    """Classes, elements, place in the sheet: the rule with the greater weight applies."""
     selector: tuple[_Compound, ...]
     values: Mapping[str, str]
 
@@ -148,12 +148,12 @@ class _Element(NamedTuple):
 
 
 def with_attributes(svg: str, theme: Literal["light", "dark"], **settings: str) -> str:
-    """Writes the style sheet's settings for each element of a drawing into its attributes.
+    """Write the style sheet's settings for each element of a drawing into its attributes.
 
     Args:
         svg: A drawing by `svg`.
-        theme: Whose colours.
-        settings: Values of properties in place of those of the sheet, such as `font_family`.
+        theme: Theme of the colours.
+        settings: Values of properties that replace those of the sheet, such as `font_family`.
 
     Returns:
         The same drawing, without a style sheet.
@@ -180,7 +180,7 @@ def _apply(
 
 
 def _matches(selector: tuple[_Compound, ...], path: tuple[_Element, ...]) -> bool:
-    """True if a selector matches the last element of a path from the root."""
+    """Return True if a selector matches the last element of a path from the root."""
     last, element = selector[-1], path[-1]
     if last.tag not in ("", element.tag) or not last.held <= element.classes or last.lacked & element.classes:
         return False
@@ -193,7 +193,7 @@ def _matches(selector: tuple[_Compound, ...], path: tuple[_Element, ...]) -> boo
 
 @cache
 def _sheet(theme: Literal["light", "dark"]) -> tuple[_Rule, ...]:
-    """The rules in the order in which they hold: a later one replaces the values of an earlier one."""
+    """Return the rules in the order of precedence: a later one overrides an earlier one."""
     return tuple(sorted(_rules(palette(theme)), key=lambda rule: rule.weight))
 
 

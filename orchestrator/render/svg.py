@@ -1,8 +1,8 @@
-"""A graph, or a run in it, as one SVG text that needs nothing else: no script, no link, no font, no network.
+"""A graph, or a run in it, as one self-contained SVG text, without scripts, links, fonts or network.
 
 Element ids, classes and geometry depend on the graph alone. A run adds the classes and texts of `overlaid` only:
-a page that shows a run live, or replays it, changes these and nothing else. `data-path`, `data-node` and `data-edge`
-name the node, or the number in `graph.edges`, of an element; `data-slot` names the places of texts.
+a page that shows a run live, or replays it, changes only these. `data-path`, `data-node` and `data-edge`
+name the node, or the number in `graph.edges`, of an element; `data-slot` marks the places of texts.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ICONS: dict[Look, str] = {
     "graph": "M5.8 1.8h4.4v3.6H5.8zM1.6 10.6H6v3.6H1.6zM10 10.6h4.4v3.6H10zM8 5.4V8M3.8 10.6V8h8.4v2.6",
     "custom": "M8 1.8 13.4 4.9v6.2L8 14.2 2.6 11.1V4.9ZM2.6 4.9 8 8l5.4-3.1M8 8v6.2",
 }
-"""Line drawings on a ground of 16 by 16."""
+"""Line drawings in a box of 16 by 16."""
 
 BADGES: dict[str, str] = {
     "ok": "M-3.7.3-1.2 2.9 3.8-2.7",
@@ -73,12 +73,12 @@ _SIGNS = {
     "waiting": ("wait", "wait"),
     "failed": ("fail", "fail"),
 }
-"""State -> (sign, colour) of its badge; of several states the last one here shows."""
+"""State -> (sign, colour) of its badge; of several states the last one in this list is shown."""
 
 
 @cache
 def stylesheet() -> str:
-    """All rules, and the colours of both themes. It holds nothing but these constants, so it needs no escaping."""
+    """Return all rules, and the colours of both themes. They are constants, so they need no escaping."""
     dark = '.agent-graph[data-theme="dark"],[data-theme="dark"] .agent-graph:not([data-theme])'
     light = '.agent-graph[data-theme="light"],[data-theme="light"] .agent-graph:not([data-theme])'
     return (
@@ -89,7 +89,7 @@ def stylesheet() -> str:
 
 @cache
 def rules() -> str:
-    """The rules, which name colours by their variables."""
+    """Return the rules, which refer to colours by their variables."""
     drawn = (files("orchestrator.render") / "style.css").read_text(encoding="utf-8").replace("\n", "")
     icons = "".join(
         f".agent-graph .look-{look} .chip{{fill:var(--{look})}}.agent-graph .look-{look} .icon{{stroke:var(--{look})}}"
@@ -106,7 +106,7 @@ def rules() -> str:
 
 
 def palette(theme: Literal["light", "dark"]) -> dict[str, str]:
-    """Variable -> colour, or number, of a theme."""
+    """Return variable -> colour, or number, of a theme."""
     told = _LIGHT if theme == "light" else _DARK
     pairs = (part.partition(":") for part in told.split(";") if part)
     return {name.removeprefix("--"): value for name, _, value in pairs}
@@ -129,22 +129,22 @@ def to_svg(
     closed: bool | Collection[str] = (),
     prefix: str = "",
 ) -> str:
-    """Draws a graph as SVG.
+    """Draw a graph as SVG.
 
     Args:
         graph: The graph; subgraphs are drawn open, except those in `closed`.
-        run: Laid over it: anything with `.overlay()`.
+        run: The run to draw over it: anything with `.overlay()`.
         direction: Down the page, or to the right.
-        theme: Light, dark, or as the reader's system has it.
-        engine: What lays out: the program `dot`, its WebAssembly build `wasi`, or `simple`, which every graph
-            gets that the others cannot lay out within the time-out. By default the best that is here.
-        timeout: Seconds for the layout. Blocks for at most that long; a layout is made once for each structure.
-        closed: Subgraph nodes that are drawn as one node, by their paths (`look`, `look/deep`); True: all of them.
-            Ids stay the same, so marks of a run fit both forms.
-        prefix: Put before every id, for pages with several pictures.
+        theme: Light, dark, or that of the reader's system.
+        engine: Layout engine: the program `dot`, its WebAssembly build `wasi`, or `simple`, which is used if the others
+            fail or exceed the time-out. Default: the best available one.
+        timeout: Seconds for the layout. The call blocks for at most that long; layouts are cached by structure.
+        closed: Subgraph nodes that are drawn as one node, by their paths (`look`, `look/deep`); True: all.
+            Ids do not change, so marks of a run fit both forms.
+        prefix: Prefix of every id, for pages with several pictures.
 
     Raises:
-        RenderError: The engine that was asked for cannot do it. Never without `engine`.
+        RenderError: The given engine failed. Never raised without `engine`.
     """
     drawing = draw(graph, run, closed=closed)
     layout = lay_out(drawing, direction=direction, engine=engine, timeout=timeout)
@@ -152,7 +152,7 @@ def to_svg(
 
 
 def drawing_to_svg(drawing: Drawing, layout: Layout | None = None, theme: Theme = "auto", prefix: str = "") -> str:
-    """Writes a drawing as SVG; without a layout, with the best that is here."""
+    """Write a drawing as SVG; without a layout, with the best available one."""
     return "".join(_svg(drawing, layout or lay_out(drawing), theme, prefix))
 
 
@@ -203,7 +203,7 @@ def _parts(drawing: Drawing, layout: Layout, prefix: str) -> Iterator[str]:
 
 
 def _sheet(sheet: Sheet, at: Position, prefix: str) -> str:
-    """A plan of the run's own, on a sheet of its own below the graph."""
+    """Draw a plan of the run, on a separate sheet below the graph."""
     times = sheet.mark.texts.get("times", "")
     inner = "".join(_parts(sheet.drawing, sheet.layout, prefix))
     size = f'width="{px(sheet.width)}" height="{px(sheet.height)}"'
@@ -238,7 +238,7 @@ def _node(node: NodeMark, at: Position, prefix: str) -> str:
 
 
 def _asked(node: NodeMark, x: str) -> str:
-    """The place for how often the node asked; classes choose whether it shows instead of what the node does."""
+    """Draw the place for the number of times that the node asked; classes show it in place of the node's work."""
     if node.asks is None:
         return ""
     return f'<text class="detail tally" data-slot="asked" x="{x}" y="13">{escape(node.asked)}</text>'
@@ -302,7 +302,7 @@ def _icon(node: NodeMark, x: float, y: float, size: float) -> str:
 
 
 def _marks(node: NodeMark, x: float, y: float, height: float) -> str:
-    """The badge with all its signs, the count, the time; classes choose which of them show."""
+    """Draw the badge with all its signs, the count, the duration; classes determine which of them show."""
     signs = "".join(f'<path class="{kind}" d="{drawn}"/>' for kind, drawn in BADGES.items())
     wide = geometry.ITEMS_WIDTH if node.per_item else geometry.COUNT_WIDTH
     left = x - geometry.BADGE - wide - 3
@@ -331,7 +331,7 @@ def _cluster(cluster: ClusterMark, box: Box, prefix: str) -> str:
 
 
 def edge_svg(edge: EdgeMark, curve: Curve, drawing: Drawing, prefix: str) -> str:
-    """An edge: its line, its head, what marks maps and forks, its label."""
+    """Draw an edge: its line, its head, the marks of maps and forks, its label."""
     classes = ["edge"]
     flags = (
         ("mapped", edge.mapped),
@@ -386,7 +386,7 @@ def _arrow(curve: Curve) -> str:
 
 
 def _tail(curve: Curve) -> str:
-    """A dot where a branch begins, just off the node's border."""
+    """Draw a dot where a branch starts, next to the node's border."""
     start, following = curve.points[0], (*curve.points, curve.tip)[1]
     x, y = following.x - start.x, following.y - start.y
     length = (x * x + y * y) ** 0.5 or 1.0
@@ -394,7 +394,7 @@ def _tail(curve: Curve) -> str:
 
 
 def px(value: float) -> str:
-    """A number of pixels, with one decimal at most."""
+    """Return a number of pixels, with at most one decimal."""
     text = f"{value:.1f}".removesuffix(".0")
     return "0" if text == "-0" else text
 
@@ -405,10 +405,10 @@ _IMAGE_ATTRIBUTES = (("aria-label", "alt"), ("width", "width"), ("height", "heig
 
 
 def image_element(svg: str) -> str:
-    """An `img` element with a drawing of `to_svg` in it, as large as the drawing and no wider than its surroundings.
+    """Return an `img` element with a drawing of `to_svg`, in its size, but no wider than the containing element.
 
     Args:
-        svg: the drawing; its label becomes the text for those who do not see it.
+        svg: the drawing; its label becomes the alternative text.
     """
     head = _SVG_TAG.search(svg)
     assert head is not None, "a drawing has a head"

@@ -1,7 +1,7 @@
 """A graph, or a run in it, as lines for a terminal.
 
-Every node is there once, every edge once. What every way passes stands on one line of sight, straight down; what only
-some ways pass is set in (the tree of dominators). Any other edge names the node that it leads to.
+Every node and every edge appears once. Nodes on every path are aligned straight down; nodes on only some paths are
+indented (the tree of dominators). Any other edge names its target node.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _STATES = {
     "visited": "✓",
 }
 _DEEPEST = 96
-"""Columns; further in nothing is set in any more."""
+"""Columns; deeper levels are not indented further."""
 
 
 def to_text(graph: GraphDefinition, run: RunLike | None = None, *, ascii: bool = False) -> str:  # noqa: A002  says best what it does
-    """Draws a graph as plain text: no colours, no escape sequences, none from labels either.
+    """Draw a graph as plain text, without colours and escape sequences, even in labels.
 
     Args:
         graph: The graph; subgraphs are below their nodes.
-        run: Laid over it: anything with `.overlay()`.
-        ascii: Draw with ASCII only, for terminals that have nothing else.
+        run: The run to draw over it: anything with `.overlay()`.
+        ascii: Draw with ASCII only, for terminals without Unicode.
     """
     drawing = draw(graph, run)
     levels = drawing.levels()
@@ -85,7 +85,7 @@ class _TextTree:
         return self.drawing.by_key[key].look in ("end", "stop")
 
     def lines(self) -> Iterator[str]:
-        """START and what follows from it, then what only `*` leads to."""
+        """Return the lines: START and its successors, then nodes only reachable from `*`."""
         roots = [key for key in self.following if key in self.above and self.above[key] is None]
         for number, root in enumerate(roots):
             if number:
@@ -93,7 +93,7 @@ class _TextTree:
             yield from self._walk(root, "", "")
 
     def _walk(self, key: str, head: str, left: str) -> Iterator[str]:
-        """A node and all that it dominates. `head` stands left of the node, `left` of what follows."""
+        """Draw a node and all nodes that it dominates. `head` is the prefix of the node, `left` that of the rest."""
         while True:
             yield head + self._node(key)
             if key in self.heads:
@@ -120,7 +120,7 @@ class _TextTree:
             head = left
 
     def _straight(self, key: str, left: str) -> list[str]:
-        """Nodes straight below: where ways meet again, else the one that outweighs all the rest."""
+        """Return the nodes straight below: where paths meet again, else one that outweighs all others."""
         below = self.below[key]
         meeting = [target for target in below if target in self.meets]
         if meeting or not below:
@@ -145,7 +145,7 @@ class _TextTree:
 
 
 def _plans(drawing: Drawing) -> Iterator[str]:
-    """The steps of each plan, each with what it needs."""
+    """Return the steps of each plan, with their needs."""
     for number, plan, steps, mark in plan_drawings(drawing.planned):
         yield ""
         yield f"plan {number}: {steps_of(plan)}  {mark.texts.get('times', '')}"

@@ -1,6 +1,6 @@
 """Stores of runs: in memory, in an SQLite file, or in a PostgreSQL database.
 
-    store = open_store("sqlite:///runs.db")     # beside the current directory's files
+    store = open_store("sqlite:///runs.db")     # store = open_store("sqlite:///runs.db")     # in the current directory
     store = open_store("sqlite:////var/runs.db")
     store = open_store("memory://")
     store = open_store("postgresql://me@db.example.org/runs")   # extra `postgres`
@@ -92,15 +92,15 @@ __all__ = [
 def open_store(url: str, *, codec: Codec | None = None, archive: Archive | str | None = None) -> Store:
     """Open a store by its URL. Every call opens a separate store: `memory://` twice shares nothing.
 
-    A SQLite file and its directory are created at the first write. The tables of a PostgreSQL database are created
+    An SQLite file and its directory are created at the first write. The tables of a PostgreSQL database are created
     when it is opened; its URL takes the parameters of libpq, and `patience`, `prepare` and `listen` (docs/stores.md).
 
     Args:
         url: `memory://`, or `sqlite:///` and the path of a file, such as `sqlite:///runs.db`, or the URL of a database,
             such as `postgresql://me@db.example.org/runs`.
         codec: encrypts the values that are written, and decrypts those that are read; None: nothing is encrypted.
-        archive: where the records of archived runs are, or its URL (see `open_archive`); None: what the environment
-            variable `ORCHESTRATOR_ARCHIVE` names, if it is set.
+        archive: the archive of the records of archived runs, or its URL (see `open_archive`); None: the one that the
+            environment variable `ORCHESTRATOR_ARCHIVE` names, if it is set.
 
     Returns:
         The store. Close it after use.
@@ -143,11 +143,11 @@ def _open_postgres(url: str) -> Store:
 
 
 def with_archive(store: Store, archive: Archive | str | None) -> Store:
-    """Put an archive around a store, which reads archived runs from there.
+    """Wrap a store in one that reads archived runs from an archive.
 
     Args:
-        store: any store without a codec. It is closed with the one that is returned.
-        archive: see `open_archive`; None: the store is returned as it is.
+        store: any store without a codec. Closing the returned store closes it.
+        archive: see `open_archive`; None: the store is returned unchanged.
 
     Raises:
         InvalidValue: the store has a codec, or an archive, or cannot be archived.
@@ -162,11 +162,11 @@ def with_archive(store: Store, archive: Archive | str | None) -> Store:
 
 
 def with_codec(store: Store, codec: Codec | None) -> Store:
-    """Put a codec around a store: values are encrypted before the store sees them.
+    """Wrap a store in one that encrypts values before they are stored.
 
     Args:
-        store: any store. It is closed with the one that is returned.
-        codec: encrypts and decrypts; None: the store is returned as it is.
+        store: any store. Closing the returned store closes it.
+        codec: encrypts and decrypts; None: the store is returned unchanged.
 
     Raises:
         InvalidValue: the store has a codec already, or the codec's key id cannot be stored.

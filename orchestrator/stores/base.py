@@ -1,13 +1,13 @@
 """The interface of stores: they keep the journal of every run, and append by compare-and-set.
 
-A store keeps, per run, an append-only list of records and one row of facts about it (`RunInfo`), and beside
-them graphs (once per digest), snapshots (a cache, never the truth), the executors that hold leases, an inbox of
+A store keeps, per run, an append-only list of records and one row of facts about it (`RunInfo`). It also keeps
+graphs (once per digest), snapshots (a cache, never the truth), the executors that hold leases, an inbox of
 messages, and items (see `ItemStore`), which belong to no run. Every write is atomic and durable when the call returns.
-`append` is a compare-and-set on the run's head, and on the lease of who appends, so two executors on one run can never
+`append` is a compare-and-set on the run's head, and on the lease of the caller, so two executors on one run can never
 both win.
 
-Leases are measured by the store's clock, never by that of the caller. Every write may be asked again, with the same
-arguments, by a caller that did not learn the outcome of the first time: the result is that of one write.
+Leases are measured by the store's clock, never by the caller's. Every write may be repeated, with the same
+arguments, by a caller that did not learn the outcome of the first call: the result is that of one write.
 
 docs/stores.md describes the protocol for authors of stores, and `orchestrator.testing.check_store` tests every promise
 made here.
@@ -61,10 +61,10 @@ __all__ = [
 
 @runtime_checkable
 class Changing(Protocol):
-    """A store that can tell cheaply whether anything was written to it. Others are asked again and again."""
+    """A store that can cheaply detect whether anything was written to it. Other stores are polled."""
 
     def changes(self) -> object | None:
-        """A value that stays the same while nothing is written to the store; None if that is not known. Costs little.
+        """Return a value that stays the same while nothing is written to the store; None if it is unknown. Cheap.
 
         Returns:
             The value, to be compared with an earlier one.
@@ -74,17 +74,17 @@ class Changing(Protocol):
 
 @runtime_checkable
 class Alerting(Protocol):
-    """A store that sends alerts when there may be runs to take up. Other stores are polled.
+    """A store that sends alerts when there may be runs to resume. Other stores are polled.
 
     An alert is a hint: some runs become free without one, as when a lease expires, and one may be lost.
     """
 
     def alerts(self) -> int | None:
-        """Return the number of alerts so far; None: it cannot send any at the moment. Costs little."""
+        """Return the number of alerts so far; None if no alerts can be sent at the moment. Cheap."""
         ...
 
     async def wait_for_alert(self, seen: int) -> None:
-        """Wait for a further alert, or until no more can be sent. May be cancelled.
+        """Wait for another alert, or until no more can be sent. May be cancelled.
 
         Args:
             seen: what `alerts` returned before the caller looked for runs.
@@ -103,10 +103,10 @@ class Reopening(Protocol):
 
 @runtime_checkable
 class Placing(Protocol):
-    """A store whose list of runs can begin at a time. The lists of others are read from the newest run on."""
+    """A store whose list of runs can start at a time. Lists of other stores are read from the newest run."""
 
     def cursor_before(self, created: float) -> str:
-        """The cursor that leads to the runs which were created before this time.
+        """Return the cursor of the runs that were created before this time.
 
         Args:
             created: Unix seconds.
@@ -125,14 +125,14 @@ class Store(ItemStore, Protocol):
 
     @property
     def url(self) -> str:
-        """How this store was opened, such as `sqlite:///runs.db`."""
+        """The URL with which this store was opened, such as `sqlite:///runs.db`."""
         ...
 
     async def create(self, new: NewRun) -> None:
         """Add a run with its first records, all or nothing.
 
-        In the same transaction the data of its graph is stored, as by `put_graph`, and the run is held by its lease.
-        Asked again with the same lease and records, it returns as if the run were new.
+        In the same transaction the data of its graph is stored, as by `put_graph`, and its lease is taken.
+        Repeated with the same lease and records, it returns as if the run were new.
 
         Raises:
             RunExists: a run with this id exists; nothing was written, neither the graph nor the lease.
@@ -146,16 +146,16 @@ class Store(ItemStore, Protocol):
 
         With the token of a lease, the append succeeds only if the run's lease has that token in the same transaction,
         expired or not. An executor whose lease was taken over writes nothing from that moment on, whether or not its
-        successor has written yet. The same transaction updates the run's row. Asked again under the same lease, it
-        compares the stored records with these, and returns the head that the first time gave.
+        successor has written yet. The same transaction updates the run's row. Repeated under the same lease, it
+        compares the stored records with these, and returns the head of the first call.
 
         Returns:
             The new head.
 
         Raises:
             RunUnknown: the store has no such run.
-            RunConflict: the run's head is not `after`, or its lease is not `lease`; nothing was written. Without
-                records an append with `release` that finds the run free, and as it would leave it, was made before.
+            RunConflict: the run's head is not `after`, or its lease is not `lease`; nothing was written. An append
+                without records, but with `release`, counts as made if the run is free and in the resulting state.
             ValueError: the records' `seq` do not follow `after` one by one, or `release` comes without a `lease`.
         """
         ...
@@ -200,7 +200,7 @@ class Store(ItemStore, Protocol):
         ...
 
     async def heads(self, run_ids: Collection[str]) -> dict[str, tuple[int, str]]:
-        """Return the head and the status of some runs, in one question. Runs that are not there are left out.
+        """Return the head and the status of some runs, in one query. Unknown runs are left out.
 
         Args:
             run_ids: the ids of the runs.
@@ -225,7 +225,7 @@ class Store(ItemStore, Protocol):
         ...
 
     async def totals(self, run_id: str) -> RunTotals | None:
-        """Return what a run has spent, by node and by what its nodes called, as it was last written.
+        """Return the usage of a run as last written, by node and by the models and tools that its nodes called.
 
         Args:
             run_id: the run's id.
@@ -247,7 +247,7 @@ class Store(ItemStore, Protocol):
             One row for each group that has a run, sorted by the values of `by`, None first.
 
         Raises:
-            InvalidValue: something in `by` cannot make a group.
+            InvalidValue: an entry of `by` is not a valid group.
         """
         ...
 
@@ -258,7 +258,7 @@ class Store(ItemStore, Protocol):
             run_id: the run's id.
 
         Returns:
-            The questions; None if the run has some that the store does not know.
+            The questions; None if some questions of the run are not in the store.
 
         Raises:
             RunUnknown: the store has no such run.
@@ -281,7 +281,7 @@ class Store(ItemStore, Protocol):
     async def put_graph(self, digest: str, data: JsonObject) -> None:
         """Store a graph's data under its digest. Storing it again changes nothing.
 
-        The order of keys is stored as well, which is the order of the nodes: joins that one record enables fire in it.
+        The order of keys is stored, too: it is the order of the nodes, in which joins enabled by one record fire.
 
         Args:
             digest: the digest of the graph's content.
@@ -328,7 +328,7 @@ class Store(ItemStore, Protocol):
             upto: the last record that the snapshot may contain; None: any.
 
         Returns:
-            Its `seq` and its data; None if there is no snapshot that can be trusted.
+            Its `seq` and its data; None if there is no valid snapshot.
         """
         ...
 
@@ -339,22 +339,22 @@ class Store(ItemStore, Protocol):
             run_id: the run's id.
 
         Returns:
-            The lease, with the seconds that are left of it; None if there is none or it was released.
+            The lease, with its remaining seconds; None if there is none or it was released.
         """
         ...
 
     async def take_lease(self, lease: Lease, *, ttl: float, replaces: str | None = None) -> bool:
         """Take a run's lease if none is held, it has expired by the store's clock, or the held one is `replaces`.
 
-        A lease that was never given back and is taken from another holder adds one to the run's `deaths`, says so in
-        `fault`, and sets `retry_at` for the case that this drive dies too. If the drive that died wrote a `step_done`,
-        its run came forward: it is the first death again. Its former holder's next `beat` returns False. Asked again
-        for the token that the run has already, it returns True.
+        A lease that was never given back and is taken from another holder increments the run's `deaths`, sets `fault`,
+        and sets `retry_at` for the case that this drive dies too. If the drive that died wrote a `step_done`, the run
+        made progress, and this counts as its first death. Its former holder's next `beat` returns False. Repeated for
+        the token that the run has already, it returns True.
 
         Args:
             lease: the lease to take: its run, token, holder and owner.
             ttl: seconds that it lasts without a beat of its holder. Taking a lease counts as a beat.
-            replaces: the token of the lease that it may replace although that one has not expired. With the token of
+            replaces: the token of the lease that it may replace although that lease has not expired. With the token of
                 `lease` itself a lease is kept: True only if the run still has it, whether or not it has expired.
 
         Returns:
@@ -370,20 +370,20 @@ class Store(ItemStore, Protocol):
 
         Args:
             holder: the executor's id.
-            ttl: seconds that they last from now on without another beat; 0 gives the row up.
+            ttl: seconds that they last from now on without another beat; 0 gives up the row.
 
         Returns:
-            False if they had expired before, or if one of them was taken over since the last beat: then the executor
-            must take each of its leases again, with `replaces` their own token, and has lost those that it does not
+            False if they had expired before, or one of them was taken over since the last beat: then the executor must
+            take each of its leases again, with `replaces` set to its own token, and has lost those that it does not
             get.
         """
         ...
 
     async def announce(self, owner: Owner, *, ttl: float) -> None:
-        """Note that an executor is there, and who it is, in its row. It need not hold a run.
+        """Record an executor and the facts about it in its row. It need not hold a run.
 
-        This counts as a beat, but tells nothing of leases that were lost: the next `beat` does. What `owner.worker`
-        says replaces what it said before; so does each `claim` and each lease that is taken.
+        This counts as a beat, but does not report lost leases: the next `beat` does. `owner.worker` replaces its
+        earlier value; so does each `claim` and each lease that is taken.
 
         Args:
             owner: the executor.
@@ -394,12 +394,12 @@ class Store(ItemStore, Protocol):
     async def holders(self, *, runs: int = 20) -> list[Holder]:
         """Return the executors that hold leases or announced themselves, by id, also those whose leases have expired.
 
-        An executor that gave its row up (`beat` with a `ttl` of 0) is left out. One whose leases expired more than an
-        hour ago and that no run names may be. The number of executors, and of the runs that they hold, decides what it
-        costs.
+        An executor that gave up its row (`beat` with a `ttl` of 0) is left out. So may be one whose leases expired more
+        than an hour ago and that no run names. The cost grows with the number of executors and of the runs that they
+        hold.
 
         Args:
-            runs: the most ids of runs that are returned for each.
+            runs: maximum number of run ids for each executor.
         """
         ...
 
@@ -409,30 +409,30 @@ class Store(ItemStore, Protocol):
         Args:
             run_id: the run's id.
             token: the token of the lease.
-            fault: None: the drive ended as it should, and the run's `deaths`, `retry_at` and `fault` are cleared. A
-                text says why the drive stopped: it is stored, `deaths` grows by one (it becomes 1 if the drive
+            fault: None: the drive ended normally, and the run's `deaths`, `retry_at` and `fault` are cleared. A
+                string is why the drive stopped: it is stored, `deaths` grows by one (or becomes 1 if the drive
                 wrote a `step_done`), and `retry_at` becomes 1 second from now after the first death, doubled with each
                 further one, at most an hour.
         """
         ...
 
     async def claim(self, request: ClaimRequest) -> list[tuple[RunInfo, Lease]]:
-        """Take leases of runs that could go on and that no executor drives. No two claimers get the same run.
+        """Take leases of runs that can continue and that no executor drives. No two claimers get the same run.
 
         These are runs that have messages other than notices; runs whose `due` time has passed and that are paused or
-        were created before it, so that time, an answer or an event moves them on; runs that are `running` and whose
+        created before it, so that time, an answer or an event continues them; runs that are `running` and whose
         holder's leases have expired or whose holder's process is dead; runs that are `running` and held by no executor;
-        and the other runs whose `due` time has passed, which are new: in this order. Of each kind the oldest are taken
+        and the other runs whose `due` time has passed, which are new: in this order. Within each kind the oldest come
         first, whatever their graphs: by their first message, by `due`, and those without a holder by when they were
-        created or their back-off ended. Of holders that are gone, any runs may be the first. A running run with `due`
-        in the future is left out: it is to begin later. A run with `retry_at` in the future, or with 5 or more
-        `deaths`, is left out, also if it has just died for the fifth time: then that is noted only. What it costs does
-        not grow with the number of other runs.
+        created or their back-off ended. Runs of holders that are gone come in any order. A running run with `due`
+        in the future is left out: it starts later. A run with `retry_at` in the future, or with 5 or more
+        `deaths`, is left out, also if it has just died for the fifth time, which is then recorded. The cost does not
+        grow with the number of other runs.
 
-        With `turns`, the values of a label take turns among the runs that wait: of each value behind `turns.after` one
-        run is taken before a second one of any, and `turns.after` becomes the value that was visited last. A claim
-        visits a bounded number of values, takes other runs in the order above where these have too few, and does not
-        come back to a value before it visited all others. Of one value, runs of all graphs are taken the oldest first.
+        With `turns`, the values of a label take turns among the waiting runs: one run of each value after `turns.after`
+        is taken before a second one of any, and `turns.after` becomes the last visited value. A claim visits a bounded
+        number of values, takes other runs in the order above if these have too few, and does not return to a value
+        before it has visited all others. Within a value, runs of all graphs are taken oldest first.
         Runs with messages and runs of holders that are gone take part with the first of them.
 
         Returns:
@@ -441,10 +441,10 @@ class Store(ItemStore, Protocol):
         ...
 
     async def parked(self, *, limit: int = 100) -> list[RunInfo]:
-        """Return runs that `claim` gives out no more, because their drives died or were given up 5 times in a row.
+        """Return runs that `claim` no longer gives out, because their drives died or were given up 5 times in a row.
 
-        The longest parked come first. Runs that have ended are left out. What it costs grows with the number of runs
-        that back off, and not with the number of others.
+        The longest parked come first. Runs that have ended are left out. The cost grows only with the number of runs
+        that back off.
 
         Args:
             limit: the most runs to return.
@@ -453,7 +453,7 @@ class Store(ItemStore, Protocol):
 
     async def unsettled(self, graphs: Collection[str] | None) -> list[RunInfo]:
         """Return the runs that may have something to do: those that are running, that have a `due` time, or that have
-        a message other than a notice, the oldest first. Their number decides what it costs: runs that have ended, or
+        a message other than a notice, oldest first. The cost grows only with their number: runs that have ended, or
         only wait for people, cost nothing.
 
         Args:
@@ -462,7 +462,7 @@ class Store(ItemStore, Protocol):
         ...
 
     async def next_due(self, graphs: Collection[str] | None) -> float | None:
-        """Return when `claim` will find something although nothing is written until then, by due times and back-offs.
+        """Return when `claim` will next find a run if nothing is written until then, by due times and back-offs.
 
         Leases that expire are not considered.
 
@@ -477,13 +477,13 @@ class Store(ItemStore, Protocol):
     async def post(self, run_id: str, body: JsonObject, *, key: str | None = None) -> int:
         """Leave a message for the executor that drives the run.
 
-        A run that has ended takes notices only, in any order of this and the append that ends it: no other message of
-        an ended run is left.
+        A run that has ended accepts only notices, whatever the order of this call and the append that ends it: other
+        messages of an ended run are deleted.
 
         Args:
             run_id: the run's id.
             body: the message as plain JSON.
-            key: a unique text of the caller's, such as a UUID. While a message with this key lies in the run's inbox,
+            key: a unique string of the caller, such as a UUID. While a message with this key is in the run's inbox,
                 posting it again returns the id of that message.
 
         Returns:
@@ -491,7 +491,7 @@ class Store(ItemStore, Protocol):
 
         Raises:
             RunUnknown: the store has no such run.
-            RunEnded: the run has ended, and the message is no notice.
+            RunEnded: the run has ended, and the message is not a notice.
             InvalidValue: the key is longer than 1,000 bytes.
         """
         ...
@@ -523,7 +523,7 @@ class Store(ItemStore, Protocol):
         ...
 
     async def delete(self, run_id: str) -> bool:
-        """Delete one run: records, snapshots, labels, lease, messages, and which items it wrote.
+        """Delete one run: records, snapshots, labels, lease, messages, and the notes of which items it wrote.
 
         Graphs stay, because other runs may share them, and so do the items themselves.
 
@@ -534,7 +534,7 @@ class Store(ItemStore, Protocol):
             run_id: the run's id.
 
         Returns:
-            Whether there was such a run: a run that is gone is deleted.
+            Whether the run existed. Deleting a missing run is not an error.
         """
         ...
 
@@ -552,7 +552,7 @@ class Store(ItemStore, Protocol):
         ...
 
     async def put_schedule(self, schedule: Schedule) -> None:
-        """Store a schedule; one of the same name is replaced.
+        """Store a schedule, replacing one of the same name.
 
         Args:
             schedule: the schedule.
@@ -590,39 +590,39 @@ class Store(ItemStore, Protocol):
             name: the schedule's name.
 
         Returns:
-            False if there is none of this name.
+            False if there is no schedule of this name.
         """
         ...
 
     async def compact(self) -> int:
-        """Give the space of deleted runs back to the system, and forget their last traces in indexes.
+        """Give the space of deleted runs back to the system, and remove their last traces from indexes.
 
         This works in short steps, between which other writes happen.
 
         Returns:
-            The number of bytes that were given back.
+            The number of bytes given back.
         """
         ...
 
     async def check(self, *, repair: bool = False) -> list[Finding]:
-        """Look for what does not belong together in the store, beside the journals of its runs.
+        """Find inconsistencies in the store, apart from the journals of its runs.
 
         Args:
             repair: whether to repair what can be repaired without losing anything.
 
         Returns:
-            What was found, and what was done about it.
+            The findings, each with its repair.
         """
         ...
 
     async def close(self) -> None:
-        """Finish all writes and let go of files and threads. Closing again does nothing; writing raises StoreError."""
+        """Finish all writes and release files and threads. Closing again does nothing; writing raises StoreError."""
         ...
 
 
 @runtime_checkable
 class Archivable(Protocol):
-    """A store whose runs can be archived. Every write may be asked again, as those of `Store`."""
+    """A store whose runs can be archived. Every write may be repeated, like those of `Store`."""
 
     async def ended(self, *, before: float | None = None, after: str | None = None, limit: int = 500) -> Page:
         """Return a page of the runs that have ended and whose records are in the store, oldest `created` first.
@@ -630,14 +630,14 @@ class Archivable(Protocol):
         Runs that are archived already cost nothing.
 
         Args:
-            before: Unix seconds: the last record of the run is older; None: any.
+            before: Unix seconds: only runs whose last record is older; None: any.
             after: the cursor of the previous page; None: the first page.
             limit: the most runs on a page.
         """
         ...
 
     async def note_object(self, run_id: str, noted: Archived) -> Archived:
-        """Note which object is going to be written for a run.
+        """Record which object is going to be written for a run.
 
         Args:
             run_id: the run's id.
@@ -652,9 +652,9 @@ class Archivable(Protocol):
         ...
 
     async def move_out(self, run_id: str, where: Archived, *, head: int) -> None:
-        """Delete the records and snapshots of a run, which are in the archive, and say so in its row.
+        """Delete the records and snapshots of a run, which are in the archive, and record this in its row.
 
-        Asked again, it returns.
+        Repeated, it returns without an error.
 
         Args:
             run_id: the run's id.
@@ -670,12 +670,12 @@ class Archivable(Protocol):
     async def move_back(self, run_id: str, records: Sequence[Record], where: Archived) -> None:
         """Store the records of an archived run again. Its objects stay noted.
 
-        Of a run whose records are in the store already, nothing is changed.
+        If the records are in the store already, nothing is changed.
 
         Args:
             run_id: the run's id.
             records: all of its records.
-            where: where they were.
+            where: the object that contains them.
 
         Raises:
             RunUnknown: the store has no such run.
@@ -686,7 +686,7 @@ class Archivable(Protocol):
     async def objects(self, run_id: str) -> list[Archived]:
         """Return all objects that were noted for a run, the oldest first.
 
-        Those that its row does not name any more are among them, and those of deleted runs of this id.
+        This includes objects that its row no longer names, and those of deleted runs of this id.
 
         Args:
             run_id: the run's id.
@@ -694,11 +694,11 @@ class Archivable(Protocol):
         ...
 
     async def left_objects(self) -> list[Archived]:
-        """Return the objects of runs that are deleted, the oldest first."""
+        """Return the objects of deleted runs, the oldest first."""
         ...
 
     async def forget_objects(self, names: Collection[str]) -> None:
-        """Forget objects that are deleted. Those of runs that are there are not forgotten.
+        """Forget deleted objects. Objects of existing runs are not forgotten.
 
         Args:
             names: the names of the objects.
@@ -717,14 +717,14 @@ class Archiving(Protocol):
     async def archive_run(self, run_id: str) -> Archived:
         """Write an ended run to the archive, and remove its records from the store once they were read back.
 
-        Interrupted at any point, the run is whole in the store, or whole in the archive. Of a run that is archived
-        already, nothing is changed.
+        Interrupted at any point, the run is whole in the store, or whole in the archive. A run that is archived
+        already is not changed.
 
         Args:
             run_id: the run's id.
 
         Returns:
-            Where its records are.
+            The object that contains its records.
 
         Raises:
             RunUnknown: the store has no such run.
@@ -741,7 +741,7 @@ class Archiving(Protocol):
             run_id: the run's id.
 
         Returns:
-            Whether they were in the archive.
+            Whether the records were in the archive.
 
         Raises:
             RunUnknown: the store has no such run.
@@ -757,6 +757,6 @@ class Archiving(Protocol):
             run_id: the run's id.
 
         Raises:
-            StoreError: it cannot be reached or read.
+            StoreError: the archive cannot be reached or read.
         """
         ...

@@ -1,21 +1,21 @@
-"""Codecs: what encrypts values before a store sees them, and decrypts them after it.
+"""Codecs, which encrypt values before they are stored and decrypt them after they are read.
 
-A codec turns bytes into other bytes and back. Beside the bytes it is given facts about them (`About`): what kind of
-value they are, of which run, and where they lie. A codec that binds them to the facts as associated data has every
-value refused that was moved to another place. `AESGCMCodec` is one.
+A codec turns bytes into other bytes and back. It is also given facts about the bytes (`About`): the kind of the
+value, its run, and its place. A codec that binds values to the facts as associated data refuses every
+value that was moved to another place. `AESGCMCodec` is one.
 
 Values that were stored before the codec was set are clear. They are accepted, unless the codec has an attribute `clear`
-that says "refuse": then they count as damaged, since who has no key can write such values, too.
+with the value "refuse": then they count as damaged, since a writer without the key can make such values, too.
 
-An encoded value is kept as `$encrypted KEY BASE64`, so that a reader without the codec can say which key it needs.
+An encoded value is kept as `$encrypted KEY BASE64`, so that a reader without the codec can report which key it needs.
 
-`AESGCMCodec` is AES-256-GCM (NIST SP 800-38D) by the package `cryptography`, the extra `encryption`. Each value has a
+`AESGCMCodec` is AES-256-GCM (NIST SP 800-38D) of the package `cryptography`, the extra `encryption`. Each value has a
 random nonce of 96 bits. Each run has a key of its own, which HKDF (RFC 5869) derives from the codec's key and the run's
 id, and so has each memory item and schedule. So the bound of 2^32 values for one key and random nonces holds for each
-of them, not for the store. What a value is and where it lies is associated data.
+of them, not for the store. The kind and place of a value are associated data.
 
-What it encodes is: the version (1 byte), a check of the key (8 bytes), the nonce (12), the ciphertext with its tag. The
-check is derived from the key, as the run's keys are; it tells another key of the same id from damage.
+An encoded value consists of the version (1 byte), a check of the key (8 bytes), the nonce (12), and the ciphertext
+with its tag. The check is derived from the key, like the keys of runs; it distinguishes a wrong key from damage.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 About: TypeAlias = Mapping[str, str]
-"""Facts about a value: `kind`, and what else says where it lies (`run_id`, `seq`, ...). They do not change."""
+"""Facts about a value: its `kind` and its place (`run_id`, `seq`, ...). They do not change."""
 
 MAX_KEY_ID = 200
 
@@ -49,12 +49,12 @@ MAX_KEY_ID = 200
 class Codec(Protocol):
     """Encrypts and decrypts values. Both methods are sync and are called on the event loop: they must not wait.
 
-    A codec that asks a key service keeps data keys, and asks once for many values.
+    A codec that uses a key service caches data keys, and makes one request for many values.
     """
 
     @property
     def key_id(self) -> str:
-        """Names the key that `encode` uses: 1 to 200 printable characters without a space. It is stored in clear."""
+        """Id of the key that `encode` uses: 1 to 200 printable characters without a space. It is stored in clear."""
         ...
 
     def encode(self, data: bytes, *, about: About) -> bytes:
@@ -62,7 +62,7 @@ class Codec(Protocol):
 
         Args:
             data: the value.
-            about: facts that `decode` will be given again.
+            about: facts that `decode` receives again.
         """
         ...
 
@@ -71,22 +71,22 @@ class Codec(Protocol):
 
         Args:
             data: what `encode` returned.
-            key_id: the `key_id` that the codec had then.
+            key_id: the `key_id` of the codec at that time.
             about: the same facts, if the value was not moved.
 
         Raises:
-            LookupError: this key is missing; the message says why, and never holds a key.
+            LookupError: this key is missing; the message gives the reason and never contains a key.
             ValueError: the value is damaged, or belongs to another place.
         """
         ...
 
 
 class WrongKey(LookupError):
-    """Raised by codecs when the key of this id is another one than the value was encoded with."""
+    """Raised by codecs when the key of this id is not the key with which the value was encoded."""
 
 
 class Damaged(ValueError):
-    """Raised when an encoded value cannot be decoded although its key is there."""
+    """Raised when an encoded value cannot be decoded although its key is known."""
 
 
 class Coding:
@@ -104,7 +104,7 @@ class Coding:
         """True if values that are not encoded count as damaged."""
 
     def encode(self, data: bytes, about: About) -> tuple[str, bytes]:
-        """The id of the key that was used, and the encoded value.
+        """Return the id of the key that was used, and the encoded value.
 
         Raises:
             StoreUnavailable: the codec failed.
@@ -115,15 +115,15 @@ class Coding:
             return key_id, self._codec.encode(data, about=about)
         except LookupError as error:
             raise EncryptionKeyMissing(described(about), key_id, message_of(error)) from error
-        except Exception as error:  # of the user's: a key service may be away
+        except Exception as error:  # a codec of the user may raise any error: a key service may be down
             raise _failed(error) from error
 
     def decode(self, key_id: str, data: bytes, about: About) -> bytes:
-        """The value.
+        """Return the decoded value.
 
         Raises:
-            EncryptionKeyMissing: the key is missing, or another one.
-            Damaged: the value is damaged, or was moved here.
+            EncryptionKeyMissing: the key is missing, or is a different one.
+            Damaged: the value is damaged, or was moved to this place.
             StoreUnavailable: the codec failed.
         """
         try:
@@ -141,10 +141,10 @@ def _failed(error: Exception) -> StoreUnavailable:
 
 
 def check_key_id(key_id: object) -> str:
-    """Refuse an id of a key that cannot be stored beside a value.
+    """Refuse the id of a key that cannot be stored with a value.
 
     Raises:
-        InvalidValue: it cannot be.
+        InvalidValue: the id is not valid.
     """
     if not isinstance(key_id, str) or not 0 < len(key_id) <= MAX_KEY_ID or not key_id.isprintable() or " " in key_id:
         raise InvalidValue(
@@ -155,14 +155,14 @@ def check_key_id(key_id: object) -> str:
 
 
 Clear: TypeAlias = Literal["accept", "refuse"]
-"""A codec's rule for values that are not encoded: they are read as they are, or count as damaged."""
+"""A codec's rule for values that are not encoded: they are accepted, or count as damaged."""
 
 
 def check_clear(clear: object) -> Clear:
-    """The rule for values that are not encoded, if it is one of the two.
+    """Return the rule for values that are not encoded, if it is valid.
 
     Raises:
-        InvalidValue: it is not.
+        InvalidValue: it is not one of the two rules.
     """
     if clear == "accept":
         return "accept"
@@ -172,14 +172,14 @@ def check_clear(clear: object) -> Clear:
 
 
 def described(about: About) -> str:
-    """A value's kind and place, for messages."""
+    """Return a value's kind and place, for messages."""
     if about.get("run_id"):
         return f"run {about['run_id']!r}"
     return f"{about['kind']} {about.get('name', '')!r}"
 
 
 def about_bytes(about: About) -> bytes:
-    """Facts as bytes, the same for equal facts: associated data for codecs."""
+    """Return facts as bytes, equal for equal facts: associated data for codecs."""
     return json.dumps(dict(about), sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -187,15 +187,15 @@ def about_bytes(about: About) -> bytes:
 
 
 def as_text(key_id: str, data: bytes) -> str:
-    """An encoded value as text."""
+    """Return an encoded value as text."""
     return f"{MARK} {key_id} {base64.b64encode(data).decode()}"
 
 
 def of_text(text: str) -> tuple[str, bytes] | None:
-    """The id of the key and the encoded value of a text; None: the text is not encoded.
+    """Return the key id and the encoded value in a string; None if the string is not encoded.
 
     Raises:
-        Damaged: it was, and is cut off or changed.
+        Damaged: the string is truncated or changed.
     """
     if not text.startswith(f"{MARK} "):
         return None
@@ -203,10 +203,10 @@ def of_text(text: str) -> tuple[str, bytes] | None:
 
 
 def key_of(text: str) -> str:
-    """The id of the key of an encoded text; empty: the text is not encoded.
+    """Return the key id of an encoded string; empty if the string is not encoded.
 
     Raises:
-        Damaged: the text is cut off.
+        Damaged: the string is truncated.
     """
     if not text.startswith(f"{MARK} "):
         return ""
@@ -217,10 +217,10 @@ def key_of(text: str) -> str:
 
 
 def decoded_base64(text: str) -> bytes:
-    """Bytes that were written in base64.
+    """Return the bytes that a base64 string encodes.
 
     Raises:
-        Damaged: they were changed.
+        Damaged: the string was changed.
     """
     try:
         return base64.b64decode(text, validate=True)
@@ -229,7 +229,7 @@ def decoded_base64(text: str) -> bytes:
 
 
 def encoded_in(value: Mapping[str, object]) -> str | None:
-    """The encoded text of an object; None: the object is not encoded."""
+    """Return the encoded string in an object; None if the object is not encoded."""
     found = value.get(MARK)
     return found if isinstance(found, str) and found.startswith(f"{MARK} ") else None
 
@@ -241,12 +241,12 @@ _NONCE = 12
 _TAG = 16
 _HEAD = len(_VERSION) + _CHECK
 _MOST_CIPHERS = 512
-"""Derived keys that are kept: of the runs that were used last."""
+"""Maximum number of cached keys: those of the runs that were used last."""
 _ENV = "env:"
 
 
 def new_key() -> str:
-    """A new random key as text, for an environment variable or a vault."""
+    """Return a new random key as text, for an environment variable or a vault."""
     return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
 
 
@@ -260,12 +260,12 @@ class AESGCMCodec:
         keys: key id -> key: `env:NAME`, which is read from the environment when the key is first used, or 32 bytes. The
             environment has 32 bytes in base64 (see `new_key`). The first key writes, all of them read. Ids are stored
             in clear.
-        clear: `accept`: values that are not encrypted are read as they are, as those from before the codec was set.
-            `refuse`: they are damaged. Use it for stores that had a codec from the beginning, or are encrypted copies:
-            who can write to the store, and has no key, cannot add values then.
+        clear: `accept`: values that are not encrypted are accepted, such as those from before the codec was set.
+            `refuse`: they count as damaged. Use it for stores that always had a codec, or are encrypted copies:
+            then a writer without the key cannot add values.
 
     Raises:
-        InvalidValue: there is no key, an id cannot be stored, a key is none, or `clear` is neither.
+        InvalidValue: there is no key, an id cannot be stored, a key is not valid, or `clear` is neither value.
         ImportError: the package `cryptography` is missing.
     """
 
@@ -295,10 +295,10 @@ class AESGCMCodec:
         return self._key_id
 
     def check_keys(self) -> None:
-        """Look all keys up now, to learn early that one is missing.
+        """Look up all keys now, to detect missing ones early.
 
         Raises:
-            LookupError: a variable is not set, or holds no key.
+            LookupError: a variable is not set, or does not contain a key.
         """
         for key_id in self._given:
             self._key(key_id)
@@ -324,7 +324,7 @@ class AESGCMCodec:
             raise ValueError("it does not fit its key and its place") from None
 
     def _cipher(self, key_id: str, about: About) -> tuple[bytes, AESGCM]:
-        """The check of a key, and the cipher with the key of a run."""
+        """Return the check of a key, and the cipher with the key of a run."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         run_id = about.get("run_id")
@@ -347,7 +347,7 @@ class AESGCMCodec:
     def _key(self, key_id: str) -> bytes:
         if key_id not in self._keys:
             if key_id not in self._given:
-                raise LookupError(f"the codec has {', '.join(map(repr, self._given))}, and not this one")
+                raise LookupError(f"the codec has no key with this id; it has {', '.join(map(repr, self._given))}")
             self._keys[key_id] = _looked_up(self._given[key_id])
         return self._keys[key_id]
 
@@ -360,7 +360,7 @@ def _derived(key: bytes, purpose: bytes) -> bytes:
 
 
 def _checked(name: str, key: object) -> str | bytes:
-    """A key as it was given, if it is a reference or long enough."""
+    """Return a key as given, if it is a reference or long enough."""
     if isinstance(key, str):
         if key.startswith(_ENV) and len(key) > len(_ENV):
             return key
@@ -377,10 +377,10 @@ def _checked(name: str, key: object) -> str | bytes:
 
 
 def _looked_up(given: str | bytes) -> bytes:
-    """The bytes of a key.
+    """Return the bytes of a key.
 
     Raises:
-        LookupError: the environment does not have it, or has no key there.
+        LookupError: the environment variable is missing, or does not contain a key.
     """
     if isinstance(given, bytes):
         return given

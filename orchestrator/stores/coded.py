@@ -1,7 +1,7 @@
-"""A store around another one, which encodes what is written to it with a codec and decodes what is read.
+"""A store wrapper that encodes values with a codec before they are written, and decodes them after they are read.
 
-`Values` knows each kind of value that a store keeps: what of it is encoded, what stays clear, and what it is bound to.
-Values that were stored before the codec was set are read as they are, unless the codec refuses clear values.
+`Values` defines, for each kind of value, what is encoded, what stays clear, and to which facts it is bound.
+Values that were stored before the codec was set are accepted, unless the codec refuses clear values.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ RowT = TypeVar("RowT", RunInfo, RunSummary)
 
 @dataclass(frozen=True, slots=True)
 class CodedItem(Item):
-    """An item whose value is encoded. For limits it counts as it was before."""
+    """An item whose value is encoded. Its size for limits is that of the original item."""
 
     clear_size: int = 0
 
     @property
     def size(self) -> int:
-        """Bytes that count for a limit."""
+        """Size in bytes that counts for a limit."""
         return self.clear_size
 
 
@@ -78,9 +78,9 @@ class Values:
     # -- records -------------------------------------------------------------------------------
 
     def record(self, run_id: str, record: Record) -> Record:
-        """A record as it is stored."""
+        """Return a record, encoded."""
         if as_coded(record) is not None:
-            return record  # copied by one who does not have its key
+            return record  # copied without its key
         about = _about_record(run_id, record)
         key_id, data = self._coding.encode(encode(record), about)
         structure, content = (str(getattr(record, name, None) or "") for name in ("structure", "content"))
@@ -97,11 +97,11 @@ class Values:
         return cast("Record", coded)
 
     def records(self, run_id: str, stored: Sequence[Record]) -> list[Record]:
-        """Records as they were written.
+        """Return records, decoded.
 
         Raises:
             EncryptionKeyMissing: a key is missing.
-            StoreCorrupt: one cannot be decoded, or a clear one follows a coded one; the others are its `records`.
+            StoreCorrupt: one cannot be decoded, or is clear and follows an encoded one; the others are its `records`.
         """
         found: list[Record] = []
         behind = False
@@ -132,15 +132,15 @@ class Values:
     # -- rows of runs --------------------------------------------------------------------------
 
     def summary(self, run_id: str, row: RowT) -> RowT:
-        """The texts of a row, as one encoded text in the place of `error`, which no search looks at."""
+        """Return a row with its texts encoded as one text in `error`, which no search reads."""
         texts = [row.error, row.input, row.output, row.question]
         if not any(texts) or (row.error.startswith(f"{MARK} ") and not any(texts[1:])):
-            return row  # the latter: copied by one who does not have its key
+            return row  # the latter: copied without its key
         text = self._text(_plain(texts), {"kind": "summary", "run_id": run_id})
         return replace(row, error=text, input="", output="", question="")
 
     def row(self, info: RunInfo) -> RunInfo:
-        """A run's row. Texts whose key is missing say so."""
+        """Return a run's row, decoded. A text whose key is missing is replaced by one that names the key."""
         if info.error.startswith(f"{MARK} "):
             about = {"kind": "summary", "run_id": info.run_id}
             try:
@@ -162,7 +162,7 @@ class Values:
         return info
 
     def fault(self, run_id: str, text: str) -> str:
-        """Why a drive stopped, as it is stored. A missing key must not keep the lease from being given back."""
+        """Return the reason why a drive stopped, encoded. A missing key must not prevent the release of the lease."""
         try:
             return self._text(_plain(text), _about_fault(run_id)) if text else text
         except EncryptionKeyMissing as error:
@@ -171,20 +171,20 @@ class Values:
     # -- questions, messages, schedules --------------------------------------------------------
 
     def question(self, run_id: str, one: OpenQuestion) -> OpenQuestion:
-        """An open question as it is stored: its id, time and kind stay clear."""
+        """Return an open question, encoded; its id, time and kind stay clear."""
         if encoded_in(one.data) is not None:
             return one
         return replace(one, data=self._object(one.data, _about_question(run_id, one)))
 
     def asked(self, run_id: str, one: OpenQuestion) -> OpenQuestion:
-        """An open question; it stays encoded if its key is missing, or it is damaged: its run's journal has it."""
+        """Return an open question, decoded; unchanged if its key is missing or it is damaged: it is in the journal."""
         try:
             return replace(one, data=self._of_object(one.data, _about_question(run_id, one)))
         except (EncryptionKeyMissing, Damaged):
             return one if encoded_in(one.data) is not None else replace(one, data={})
 
     def body(self, run_id: str, body: JsonObject) -> JsonObject:
-        """A message as it is stored: its type stays clear, and notices do, which hold no values."""
+        """Return a message, encoded; its type stays clear, and so do notices, which contain no values."""
         kind = body.get("type")
         if kind == NOTICE or encoded_in(body) is not None:
             return body
@@ -192,7 +192,7 @@ class Values:
         return {**clear, **self._object(body, _about_message(run_id, body))}
 
     def message(self, one: Message) -> Message | None:
-        """A message; None if it is damaged.
+        """Return a message, decoded; None if it is damaged.
 
         Raises:
             EncryptionKeyMissing: its key is missing.
@@ -206,16 +206,16 @@ class Values:
             return None
 
     def schedule(self, one: Schedule) -> Schedule:
-        """A schedule as it is stored: all but its values stays clear."""
+        """Return a schedule with encoded values; everything else stays clear."""
         if not one.values or encoded_in(one.values) is not None:
             return one
         return replace(one, values=self._object(one.values, _about_schedule(one)))
 
     def scheduled(self, one: Schedule) -> Schedule:
-        """A schedule; its values stay encoded if their key is missing: an executor that has the key begins its runs.
+        """Return a schedule, decoded. Values without a key stay encoded: an executor with the key starts its runs.
 
         Raises:
-            StoreError: it is damaged.
+            StoreError: the schedule is damaged.
         """
         if not one.values:
             return one
@@ -229,7 +229,7 @@ class Values:
     # -- items ---------------------------------------------------------------------------------
 
     def item(self, area: Area, item: Item) -> Item:
-        """An item as it is stored: its namespace, key and times stay clear. No index of the store finds it."""
+        """Return an item, encoded; its namespace, key and times stay clear. No index of the store finds it."""
         if not item.text and not item.vector and _encoded_json(item.data) is not None:
             return item
         parts = _plain([item.data, item.text, item.vector.hex()])
@@ -245,7 +245,7 @@ class Values:
         )
 
     def kept(self, area: Area, item: Item) -> Item:
-        """An item.
+        """Return a stored item, decoded.
 
         Raises:
             EncryptionKeyMissing: its key is missing.
@@ -262,12 +262,12 @@ class Values:
     # -- snapshots -----------------------------------------------------------------------------
 
     def snapshot(self, run_id: str, seq: int, data: bytes) -> bytes:
-        """A snapshot as it is stored."""
+        """Return a snapshot, encoded."""
         key_id, coded = self._coding.encode(data, _about_snapshot(run_id, seq))
         return f"{MARK} {key_id} ".encode() + coded
 
     def folded(self, run_id: str, seq: int, data: bytes) -> bytes | None:
-        """A snapshot; None: there is none that can be read. A clear one does not count: it needs no key to write.
+        """Return a snapshot, decoded; None if it cannot be read. A clear one is ignored: writing it needs no key.
 
         Raises:
             EncryptionKeyMissing: its key is missing.
@@ -340,7 +340,7 @@ def _about_snapshot(run_id: str, seq: int) -> About:
 
 
 def _encoded_json(data: str) -> str | None:
-    """The encoded text of an item's data; None: it is not encoded."""
+    """Return the encoded text of an item's data; None if it is not encoded."""
     if not data.startswith(f'{{"{MARK}":"{MARK} '):
         return None
     try:
@@ -351,7 +351,7 @@ def _encoded_json(data: str) -> str | None:
 
 
 def _plain(value: object) -> str:
-    """JSON as text that every codec can take, also with unpaired surrogates."""
+    """Return JSON text that every codec accepts, also with unpaired surrogates."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
@@ -364,7 +364,7 @@ _AT_ONCE = 500
 class CodedStore(StoreWrapper):
     """A store whose values are encoded in another store.
 
-    It keeps every promise that the store inside keeps, but one: a search of runs finds labels only.
+    It keeps every promise of the inner store, except one: a search of runs finds labels only.
 
     Args:
         inner: the store that keeps the encoded values. It is closed with this one.
@@ -380,7 +380,7 @@ class CodedStore(StoreWrapper):
         super().__init__(inner)
         self._values = Values(codec)
         self._clear_runs: OrderedDict[str, int] = OrderedDict()
-        """Run that began before the codec was set -> how many of its first records are known to be clear."""
+        """Run that started before the codec was set -> number of its first records that are known to be clear."""
 
     # ------------------------------------------------------------------------------- journal
 
@@ -396,7 +396,7 @@ class CodedStore(StoreWrapper):
         try:
             await self.inner.create(replace(new, info=row, records=coded))
         except RunExists:
-            # Asked again, the same records are other bytes: the store inside cannot compare them.
+            # When repeated, the same records are encoded to other bytes: the inner store cannot compare them.
             if lease is None or not await self._is_same(run_id, records, 0, lease.token):
                 raise
         self._clear_runs.pop(run_id, None)
@@ -424,7 +424,7 @@ class CodedStore(StoreWrapper):
     async def _is_same(
         self, run_id: str, records: Sequence[Record], after: int, token: str, *, release: bool = False
     ) -> bool:
-        """True if a write was made before: the run has these records at its end, or beginning, under this lease."""
+        """Return True if a write was made before: the run ends, or starts, with these records under this lease."""
         held = await self.inner.lease(run_id)
         if not release if held is None else held.token != token:
             return False
@@ -457,14 +457,14 @@ class CodedStore(StoreWrapper):
         return self._values.records(run_id, stored)
 
     def _partly(self, run_id: str, error: StoreCorrupt) -> StoreCorrupt:
-        """The error of the store inside, with the readable records as they were written."""
+        """Return the error of the inner store, with the readable records decoded."""
         stored = vars(error).get("records", ())
         vars(error)["records"] = tuple(self._values.records(run_id, stored))
         return error
 
     def _clear_before(self, run_id: str, after: int, stored: Sequence[Record]) -> int | None:
-        """How many of a run's first records are known to be clear, if those between them and these are to be looked at,
-        which begin with a clear one; else None."""
+        """Return how many of a run's first records are known to be clear, if `stored` starts with a clear record and
+        those between must be checked; else None."""
         if not stored or as_coded(stored[0]) is not None:
             return None
         known = self._clear_runs.get(run_id, 0)
@@ -474,13 +474,13 @@ class CodedStore(StoreWrapper):
         return None
 
     def _check_clear(self, run_id: str, stored: Sequence[Record], before: Sequence[Record]) -> None:
-        """Refuse clear records behind encrypted ones: their author had no key."""
+        """Refuse clear records after encrypted ones: their author had no key."""
         if any(as_coded(one) is not None for one in before):
             raise corrupt(run_id, stored[0].seq, "it is not encrypted, and those before it are", ())
         self._note_clear(run_id, stored)
 
     def _note_clear(self, run_id: str, stored: Sequence[Record]) -> None:
-        """Note that records are clear, from the first of these on until one is not, and all before them."""
+        """Record that records are clear: these up to the first encrypted one, and all before them."""
         last = stored[0].seq - 1 + sum(1 for _ in takewhile(lambda one: as_coded(one) is None, stored))
         self._clear_runs[run_id] = max(self._clear_runs.get(run_id, 0), last)
         if len(self._clear_runs) > _MOST_KNOWN:
@@ -553,10 +553,10 @@ class CodedStore(StoreWrapper):
         return self._messages(await self.inner.notices(), several=True)
 
     def _messages(self, stored: Sequence[Message], *, several: bool) -> list[Message]:
-        """The messages. One whose key is missing stays in the inbox, and does not keep those of other runs from them.
+        """Return the messages. One whose key is missing stays in the inbox, and does not block those of other runs.
 
         Raises:
-            EncryptionKeyMissing: the key of one is missing, and only one run was asked about.
+            EncryptionKeyMissing: the key of one is missing, and only one run was requested.
         """
         found: list[Message] = []
         for one in stored:
@@ -602,7 +602,7 @@ class CodedStore(StoreWrapper):
         self, area: Area, prefix: Namespace = (), *, after: tuple[str, str] | None = None, limit: int = 100
     ) -> list[Item]:
         found: list[Item] = []
-        while len(found) < limit:  # damaged ones are left out, and must not end a list early
+        while len(found) < limit:  # damaged items are left out, and must not end a list early
             wanted = limit - len(found)
             page = await self.inner.items(area, prefix, after=after, limit=wanted)
             found += self._whole(area, page)

@@ -17,18 +17,18 @@ _AT_ONCE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """The result of copying a store. The first four fields have ids of runs, the oldest first."""
+    """The result of copying a store. The first four fields contain ids of runs, oldest first."""
 
     runs: tuple[str, ...] = ()
-    """They were added."""
+    """Runs that were added."""
     extended: tuple[str, ...] = ()
-    """They were there, and got the records that they have had since."""
+    """Existing runs to which missing records were added."""
     skipped: tuple[str, ...] = ()
-    """They were there with the same records."""
+    """Existing runs with the same records."""
     differing: tuple[str, ...] = ()
-    """Other runs, or runs that went on, are there under these ids. They were left as they are."""
+    """Runs left unchanged, because the other store has different records under these ids."""
     schedules: tuple[str, ...] = ()
-    """Names of schedules that were added, or started."""
+    """Names of schedules that were added or resumed."""
     differing_schedules: tuple[str, ...] = ()
     """Schedules with these names exist with other content. They were left unchanged."""
     items: int = 0
@@ -46,19 +46,19 @@ async def copy_store(
 ) -> Copied:
     """Copy every run of a store, with graphs and unread messages, every schedule, and the memory into another one.
 
-    Each run is copied in one write, so a copy that was interrupted leaves whole runs and goes on where it stopped when
-    it is asked again. A run that is driven meanwhile is copied up to the record that it has then; copying again brings
+    Each run is copied in one write, so an interrupted copy leaves whole runs, and continues where it stopped when
+    repeated. A run that is driven meanwhile is copied up to its current record; copying again brings
     the rest. Leases, snapshots and results of cached nodes are not copied.
 
-    Unfinished runs are then in both stores. Workers would continue them in each, and make their calls twice: have them
+    Unfinished runs are then in both stores. Workers would continue them in each, and repeat their calls: let them
     work on one of the stores only.
 
     Args:
         source: the store to read.
         to: the store to add runs to.
-        progress: called with the number of runs that are done, and of all runs.
-        start_schedules: whether copied schedules begin runs, as those of the source do. False: they are paused, because
-            otherwise each time would fire in both stores. Schedules that an earlier copy added paused are started, too.
+        progress: called with the number of copied runs and the number of all runs.
+        start_schedules: whether copied schedules start runs, like those of the source. False: they are paused, because
+            otherwise each time would fire in both stores. True also resumes schedules that an earlier copy paused.
 
     Raises:
         StoreCorrupt: a run is damaged; the runs before it are copied.
@@ -97,7 +97,7 @@ async def _copy_schedules(source: Store, to: Store, *, start: bool) -> dict[str,
 
 
 async def _copy_items(source: Store, to: Store) -> tuple[int, tuple[str, ...]]:
-    """Copy the memory; how many items were added, and the names of those that differ."""
+    """Copy the memory; return how many items were added, and the names of those that differ."""
     added, differing = 0, []
     after: tuple[str, str] | None = None
     while page := await source.items("memory", after=after, limit=_AT_ONCE):
@@ -113,7 +113,7 @@ async def _copy_items(source: Store, to: Store) -> tuple[int, tuple[str, ...]]:
 
 
 async def _all_runs(store: Store) -> list[str]:
-    """The ids of all runs, the oldest first: so runs that began at the same time keep their order."""
+    """Return the ids of all runs, oldest first, so that runs that started at the same time keep their order."""
     found: list[str] = []
     cursor: str | None = None
     while True:
@@ -125,7 +125,7 @@ async def _all_runs(store: Store) -> list[str]:
 
 
 async def _copy(source: Store, run_id: str, to: Store, graphs: set[str]) -> str:
-    """Copy one run; which field of `Copied` it belongs to."""
+    """Copy one run; return the field of `Copied` to which it belongs."""
     info = await source.info(run_id)
     records = await source.read(run_id, upto=info.head)
     for name in graphs_named(info, records):
@@ -162,7 +162,7 @@ async def _copy(source: Store, run_id: str, to: Store, graphs: set[str]) -> str:
         kind = "extended"
     else:
         kind = "skipped"
-    for message in await source.inbox([run_id]):  # asked again, each one is there once
+    for message in await source.inbox([run_id]):  # repeated, each message is added once
         if message.body.get("type") != NOTICE and info.status not in FINAL:
             await to.post(run_id, message.body, key=f"copy of {message.id} in {source.url}")
     return kind

@@ -1,8 +1,8 @@
-"""Fair claims: the values of a label take turns, and a graph has no more runs than it may have.
+"""Fair claims: the values of a label take turns, and the number of runs of a graph is limited.
 
 With 100,000 runs of one customer and one of another waiting, the other's run is the first or the second to be given
-out. A store that is asked for runs in turn (`ClaimRequest.turns`) visits the values behind the last one that it
-visited, a bounded number of them in each claim, and takes one run of each before it takes a second one of any.
+out. A store that gives out runs in turn (`ClaimRequest.turns`) visits the values after the last visited
+one, a bounded number of them in each claim, and takes one run of each before it takes a second one of any.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}", re.ASCII)
 
 
 class Turns:
-    """Whose turn it is among the values of a label. A worker keeps one, and stores move it on.
+    """The turns of the values of a label. A worker keeps one, and stores advance it.
 
     Runs without the label take turns as one value.
 
     Args:
-        label: the label's name: ASCII letters, digits, `.`, `_` and `-`, for an index may be named after it.
+        label: the label's name: ASCII letters, digits, `.`, `_` and `-`, since an index may be named after it.
 
     Raises:
-        InvalidValue: a label with this name cannot be used.
+        InvalidValue: the name of the label cannot be used.
     """
 
     __slots__ = ("after", "label")
@@ -44,21 +44,21 @@ class Turns:
         """The value that was visited last; '' before the first one."""
 
     def value_of(self, labels: Mapping[str, str]) -> str:
-        """The value of a run with these labels."""
+        """Return the value of a run with these labels."""
         return labels.get(self.label, "")
 
     def in_order(self, values: Iterable[str]) -> list[str]:
-        """Values in the order of their turns: first those behind the last one that was visited."""
+        """Return values in the order of their turns: first those after the last visited one."""
         known = sorted({*values})
         return [one for one in known if one > self.after] + [one for one in known if one <= self.after]
 
 
 class Selection(Generic[T]):
-    """The runs that a claim selects, each once: at most so many, and of some graphs at most so many.
+    """The distinct runs that a claim selects, limited in total and for some graphs.
 
     Args:
-        limit: the most runs.
-        most: name of a graph -> the most runs of it; graphs that are not named have no bound of their own.
+        limit: maximum number of runs.
+        most: name of a graph -> maximum number of its runs; other graphs have no limit of their own.
     """
 
     def __init__(self, limit: int, most: Mapping[str, int] | None = None) -> None:
@@ -68,19 +68,19 @@ class Selection(Generic[T]):
 
     @property
     def full(self) -> bool:
-        """True if no run can be added any more."""
+        """True if no more runs can be added."""
         return len(self.rows) >= self.limit
 
     def bound(self, graph: str) -> int:
-        """The most runs of a graph."""
+        """Return the maximum number of runs of a graph."""
         return min(self.limit, self._most.get(graph, self.limit))
 
     def open(self, graphs: Collection[str]) -> list[str]:
-        """The graphs of which runs can be added."""
+        """Return the graphs whose runs can be added."""
         return [] if self.full else [name for name in graphs if self._left.get(name, 1) > 0]
 
     def add(self, key: object, graph: str, row: T) -> bool:
-        """Add a run, if there is room for it and it is not there already; whether it was added."""
+        """Add a run, if there is room for it and it is not selected already; return whether it was added."""
         if self.full or key in self._seen or self._left.get(graph, 1) <= 0:
             return False
         self._seen.add(key)
@@ -96,8 +96,8 @@ def take_turns(
     """Add one run of each value, then a second one of each, and so on, until there are enough or none is left.
 
     Args:
-        turns: whose turn it is; it is moved on to the value of the last run that was added.
-        rows: runs with their values, those of one value in their order.
+        turns: the turns; advanced to the value of the last run that was added.
+        rows: runs with their values; those of one value in their order.
         add: adds a run, and returns whether it was added.
         enough: whether no more runs are wanted.
     """

@@ -1,16 +1,16 @@
-"""Items: JSON values under names, which a store keeps beside its runs.
+"""Items: named JSON values that a store keeps in addition to its runs.
 
-An item lies in one of two areas, `memory` (what `ctx.memory` keeps) and `cache` (results of cached nodes). It has a
+An item is in one of two areas, `memory` (what `ctx.memory` keeps) and `cache` (results of cached nodes). It has a
 namespace, which is a tuple of names, and a key. Items belong to no run: they stay when a run is deleted.
 
 Times are those of the store's clock. An expired item no longer exists for any method but `prune_items`,
 which removes it; stores also remove some expired items with each write.
 
-How well items fit a search, the same in every store.
+The scores of items in a search are the same in every store.
 
 By words: Okapi BM25 (Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009) with
-k1 = 1.2 and b = 0.75, over the items that the search looks through and no others, so that what lies in other namespaces
-changes no score. By meaning: the cosine of the angle between two vectors.
+k1 = 1.2 and b = 0.75, over the items in the range of the search only, so that the contents of other namespaces
+change no score. By meaning: the cosine of the angle between two vectors.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Namespace: TypeAlias = tuple[str, ...]
 AREAS: tuple[Area, ...] = ("memory", "cache")
 
 MAX_TERMS = 64
-"""Words of a search that are looked for: the first ones."""
+"""Maximum number of words of a search; the others are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An item as a store keeps it."""
+    """An item as stored."""
 
     namespace: Namespace
     """At least one name. Names are not empty, and all of their characters are printable."""
@@ -46,24 +46,24 @@ class Item:
     data: str
     """The value as canonical JSON."""
     text: str = ""
-    """The text that a search by words reads; if it is empty, no such search finds the item."""
+    """The text for searches by words; if it is empty, no such search finds the item."""
     vector: bytes = b""
-    """What a search by meaning compares, see `packed`; empty: it finds the item never."""
+    """The vector for searches by meaning, see `packed`; if it is empty, no such search finds the item."""
     created: float = 0.0
-    """Unix seconds. The store sets it, and the next two."""
+    """Unix seconds. Set by the store, like the next two."""
     updated: float = 0.0
     expires: float | None = None
-    """None: never."""
+    """Unix seconds; None: never."""
 
     @property
     def size(self) -> int:
-        """Bytes that count for a limit."""
+        """Size in bytes that counts for a limit."""
         texts = (*self.namespace, self.key, self.data, self.text)
         return sum(len(text.encode()) for text in texts) + len(self.vector)
 
     @property
     def place(self) -> tuple[str, str]:
-        """The order of items."""
+        """Sort key of items."""
         return namespace_text(self.namespace), self.key
 
 
@@ -73,12 +73,12 @@ class FoundItem:
 
     item: Item
     score: float
-    """The higher, the better it fits. Rounded to 6 digits, so that all stores agree."""
+    """The higher, the better the match. Rounded to 6 digits, so that all stores agree."""
 
 
 @dataclass(frozen=True, slots=True)
 class ItemWrite:
-    """Which call of a run writes. A store makes each write once, and remembers it until the run is deleted."""
+    """The call of a run that writes. A store makes each write once, and remembers it until the run is deleted."""
 
     run_id: str
     key: str
@@ -92,7 +92,7 @@ class ItemUsage:
     items: int = 0
     bytes: int = 0
     expired: int = 0
-    """Items among them that have expired and are still to be removed."""
+    """Expired items among them that are not removed yet."""
 
 
 class ItemStore(Protocol):
@@ -108,16 +108,16 @@ class ItemStore(Protocol):
         most: int | None = None,
         evict: bool = False,
     ) -> None:
-        """Store an item; one of the same namespace and key is replaced, and keeps its `created`.
+        """Store an item, replacing one of the same namespace and key, but keeping its `created`.
 
         Args:
             area: the area.
             item: the item. Its times are ignored.
             lifetime: seconds after which it expires; None: never.
-            write: the call of a run that writes. Asked again for the same call, nothing is changed, whatever happened
+            write: the call of a run that writes. When repeated for the same call, nothing is changed, whatever happened
                 to the item since.
-            most: bytes that all items of the area may have, without those that have expired; None: no limit.
-            evict: whether to delete items, those not written for the longest time first, until it fits.
+            most: maximum bytes of all items of the area that have not expired; None: no limit.
+            evict: whether to delete items, those not written for the longest time first, until the item fits.
 
         Raises:
             MemoryFull: the item does not fit; nothing was changed.
@@ -126,10 +126,10 @@ class ItemStore(Protocol):
         ...
 
     async def item(self, area: Area, namespace: Namespace, key: str) -> Item | None:
-        """Return an item; None: there is none.
+        """Return an item; None if it does not exist.
 
         Raises:
-            StoreError: it is damaged.
+            StoreError: the item is damaged.
         """
         ...
 
@@ -140,10 +140,10 @@ class ItemStore(Protocol):
             area: the area.
             namespace: the item's namespace.
             key: its key.
-            write: the call of a run that deletes. Asked again for the same call, nothing is changed.
+            write: the call of a run that deletes. When repeated for the same call, nothing is changed.
 
         Returns:
-            Whether it was there; asked again for the same `write`, what the first time returned.
+            Whether the item existed; when repeated for the same `write`, the result of the first call.
 
         Raises:
             RunUnknown: the store has no run of `write`.
@@ -153,7 +153,7 @@ class ItemStore(Protocol):
     async def items(
         self, area: Area, prefix: Namespace = (), *, after: tuple[str, str] | None = None, limit: int = 100
     ) -> list[Item]:
-        """Return items ordered by namespace and key. Damaged ones are left out.
+        """Return items ordered by namespace and key. Damaged items are left out.
 
         Args:
             area: the area.
@@ -173,15 +173,15 @@ class ItemStore(Protocol):
         ...
 
     async def search_items(self, area: Area, prefix: Namespace, text: str, *, limit: int) -> list[FoundItem]:
-        """Return the items whose texts have one of the words of a text, the best first. Damaged ones are left out.
+        """Return the items whose texts contain a word of `text`, best first. Damaged items are left out.
 
-        Words are those of `stores.requests.words`, scores those of this module. Equally good items are ordered by
-        namespace and key. No text is a query: every character has no meaning but that of its word.
+        Words are those of `stores.requests.words`, scores those of this module. Items with equal scores are ordered by
+        namespace and key. There is no query syntax.
 
         Args:
             area: the area.
             prefix: the first names of their namespaces; empty: any.
-            text: the words; of more than 64 the first 64 count.
+            text: the words; only the first 64 count.
             limit: the most items to return.
         """
         ...
@@ -205,19 +205,19 @@ class ItemStore(Protocol):
         Args:
             area: the area.
             prefix: the first names of their namespaces; empty: any.
-            older_than: also remove items that were not written for so many seconds; 0: all.
+            older_than: also remove items that were not written for this many seconds; 0: all.
 
         Returns:
-            How many were removed.
+            The number of removed items.
         """
         ...
 
     async def item_usage(self, area: Area) -> ItemUsage:
-        """Return how much lies in an area."""
+        """Return the size of an area."""
         ...
 
     async def add_item(self, area: Area, item: Item) -> bool:
-        """Store an item as it is, with its times, unless there is one of its namespace and key. For copies of stores.
+        """Store an item with its times, unless one of its namespace and key exists. For copies of stores.
 
         Returns:
             Whether it was stored.
@@ -228,30 +228,30 @@ class ItemStore(Protocol):
 # -- names -------------------------------------------------------------------------------------------------------------
 
 _END = "\x1f"
-"""Ends each name of a namespace's text. It is not printable, so no name contains it."""
+"""Ends each name in a namespace's text. It is not printable, so no name contains it."""
 
 
 def namespace_text(namespace: Sequence[str]) -> str:
-    """A namespace as one text. Those of a prefix begin with the text of the prefix."""
+    """Return a namespace as one string. Those of a prefix start with the string of the prefix."""
     return "".join(f"{name}{_END}" for name in namespace)
 
 
 def namespace_of(text: str) -> Namespace:
-    """The namespace of a text."""
+    """Return the namespace of a string."""
     return tuple(text.split(_END)[:-1])
 
 
 def prefix_range(prefix: Sequence[str]) -> tuple[str, str]:
-    """Between which texts those of the namespaces of a prefix lie: at or after the first, before the second."""
+    """Return the range of the strings of a prefix's namespaces: from the first, up to but without the second."""
     low = namespace_text(prefix)
-    return low, f"{low[:-1]} " if low else "\U0010ffff"  # the space follows the end
+    return low, f"{low[:-1]} " if low else "\U0010ffff"  # the space sorts directly after the end character
 
 
 # -- vectors -----------------------------------------------------------------------------------------------------------
 
 
 def packed(numbers: Sequence[float]) -> bytes:
-    """A vector as bytes: each number as 4 bytes, little-endian.
+    """Return a vector as bytes: each number as 4 bytes, little-endian.
 
     Raises:
         InvalidValue: a number is not finite, or is too large.
@@ -266,7 +266,7 @@ def packed(numbers: Sequence[float]) -> bytes:
 
 
 def unpacked(vector: bytes) -> tuple[float, ...]:
-    """The numbers of a vector; none if its bytes are damaged."""
+    """Return the numbers of a vector; empty if its bytes are damaged."""
     return struct.unpack(f"<{len(vector) // 4}f", vector) if len(vector) % 4 == 0 else ()
 
 
@@ -274,7 +274,7 @@ def unpacked(vector: bytes) -> tuple[float, ...]:
 
 
 def is_whole(item: Item) -> bool:
-    """True if the value of a stored item can be read."""
+    """Return True if the value of a stored item can be read."""
     try:
         json.loads(item.data)
     except (ValueError, RecursionError):
@@ -288,11 +288,11 @@ def check_room(item: Item, used: int, most: int | None, *, evict: bool) -> None:
     Args:
         item: the item.
         used: bytes of the other items of its area.
-        most: bytes that all may have.
-        evict: whether others are deleted for it.
+        most: maximum bytes of all items.
+        evict: whether other items are deleted for it.
 
     Raises:
-        MemoryFull: it does not fit.
+        MemoryFull: the item does not fit.
     """
     if most is not None and (0 if evict else used) + item.size > most:
         others = "" if evict else f"; the others have {used:,}"
@@ -309,24 +309,24 @@ _B = 0.75
 
 
 def terms_of(text: str) -> list[str]:
-    """The words that a search looks for, each once, the first `MAX_TERMS`."""
+    """Return the distinct words that a search looks for, at most `MAX_TERMS`."""
     return [*dict.fromkeys(words(text))][:MAX_TERMS]
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An item that has one of the words, as far as its score depends on it."""
+    """The facts about an item with one of the words on which its score depends."""
 
     place: tuple[str, str]
-    """The order of equally good ones."""
+    """Sort key of items with equal scores."""
     counts: tuple[int, ...]
-    """The count of each word."""
+    """Number of occurrences of each word."""
     length: int
     """The number of words."""
 
 
 def candidate(place: tuple[str, str], text: str, terms: Sequence[str]) -> Candidate | None:
-    """An item as a candidate; None: it has none of the words."""
+    """Return an item as a candidate; None if it contains none of the words."""
     there = words(text)
     known = Counter(there)
     counts = tuple(known[term] for term in terms)
@@ -334,13 +334,13 @@ def candidate(place: tuple[str, str], text: str, terms: Sequence[str]) -> Candid
 
 
 def best(candidates: Sequence[Candidate], items: int, length: int, limit: int) -> list[tuple[float, Candidate]]:
-    """The best candidates with their scores, the best first.
+    """Return the best candidates with their scores, best first.
 
     Args:
-        candidates: all items with one of the words, of those that the search looks through.
-        items: how many items with a text it looks through.
-        length: how many words these have together.
-        limit: how many are returned.
+        candidates: all items in the range of the search that contain one of the words.
+        items: number of items in the range that have a text.
+        length: total number of words of these items.
+        limit: maximum number of results.
     """
     if not candidates:
         return []
@@ -362,7 +362,7 @@ def best(candidates: Sequence[Candidate], items: int, length: int, limit: int) -
 def nearest(
     vector: bytes, rows: Iterable[T], vector_of: Callable[[T], bytes], place_of: Callable[[T], object], limit: int
 ) -> list[tuple[float, T]]:
-    """The rows whose vectors have the smallest angle to a vector, with its cosine, the nearest first."""
+    """Return the rows whose vectors have the smallest angle to a vector, with its cosine, nearest first."""
     wanted = unpacked(vector)
     norm = _norm(wanted)
     if not norm:
@@ -381,7 +381,7 @@ def nearest(
 
 
 def ranked(items: Sequence[Item], text: str, limit: int) -> list[FoundItem]:
-    """The items that have one of the words of a text, the best first: a search without an index."""
+    """Return the items that contain a word of `text`, best first: a search without an index."""
     terms = terms_of(text)
     if not terms:
         return []
@@ -394,7 +394,7 @@ def ranked(items: Sequence[Item], text: str, limit: int) -> list[FoundItem]:
 
 
 def nearest_of(items: Iterable[Item], vector: bytes, limit: int) -> list[FoundItem]:
-    """The items whose vectors have the smallest angle to a vector, the nearest first: a search without an index."""
+    """Return the items whose vectors have the smallest angle to a vector, nearest first: a search without an index."""
     found = nearest(vector, items, lambda item: item.vector, lambda item: item.place, limit)
     return [FoundItem(item, score) for score, item in found]
 

@@ -1,7 +1,7 @@
 """The store for tests, notebooks and runs that need not outlive the process.
 
 It keeps records as the bytes that a file would hold and parses them again on each read, so that nothing works in memory
-that would not work on disk, and no caller can reach into the journal of another.
+that would not work on disk, and no caller can change the journal of another.
 """
 
 from __future__ import annotations
@@ -106,21 +106,21 @@ class MemoryRun:
     snapshots: dict[int, bytes] = field(default_factory=dict)
     totals: RunTotals | None = None
     questions: tuple[OpenQuestion, ...] = ()
-    """The open ones, the oldest first."""
+    """Open questions, oldest first."""
     token: str | None = None
     holder: str = ""
     taken: int = 0
-    """The head when the lease was taken."""
+    """Head of the run when the lease was taken."""
     archived: Archived | None = None
 
     def release(self) -> None:
-        """Note that its drive gave the lease back."""
+        """Record that the run's drive released its lease."""
         self.token, info = None, self.info
         if info.deaths or info.retry_at is not None or info.fault:
             self.info = info.changed(deaths=0, retry_at=None, fault="")
 
     def die(self, fault: str) -> None:
-        """Note that its drive died, or was given up. The lease is gone."""
+        """Record that the run's drive died, or was given up. The lease is removed."""
         landed = any(data.endswith(STEP_LANDED) for data in self.records[self.taken :])
         deaths = 1 if landed else self.info.deaths + 1
         retry_at = SYSTEM_CLOCK.now() + retry_delay(deaths)
@@ -134,19 +134,19 @@ class _Holder:
     owner: JsonObject
     ttl: float
     expires: float
-    """By the steady clock."""
+    """Expiry of its leases, by the steady clock."""
     robbed: bool = False
     """True if a lease was taken from it since its last beat."""
 
 
 class Holders:
-    """The executors that hold leases, by id. The store's lock is held around each call."""
+    """The executors that hold leases, by id. The store's lock is held during each call."""
 
     def __init__(self) -> None:
         self._holders: dict[str, _Holder] = {}
 
     def lease(self, run: MemoryRun) -> Lease | None:
-        """The run's lease as it stands now; None: no executor holds one."""
+        """Return the run's current lease; None if no executor holds one."""
         if run.token is None:
             return None
         holder = self._holders.get(run.holder)
@@ -156,7 +156,7 @@ class Holders:
         return Lease(run.info.run_id, run.token, run.holder, holder.owner, left, holder.ttl, holder.expires)
 
     def listed(self, runs: Iterable[MemoryRun], most: int) -> list[Holder]:
-        """The holders by id, with up to `most` of the runs that each of them has."""
+        """Return the holders by id, with up to `most` of the runs that each of them has."""
         held: dict[str, list[str]] = {}
         for run in runs:
             if run.token is not None:
@@ -169,7 +169,7 @@ class Holders:
         return found
 
     def hold(self, name: str, owner: JsonObject, ttl: float) -> None:
-        """Note that a holder is alive."""
+        """Record that a holder is alive."""
         expires = SYSTEM_CLOCK.steady() + ttl
         known = self._holders.get(name)
         if known is None:
@@ -189,14 +189,14 @@ class Holders:
         return not robbed
 
     def give(self, run: MemoryRun, lease: Lease) -> None:
-        """Give a run to the holder of a lease, and take it from the holder that it has."""
+        """Give a run to the holder of a lease, and take it from its previous holder."""
         if run.token is not None and run.holder != lease.holder:
             self.rob(run)
             run.die(DIED)
         run.token, run.holder, run.taken = lease.token, lease.holder, run.info.head
 
     def rob(self, run: MemoryRun) -> None:
-        """Note that a run's lease is taken from its holder, if it has one."""
+        """Record that a run's lease is taken from its holder, if it has one."""
         if run.token is not None and run.holder in self._holders:
             self._holders[run.holder].robbed = True
 
@@ -206,7 +206,7 @@ class Holders:
         return holder is not None and holder.expires > SYSTEM_CLOCK.steady()
 
     def present(self) -> set[str]:
-        """The holders that may be alive."""
+        """Return the holders that may be alive."""
         now = SYSTEM_CLOCK.steady()
         return {
             name
@@ -215,7 +215,7 @@ class Holders:
         }
 
     def expire_except(self, present: set[str]) -> None:
-        """Let the leases of all other holders expire."""
+        """Expire the leases of all other holders."""
         now = SYSTEM_CLOCK.steady()
         for name, holder in self._holders.items():
             if name not in present:
@@ -223,7 +223,7 @@ class Holders:
 
 
 def idle_runs(runs: Iterable[MemoryRun], present: Collection[str], graphs: Collection[str] | None) -> list[MemoryRun]:
-    """Runs that have not ended and that none of the present holders holds, without those that died too often."""
+    """Return runs that have not ended, are held by none of the present holders, and did not die too often."""
     return [
         run
         for run in runs
@@ -235,7 +235,7 @@ def idle_runs(runs: Iterable[MemoryRun], present: Collection[str], graphs: Colle
 
 
 def claimable(idle: Iterable[MemoryRun], inbox: Inbox) -> list[MemoryRun]:
-    """The runs that have something to do now: a message, a time that is due, or a drive that has to be begun again."""
+    """Return the runs with something to do now: a message, a due time, or a drive that has to be started again."""
     now = SYSTEM_CLOCK.now()
     messages = inbox.first()
     found: list[tuple[int, float, MemoryRun]] = []
@@ -256,7 +256,7 @@ def claimable(idle: Iterable[MemoryRun], inbox: Inbox) -> list[MemoryRun]:
 def selected(
     ready: Iterable[MemoryRun], limit: int, most: Mapping[str, int] | None, turns: Turns | None
 ) -> list[MemoryRun]:
-    """The runs that a claim takes; see `Store.claim`."""
+    """Return the runs that a claim takes; see `Store.claim`."""
     found = Selection[MemoryRun](limit, most)
 
     def add(run: MemoryRun) -> bool:
@@ -273,7 +273,7 @@ def selected(
 
 
 def parked(runs: Iterable[MemoryRun]) -> list[MemoryRun]:
-    """Runs that are not given out any more, the longest parked first; see `Store.parked`."""
+    """Return runs that are no longer given out, the longest parked first; see `Store.parked`."""
     found = [
         (run.info.retry_at, run)
         for run in runs
@@ -283,7 +283,7 @@ def parked(runs: Iterable[MemoryRun]) -> list[MemoryRun]:
 
 
 def unsettled(runs: Iterable[MemoryRun], inbox: Inbox, graphs: Collection[str] | None) -> list[MemoryRun]:
-    """Runs that may have something to do, the oldest first; see `Store.unsettled`."""
+    """Return runs that may have something to do, oldest first; see `Store.unsettled`."""
     messages = inbox.first()
     found = [
         run
@@ -296,7 +296,7 @@ def unsettled(runs: Iterable[MemoryRun], inbox: Inbox, graphs: Collection[str] |
 
 
 def next_due(idle: Iterable[MemoryRun]) -> float | None:
-    """The first time at which one of them has something to do; None: no time is known."""
+    """Return the first time at which one of the runs has something to do; None if it is unknown."""
     times: list[float] = []
     for run in idle:
         retry_at, due = run.info.retry_at, run.info.due
@@ -308,21 +308,21 @@ def next_due(idle: Iterable[MemoryRun]) -> float | None:
 
 
 class Inbox:
-    """The messages of all runs, in the order in which they came. The store's lock is held around each call."""
+    """The messages of all runs, in order of arrival. The store's lock is held during each call."""
 
     def __init__(self) -> None:
         self._ids = itertools.count(1)
         self._messages: dict[int, tuple[str, str]] = {}
         """Id -> run, and the body as JSON."""
         self._keys: dict[tuple[str, str], int] = {}
-        """Run, and the key of a message for it -> its id."""
+        """Run and key of a message -> id of the message."""
         self._keyed: dict[int, tuple[str, str]] = {}
         """Id of a message with a key -> its run and key."""
         self.sizes: dict[str, int] = {}
-        """Run -> characters of its messages."""
+        """Run -> total characters of its messages."""
 
     def post(self, run_id: str, text: str, key: str | None) -> int:
-        """Add a message, once for each key of a run; returns its id."""
+        """Add a message, once for each key of a run; return its id."""
         if key is not None and (run_id, key) in self._keys:
             return self._keys[run_id, key]
         message = next(self._ids)
@@ -334,18 +334,18 @@ class Inbox:
         return message
 
     def messages(self, run_ids: Collection[str]) -> list[Message]:
-        """The messages of some runs."""
+        """Return the messages of some runs."""
         if not self._messages:
             return []
         wanted = frozenset(run_ids)
         return [Message(key, to, json.loads(text)) for key, (to, text) in self._messages.items() if to in wanted]
 
     def notices(self) -> list[Message]:
-        """The notices of all runs."""
+        """Return the notices of all runs."""
         return [Message(key, to, json.loads(text)) for key, (to, text) in self._messages.items() if _is_notice(text)]
 
     def first(self) -> dict[str, int]:
-        """Run -> the id of its oldest message that is no notice."""
+        """Run -> the id of its oldest message that is not a notice."""
         found: dict[str, int] = {}
         for message, (run_id, text) in self._messages.items():
             if not _is_notice(text):
@@ -392,7 +392,7 @@ class MemoryItems:
     def __init__(self) -> None:
         self._areas: dict[Area, dict[_Place, Item]] = {"memory": {}, "cache": {}}
         self._first_end: dict[Area, float] = {"memory": math.inf, "cache": math.inf}
-        """No item of an area expires before this time."""
+        """Area -> time before which no item of it expires."""
         self._item_writes: dict[str, dict[str, bool]] = {}
         """Id of each run -> key of each call that wrote, and whether there was an item before."""
 
@@ -495,7 +495,7 @@ class MemoryItems:
     # ------------------------------------------------------------------------------- helpers
 
     def _in(self, area: Area, prefix: Namespace) -> list[Item]:
-        """The items of a prefix, in order."""
+        """Return the items of a prefix, in order."""
         low, high = prefix_range(prefix)
         with self._lock:
             there, now = self._areas[area], SYSTEM_CLOCK.now()
@@ -511,7 +511,7 @@ class MemoryItems:
             self._first_end[area] = min(ends, default=math.inf)
 
     def _written(self, write: ItemWrite | None) -> bool | None:
-        """The result of an earlier write by the same call; None if there was none."""
+        """Return the result of an earlier write by the same call; None if there was none."""
         if write is None:
             return None
         if not self._has_run(write.run_id):
@@ -528,7 +528,7 @@ def _is_over(item: Item, now: float) -> bool:
 
 
 class MemoryStore(MemoryItems):
-    """A store in memory, gone with the process. Safe to use from several threads and event loops.
+    """A store in memory, lost when the process ends. Safe to use from several threads and event loops.
 
     No method waits for anything, so none of them is a point where a task can be cancelled.
     """
@@ -565,7 +565,7 @@ class MemoryStore(MemoryItems):
             known = self._runs.get(info.run_id)
             if known is not None:
                 if lease is not None and known.token == lease.token and known.records[: len(encoded)] == encoded:
-                    return  # asked again
+                    return  # repeated call
                 raise RunExists(info.run_id)
             if graph is not None and info.content not in self._graphs:
                 self._graphs[info.content] = json_text(graph)
@@ -595,12 +595,12 @@ class MemoryStore(MemoryItems):
             if info.head != after:
                 ours = lease is not None and (run.token == lease or (release and run.token is None))
                 if ours and encoded and run.records[after:] == encoded:
-                    return info.head  # asked again
+                    return info.head  # repeated call
                 raise moved(run_id, info.head, after)
             if lease is not None and run.token != lease:
                 stands = is_released(info.head, info.status, info.due, info.waiting, append)
                 if release and not encoded and run.token is None and stands:
-                    return after  # asked again
+                    return after  # repeated call
                 raise taken_over(run_id)
             run.records.extend(encoded)
             run.info = info.changed(
@@ -756,7 +756,7 @@ class MemoryStore(MemoryItems):
     async def put_snapshot(self, run_id: str, seq: int, data: bytes) -> None:
         with self._writing():
             run = self._run(run_id)
-            if run.archived is None:  # what is archived takes no room here
+            if run.archived is None:  # snapshots of archived runs are not stored
                 run.snapshots[seq] = bytes(data)
 
     async def snapshot(self, run_id: str, *, upto: int | None = None) -> tuple[int, bytes] | None:
@@ -959,14 +959,14 @@ class MemoryStore(MemoryItems):
                 del self._objects[name]
 
     def _leave_objects(self, run_id: str) -> None:
-        """Note that a run is deleted whose objects are not."""
+        """Record that a run with objects in an archive is deleted."""
         self._gone.update(name for name, (owner, _) in self._objects.items() if owner == run_id)
 
     def _check_here(self, run: MemoryRun) -> None:
-        """Refuse to touch records that are in an archive.
+        """Refuse access to records that are in an archive.
 
         Raises:
-            RunArchived: they are.
+            RunArchived: the records are in an archive.
         """
         if run.archived is not None:
             raise RunArchived(run.info.run_id, run.archived)
@@ -1012,7 +1012,7 @@ class MemoryStore(MemoryItems):
 
 
 def _encoded(run_id: str, records: Iterable[Record]) -> list[bytes]:
-    """Records as a file would hold them."""
+    """Return records as a file would hold them."""
     found: list[bytes] = []
     for record in records:
         data = encode(record)
@@ -1030,7 +1030,7 @@ def _read(run_id: str, after: int, stored: Sequence[bytes]) -> list[Record]:
 
 
 def _fits(run: MemoryRun, query: RunQuery, compared: Sequence[Comparison], wanted: Sequence[str] | None) -> bool:
-    """True if a run matches the filters of a query but those of the status.
+    """True if a run matches all filters of a query except the status.
 
     Args:
         run: the run.
@@ -1049,7 +1049,7 @@ def _fits(run: MemoryRun, query: RunQuery, compared: Sequence[Comparison], wante
 
 
 def in_order(questions: Iterable[OpenQuestion]) -> tuple[OpenQuestion, ...]:
-    """Questions of one run, the oldest first."""
+    """Return questions of one run, oldest first."""
     return tuple(sorted(questions, key=lambda one: (one.asked, one.id)))
 
 

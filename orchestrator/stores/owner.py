@@ -1,9 +1,9 @@
-"""The holder of a lease: one executor in one process, so that any other process can tell whether it still lives.
+"""The holder of a lease: one executor in one process, so that other processes can check whether it is alive.
 
-Whether the holder of a lease may be alive, as far as this process can tell.
+`may_live` decides whether the holder of a lease may be alive, as far as this process can determine.
 
-A store's clock decides when a lease has expired. A process knows more in two cases: the holder's process ran on this
-machine and is gone, or the holder was not heard from for as long as its leases last, although the store says that they
+A store's clock decides when a lease has expired. A process has more facts in two cases: the holder's process ran on
+this machine and is gone, or the holder sent no beat for as long as its leases last, although by the store's clock they
 last longer (its clock was set back, or the entry is damaged).
 """
 
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """One executor in one process, so that any other process can tell whether it still lives."""
+    """One executor in one process, so that other processes can check whether it is alive."""
 
     host: str
     """The host's name, for messages."""
     machine: str
-    """The machine's id: hosts may share a name. Empty where the system has none."""
+    """The machine's id, since hosts may share a name. Empty if the system has none."""
     boot: str
     """The kernel's boot id: processes of another boot are gone."""
     space: str
     """The process id namespace: a container's process ids mean nothing outside of it."""
     times: str
-    """The time namespace: a container may count the time since boot in its own way."""
+    """The time namespace: a container may count the time since boot differently."""
     pid: int
     start: str
-    """When the process started, in ticks since boot: a process id that was given anew has another one."""
+    """When the process started, in ticks since boot: it differs if a process id is reused."""
     executor: str = field(default_factory=lambda: os.urandom(6).hex())
     worker: Mapping[str, object] | None = None
     """Facts about the executor, as plain JSON, while it works as a worker."""
 
     @classmethod
     def here(cls) -> Owner:
-        """A new owner in this process."""
+        """Return a new owner in this process."""
         pid = os.getpid()
         return cls(
             host=socket.gethostname(),
@@ -60,7 +60,7 @@ class Owner:
         )
 
     def data(self) -> dict[str, object]:
-        """As plain JSON."""
+        """Return the owner as plain JSON."""
         found: dict[str, object] = {
             "host": self.host,
             "machine": self.machine,
@@ -83,9 +83,9 @@ _PROCESS = ("machine", "boot", "space", "pid", "start")
 
 
 def is_dead(owner: Mapping[str, object]) -> bool:
-    """True if a lease's holder is gone for certain: it ran on this machine, and its process is no more."""
+    """True if a lease's holder is certainly gone: it ran on this machine, and its process no longer exists."""
     if not boot_id() or owner.get("boot") != boot_id():
-        # Machines that were cloned from one image may share an id; so those with other names are not taken for one.
+        # Machines that were cloned from one image may share an id, so their host names are compared as well.
         this_machine = owner.get("machine", "") == machine_id() and owner.get("host") == socket.gethostname()
         if not this_machine:
             return False
@@ -103,7 +103,7 @@ def is_dead(owner: Mapping[str, object]) -> bool:
     except PermissionError:
         pass
     state, start = _process(pid)
-    # A killed process that its parent has not waited for yet still has its id.
+    # A killed process keeps its id until its parent has waited for it.
     return state in ("Z", "X") or bool(start and start != owner.get("start"))
 
 
@@ -115,17 +115,17 @@ def is_here(owner: Mapping[str, object]) -> bool:
 
 @cache
 def _own_start(pid: int) -> str:
-    """When this process started. `pid`: its id."""
+    """Return when this process started. `pid`: its id."""
     return _process(pid)[1]
 
 
-if hasattr(os, "register_at_fork"):  # a process may have the id of one that it comes from and that is gone
+if hasattr(os, "register_at_fork"):  # a forked process may get the id of an ancestor that is gone
     os.register_at_fork(after_in_child=_own_start.cache_clear)
 
 
 @cache
 def machine_id() -> str:
-    """The id that the system drew when it was installed, see machine-id(5); empty where there is none."""
+    """Return the id that the system generated at installation, see machine-id(5); empty if there is none."""
     for path in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
         try:
             found = Path(path).read_text().strip()
@@ -138,7 +138,7 @@ def machine_id() -> str:
 
 @cache
 def boot_id() -> str:
-    """The id that the kernel drew when it booted; empty where it draws none."""
+    """Return the id that the kernel generated at boot; empty if there is none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -146,7 +146,7 @@ def boot_id() -> str:
 
 
 def namespace(kind: str) -> str:
-    """The namespace of this process: `pid` or `time`; empty where there are none."""
+    """Return the `pid` or `time` namespace of this process; empty if there are none."""
     try:
         return os.readlink(f"/proc/self/ns/{kind}")
     except OSError:
@@ -154,9 +154,9 @@ def namespace(kind: str) -> str:
 
 
 def _process(pid: int) -> tuple[str, str]:
-    """State and start time of a process; empty where the system does not tell."""
+    """Return the state and start time of a process; empty if the system does not provide them."""
     try:
-        # The name, in parentheses, may hold spaces and parentheses itself; fields 3 and 22 are what is wanted.
+        # The name, in parentheses, may contain spaces and parentheses; only fields 3 and 22 are used.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return fields[0], fields[19]
     except (OSError, IndexError):
@@ -166,21 +166,21 @@ def _process(pid: int) -> tuple[str, str]:
 held_here: dict[str, str] = {}
 """Token of each lease that is held in this process -> the executor that holds it.
 
-A lease that names this process and is not among them was given up, and blocks no other holder. So a store notes those
-that it gives out by `claim` here before they can be seen.
+A lease that names this process and is not among them was given up, and blocks no other holder. So a store adds those
+that it gives out by `claim` in this process before they become visible.
 """
 
 _MOST_SEEN = 10_000
 
 _seen: dict[str, tuple[float, float]] = {}
-"""Holder -> its last known beat, and since when (by the steady clock) this process has seen that one."""
+"""Holder -> its last known beat, and when (by the steady clock) this process first saw it."""
 
 
 def may_live(lease: Lease, now_steady: float | None = None) -> bool:
     """Return whether the holder of a lease may be alive and keep it.
 
     Args:
-        lease: the lease as the store gave it.
+        lease: the lease as the store returned it.
         now_steady: the steady clock, read no later than the lease; default: now.
     """
     if lease.token not in held_here and is_here(lease.owner):
@@ -191,7 +191,7 @@ def may_live(lease: Lease, now_steady: float | None = None) -> bool:
 def is_present(
     holder: str, owner: JsonObject, left: float, ttl: float, beat: float, now_steady: float | None = None
 ) -> bool:
-    """Return whether a holder may be alive. Arguments as of `Lease` and `may_live`."""
+    """Return whether a holder may be alive. For the arguments see `Lease` and `may_live`."""
     if left <= 0 or is_dead(owner):
         return False
     steady = SYSTEM_CLOCK.steady()
@@ -205,5 +205,5 @@ def is_present(
 
 
 def forget(holder: str) -> None:
-    """Forget when a holder was heard from."""
+    """Forget when a holder last sent a beat."""
     _seen.pop(holder, None)

@@ -1,18 +1,18 @@
-"""Long strings of records, which databases keep beside the records, once each, by their digest.
+"""Long strings of records, which databases store next to the records, once each, by their digest.
 
-`split` takes the long string literals out of a record's JSON and leaves a skeleton; `pieces` has them again. A skeleton
-is readable. It begins with `~` and the places of its holes, and has the digest of what belongs there in each hole:
+`split` takes the long string literals out of a record's JSON and leaves a skeleton; `pieces` puts them back. A skeleton
+is readable. It starts with `~` and the positions of its holes; each hole contains the digest of its string:
 
     ~33+204800
     {"seq":3,"ts":1.0,"key":"a","x":"sha256:9f86d081884c7d659a2feaa0c55ad015...","type":"effect_settled"}
 
-Nothing in a record can be taken for a hole, since the places say where holes are, and nothing for a skeleton, since
-records begin with `{`. The end of a skeleton is the end of its record if that is no long string.
+Nothing in a record can be taken for a hole, since the positions of holes are listed, and no record for a skeleton,
+since records start with `{`. A skeleton ends like its record, unless that ends with a long string.
 
-A record can have a payload thousands of times, and so can a thousand records of a run: a small store says what takes
-gigabytes as text. So records are not always put together to be read: see `Assembly`.
+A record can contain a payload thousands of times, and so can a thousand records of a run: a small store can stand for
+gigabytes of text. So records are not always assembled to be read: see `Assembly`.
 
-Which runs have which payloads, by their records and by what a store has noted: for the check of a store.
+`disorder` compares the payloads of records with those that a store has noted: for the check of a store.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from orchestrator.stores.rows import Finding
 from orchestrator.values import MAX_RECORD_BYTES
 
 Payloads: TypeAlias = Mapping[bytes, bytes]
-"""SHA-256 digest -> the bytes that have it."""
+"""SHA-256 digest -> bytes."""
 
 LEAST = 1 << 15
-"""Bytes between the quotes of a string, as it is encoded, from which on it is a payload."""
+"""Minimum number of bytes of a payload, as an encoded string without its quotes."""
 
 MARK = b"~"
-"""The beginning of each skeleton."""
+"""First characters of each skeleton."""
 
 _NOTHING: Payloads = {}
 _NAME = b"sha256:"
@@ -47,10 +47,10 @@ _DIGEST = re.compile(rb"sha256:([0-9a-f]{64})")
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """A place of a skeleton where a payload was."""
+    """A position in a skeleton where a payload was."""
 
     at: int
-    """Where it begins in the skeleton, behind the first line."""
+    """Offset in the skeleton, after its first line."""
     size: int
     """Bytes of the payload."""
     digest: bytes
@@ -59,13 +59,13 @@ class Hole:
 def split(data: bytes) -> tuple[bytes, Payloads]:
     """Take the long strings out of the bytes of a record.
 
-    Takes time in proportion to the number of bytes, whatever they are; the same bytes give the same.
+    Takes time in proportion to the number of bytes; equal bytes give equal results.
 
     Args:
         data: the record's JSON. Any other bytes come back from `join` as well.
 
     Returns:
-        What to store as the record, and the payloads to keep beside it: the data itself and none if it has no long
+        The record to store, and the payloads to store next to it: the unchanged data and none if it has no long
         strings.
     """
     if len(data) < LEAST and not data.startswith(MARK):
@@ -89,11 +89,11 @@ def split(data: bytes) -> tuple[bytes, Payloads]:
 
 
 def _long_strings(data: bytes) -> Iterator[tuple[int, int]]:
-    """The bounds of the long strings, without their quotes.
+    """Yield the bounds of the long strings, without their quotes.
 
     A jump over two quotes or more goes nearly as far as a long string, so there are few steps, however many quotes.
     """
-    plain = data.replace(b"\\\\", b"..").replace(b'\\"', b"..")  # as long, and all of its quotes begin or end a string
+    plain = data.replace(b"\\\\", b"..").replace(b'\\"', b"..")  # same length, and all of its quotes delimit strings
     quote, begins = plain.find(b'"'), True
     while quote >= 0:
         least = quote + 1 + LEAST
@@ -109,20 +109,20 @@ def _long_strings(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def holes(stored: bytes) -> Sequence[Hole]:
-    """The holes of what is stored as a record, in their order; none if it is whole.
+    """Return the holes of a stored record, in their order; empty if it is whole.
 
     Raises:
-        ValueError: it is a damaged skeleton.
+        ValueError: the skeleton is damaged.
     """
     return _parsed(stored)[1] if stored.startswith(MARK) else ()
 
 
 def pieces(stored: bytes, payloads: Payloads) -> list[bytes]:
-    """What `split` was given, as the parts between the holes and the payloads in turn.
+    """Return the bytes that `split` was given, as the parts between the holes and the payloads in turn.
 
     Raises:
         KeyError: a payload is missing; its argument is the digest.
-        ValueError: the skeleton is damaged, does not fit the payloads, or says more than a record has.
+        ValueError: the skeleton is damaged, does not fit the payloads, or describes more than a record may have.
     """
     first, found = _parsed(stored) if stored.startswith(MARK) else (0, [])
     size = len(stored) - first + sum(hole.size - _HOLE for hole in found)
@@ -140,12 +140,12 @@ def pieces(stored: bytes, payloads: Payloads) -> list[bytes]:
 
 
 _REPEATED = 16 << 20
-"""Bytes of payloads that records of one read may have beside the first of each: then they are not put together."""
+"""Maximum bytes of repeated payloads in the records of one read; beyond it, records are not assembled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parted:
-    """A record whose payloads are not put into it: however often it has one, it is in memory once."""
+    """A record whose payloads are not inserted, so that each is in memory only once."""
 
     pieces: Sequence[bytes]
     """The bytes of the record."""
@@ -156,7 +156,7 @@ class Parted:
 
 
 class Assembly:
-    """Makes the records of one read from their skeletons, in memory in proportion to what is stored."""
+    """Makes the records of one read from their skeletons; memory grows only with the stored bytes."""
 
     def __init__(self) -> None:
         self._seen: set[bytes] = set()
@@ -164,14 +164,14 @@ class Assembly:
         self._repeated = 0
 
     def record(self, stored: bytes, payloads: Payloads) -> bytes | Parted:
-        """A record from its skeleton; parted if payloads are repeated a lot, as finding their names takes time.
+        """Return a record; a `Parted` only if payloads are repeated a lot, since choosing their names takes time.
 
         Args:
             stored: the skeleton.
-            payloads: its payloads, and maybe others.
+            payloads: its payloads, and possibly others.
 
         Raises:
-            KeyError, ValueError: see `pieces`; or a payload is no string of JSON.
+            KeyError, ValueError: see `pieces`; or a payload is not a JSON string.
         """
         parts, found = pieces(stored, payloads), holes(stored)
         for hole in found:
@@ -180,7 +180,7 @@ class Assembly:
         if self._repeated <= _REPEATED:
             return b"".join(parts)
         named = [*parts]
-        own = sha256(stored).hexdigest()  # nothing contains its own digest, so nothing in it is taken for a name
+        own = sha256(stored).hexdigest()  # nothing contains its own digest, so nothing in it equals a name
         texts: dict[str, str] = {}
         for at, hole in enumerate(found):
             name = f"{own}:{hole.digest.hex()}"
@@ -189,7 +189,7 @@ class Assembly:
         return Parted(parts, b"".join(named), texts)
 
     def _text(self, digest: bytes, payloads: Payloads) -> str:
-        from pydantic_core import from_json  # late: stores are opened by commands that read no payload
+        from pydantic_core import from_json  # imported late: commands that read no payload do not need it
 
         if digest not in self._texts:
             self._texts[digest] = from_json(b'"%b"' % payloads[digest])
@@ -197,24 +197,24 @@ class Assembly:
 
 
 _AT_ONCE = 100
-"""Records whose payloads are read at once."""
+"""Maximum number of records whose payloads are read together."""
 _BYTES_AT_ONCE = 8 << 20
-"""About so many bytes of payloads are read at once."""
+"""Approximate maximum of bytes of payloads that are read together."""
 
 
 def ahead(wanted: set[bytes], coming: Iterable[object]) -> set[bytes]:
-    """The digests of payloads to be read together: those of a record, and within bounds those of the ones behind it.
+    """Return the digests of payloads to read together: those of a record, and within bounds those of the next ones.
 
     Args:
         wanted: the digests of the first record.
-        coming: what is stored as the records behind it, in their order. Asked for no further than needed.
+        coming: the records after it as stored, in their order. Consumed no further than needed.
     """
     found, size = {*wanted}, 0
     for stored, _ in zip(coming, range(10 * _AT_ONCE), strict=False):
         try:
             some = holes(stored) if isinstance(stored, bytes) else ()
         except ValueError:
-            break  # damaged: this is reported when its turn comes
+            break  # damaged: reported when it is read
         size += sum(hole.size for hole in some if hole.digest not in found)
         if size > _BYTES_AT_ONCE or len(found) + len(some) > _AT_ONCE:
             break
@@ -223,7 +223,7 @@ def ahead(wanted: set[bytes], coming: Iterable[object]) -> set[bytes]:
 
 
 def _parsed(skeleton: bytes) -> tuple[int, list[Hole]]:
-    """Where the first line of a skeleton ends, and its holes."""
+    """Return where the first line of a skeleton ends, and its holes."""
     line = _PLACES.match(skeleton)
     if line is None:
         raise ValueError("the places of its payloads cannot be read")
@@ -240,46 +240,46 @@ def _parsed(skeleton: bytes) -> tuple[int, list[Hole]]:
 
 
 def is_sound(digest: object, data: object) -> bool:
-    """True if a payload as it is stored is what its digest says."""
+    """True if a stored payload matches its digest."""
     return isinstance(data, bytes) and sha256(data).digest() == digest
 
 
 def shown(digest: object) -> str:
-    """A digest as messages show it, and as skeletons have it. What a damaged file has in its place is shown, too."""
+    """Return a digest as shown in messages and skeletons, or the value that a damaged file has in its place."""
     return f"{_NAME.decode()}{digest.hex()}" if isinstance(digest, bytes) else repr(digest)
 
 
 def size_of(rows: Iterable[tuple[int, int, bytes]], payloads: Payloads) -> int:
-    """Bytes of rows that are to be stored, with their payloads."""
+    """Return the number of bytes of rows to be stored, with their payloads."""
     size = sum(len(data) for _, _, data in rows)
     return size + sum(map(len, payloads.values())) if payloads else size
 
 
 @dataclass(frozen=True, slots=True)
 class Disorder:
-    """Rows that do not belong together. The runs are numbers."""
+    """Inconsistent rows. Runs are given by number."""
 
     unnoted: dict[int, set[bytes]]
     """Runs whose records have payloads that are not noted -> these payloads."""
     stale: set[int]
-    """Runs for which payloads are noted, and whose records are not in the store."""
+    """Runs for which payloads are noted, but whose records are not in the store."""
     unused: list[bytes]
     """Payloads that no record has and that are noted for no run whose records are in the store; sorted."""
     missing: dict[bytes, int]
-    """Payloads that are not there -> the first run whose records have them."""
+    """Missing payloads -> the first run whose records have them."""
 
     @property
     def wrong(self) -> list[int]:
-        """The runs for which something is to be noted or removed, sorted."""
+        """The runs for which notes must be added or removed, sorted."""
         return sorted({*self.unnoted, *self.stale})
 
 
 def disorder(
     records: Iterable[tuple[int, object]], noted: Iterable[tuple[int, bytes, object]], there: AbstractSet[bytes]
 ) -> Disorder:
-    """Compare what records have with what is noted.
+    """Compare the payloads of records with the noted ones.
 
-    What is noted for a run whose records are in the store is never wrong: a record that is damaged may have had it.
+    A note for a run whose records are in the store is never wrong: a damaged record may have had the payload.
 
     Args:
         records: number of the run, and stored bytes, of all records with payloads of runs that exist.
@@ -307,7 +307,7 @@ def disorder(
 
 
 def digests_of(records: Iterable[object]) -> set[bytes]:
-    """The digests of the payloads of stored records. Of one that is damaged there are none: reading it reports it."""
+    """Return the digests of the payloads of stored records. Damaged records are skipped: reading reports them."""
     found: set[bytes] = set()
     for data in records:
         with suppress(ValueError):
@@ -316,10 +316,10 @@ def digests_of(records: Iterable[object]) -> set[bytes]:
 
 
 def damage(damaged: Iterable[object], missing: dict[bytes, str]) -> list[Finding]:
-    """Damage that cannot be repaired.
+    """Return findings for damage that cannot be repaired.
 
     Args:
-        damaged: digests of payloads that do not have these digests.
+        damaged: digests of payloads that do not match them.
         missing: see `Disorder`; with the ids of runs.
     """
     found = [Finding(f"payload {shown(digest)} is damaged; restore the store from a copy") for digest in damaged]

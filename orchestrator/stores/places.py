@@ -21,10 +21,10 @@ _FORMS = (
 
 
 def file_of(url: str) -> str | None:
-    """The file that a store's URL names; None: the store is in memory, or in a database.
+    """Return the file that a store's URL names; None if the store is in memory or in a database.
 
     Raises:
-        StoreError: the URL is none of the known forms.
+        StoreError: the URL has an unknown form.
     """
     if url == "memory://" or is_database(url):
         return None
@@ -48,22 +48,22 @@ def is_database(url: str) -> bool:
 
 
 def is_place(authority: str, database: str) -> bool:
-    """True if these parts of a URL are what they seem to be. They are not where a `/` or `?` of a password ended them:
-    then a part of the password stands in the place of a port, or before an `@` in the name of the database.
+    """True if these parts of a URL are plausible. They are not if a `/` or `?` of a password ended them:
+    then a part of the password is in the place of a port, or before an `@` in the name of the database.
     """
     ports = [host.rpartition("]")[2].partition(":")[2] for host in authority.rpartition("@")[2].split(",")]
     return "@" not in database and all(not port or (port.isascii() and port.isdigit()) for port in ports)
 
 
 def shown_url(url: str) -> str:
-    """A store's URL as it may be shown: without a password."""
+    """Return a store's URL without its password."""
     scheme, separator, rest = url.partition("://")
     if not separator or scheme == "sqlite":
         return url
     place, mark, query = rest.partition("?")
     authority, slash, database = place.partition("/")
     if not is_place(authority, database):
-        return f"{scheme}://***"  # what stands in it may be a part of a password
+        return f"{scheme}://***"  # the rest may be a part of a password
     user, at, hosts = authority.rpartition("@")
     name = user.partition(":")[0]
     kept = [one for one in query.split("&") if unquote(one.partition("=")[0]) not in SECRET_PARAMETERS]

@@ -3,8 +3,8 @@
     await store.append(Append(run_id, records, after=3, status="paused"))
     page = await store.runs(RunQuery(graph="triage", limit=10))
 
-A store that is put around another one passes a request on, or a copy with other values (`dataclasses.replace`). `words`
-are those of a text, as `RunQuery.search` compares them: the same in every store.
+A store wrapper passes a request on, or a copy with other values (`dataclasses.replace`). `words`
+gives the words of a text, as `RunQuery.search` compares them: the same in every store.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ASCII_WORD = re.compile("[a-z0-9]+")
 
 
 class _Signs(dict[int, int | str]):
-    """What becomes of each sign of a text: it stays, goes, or separates words. Filled in as signs are met."""
+    """Maps each character of a text: it is kept, removed, or separates words. Filled on demand."""
 
     def __missing__(self, code: int) -> int | str:
         sign = chr(code)
@@ -42,7 +42,7 @@ _SIGNS = _Signs()
 
 
 def words(text: str) -> list[str]:
-    """The words of a text: sequences of letters and digits, without regard to case and diacritics."""
+    """Return the words of a text: sequences of letters and digits, without regard to case and diacritics."""
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
     plain = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
@@ -50,7 +50,7 @@ def words(text: str) -> list[str]:
 
 
 def contains(wanted: Sequence[str], *texts: str) -> bool:
-    """True if all of these words occur in these texts; no words occur in none."""
+    """True if all of these words occur in these texts; False if there are no words."""
     missing = set(wanted)
     for text in texts:
         missing -= found_in(missing, text)
@@ -58,10 +58,10 @@ def contains(wanted: Sequence[str], *texts: str) -> bool:
 
 
 def found_in(wanted: set[str], text: str) -> set[str]:
-    """The words of these that occur in a text."""
+    """Return those of these words that occur in a text."""
     if not wanted:
         return set()
-    if text.isascii():  # most texts are: look for the letters first, which is far quicker
+    if text.isascii():  # most texts are: search for the letters first, which is much faster
         lowered = text.lower()
         if not any(word in lowered for word in wanted):
             return set()
@@ -89,7 +89,7 @@ class NewRun:
     """Seconds that the lease lasts without a heartbeat of its holder."""
 
 
-@dataclass(slots=True)  # one is made for each write, and a frozen one takes three times as long
+@dataclass(slots=True)  # one is created for each write, and a frozen one takes three times as long
 class Append:
     """Records to be added to a run, and changes to its row; see `Store.append`."""
 
@@ -108,11 +108,11 @@ class Append:
     waiting: int | None = None
     """The new number of open questions; None leaves it."""
     summary: RunSummary | None = None
-    """What lists show of the run from now on; None leaves it."""
+    """The run's new summary in lists; None leaves it."""
     totals: RunTotals | None = None
-    """What the run has spent, in place of what is stored; None leaves it."""
+    """The run's usage, replacing the stored one; None leaves it."""
     questions: Sequence[OpenQuestion] | None = None
-    """All open questions of the run, in place of those that are stored; None leaves them."""
+    """All open questions of the run, replacing the stored ones; None leaves them."""
     consumed: Sequence[int] = ()
     """Ids of messages to delete. Only those of this run are deleted."""
     lease: str | None = None
@@ -124,7 +124,7 @@ class Append:
 
     @property
     def head(self) -> int:
-        """The head that the run has afterwards."""
+        """The head of the run after the append."""
         return self.after + len(self.records)
 
 
@@ -134,9 +134,9 @@ class Comparison(NamedTuple):
     name: str
     """The filter's name."""
     sql: str
-    """The value and the operator, as conditions of both databases have them."""
+    """SQL for the value and the operator, for both databases."""
     value_of: Callable[[RunInfo], Any]
-    """The same value of a row in memory; None: it has none, and does not match."""
+    """Returns the same value from a row in memory; None if it has none, and does not match."""
     value: Any
     """The value to compare with, on the right of the operator."""
 
@@ -152,7 +152,7 @@ _COMPARED: dict[str, tuple[str, Callable[[RunInfo], Any]]] = {
     "relation": ("runs.relation =", lambda info: info.parent and info.parent.relation),
     "since": ("runs.updated >=", lambda info: info.updated),
 }
-"""Name of a filter -> the value of a row that it compares, in SQL and in memory. All stores have these filters by this
+"""Name of a filter -> the value of a row that it compares, in SQL and in memory. All stores use these filters from this
 table. A column of the summary is `(SELECT steps FROM summaries WHERE run = runs.id) >=`."""
 
 
@@ -161,37 +161,37 @@ class RunQuery:
     """Filters of the list of runs, and the page of it; see `Store.runs`. None: any."""
 
     status: Collection[str] | str | None = None
-    """A status or several. `interrupted` gives the runs that are `running` in the journal and whose lease no living
-    executor holds; `running` gives those as well. Stores read it by `statuses`."""
+    """A status or several. `interrupted` matches the runs that are `running` in the journal and whose lease no living
+    executor holds; `running` matches those as well. Stores read it by `statuses`."""
     graph: str | None = None
     """The name of a graph."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels that a run must have, with their values."""
     parent: str | None = None
-    """The id of the run from which a run began."""
+    """The id of the run from which a run was started."""
     relation: Relation | None = None
-    """How a run began from another."""
+    """How a run was started from another."""
     search: str | None = None
     """Words that must all occur in a run's labels, input or output (in names and values of labels, and in the texts of
     `RunSummary`), in any order; case and diacritics do not count. A word is a sequence of letters and digits,
-    everything else separates words. A text without a word finds nothing. Stores read it by `words`."""
+    everything else separates words. A string without a word finds nothing. Stores read it by `words`."""
     since: float | None = None
     """Unix seconds: the run was created or written to (`updated`) at this time or later."""
     waiting: bool | None = None
     """True: the run has open questions; False: it has none."""
     failed_tool: str | None = None
-    """The name of a tool of which a call failed, by the run's totals; "" and `*` are any tool."""
+    """The name of a tool of which a call failed, by the run's totals; "" and `*` match any tool."""
     after: str | None = None
     """The cursor of the previous page; None: the first page."""
     limit: int = 50
-    """The most runs on a page."""
+    """Maximum number of runs on a page."""
 
     @property
     def statuses(self) -> frozenset[str] | None:
-        """`status` as a set.
+        """Return `status` as a set.
 
         Raises:
-            ValueError: there is no such status.
+            ValueError: a status is unknown.
         """
         status = self.status
         if status is None:
@@ -201,7 +201,7 @@ class RunQuery:
         return wanted
 
     def comparisons(self, *without: str) -> list[Comparison]:
-        """The filters that compare one value of a run's row and are set.
+        """Return the filters that are set and compare one value of a run's row.
 
         Args:
             without: names of filters to leave out.
@@ -214,7 +214,7 @@ class RunQuery:
 
     @property
     def words(self) -> list[str] | None:
-        """The words of `search`."""
+        """Return the words of `search`."""
         return None if self.search is None else words(self.search)
 
 
@@ -231,7 +231,7 @@ class QuestionQuery:
     after: str | None = None
     """The cursor of the previous page; None: the first page."""
     limit: int = 50
-    """The most questions on a page."""
+    """Maximum number of questions on a page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,18 +256,18 @@ class ClaimRequest:
     """Runs that an executor wants to drive; see `Store.claim`."""
 
     owner: Owner
-    """The executor that takes them."""
+    """The executor that takes the runs."""
     _: KW_ONLY
     graphs: Collection[str] | None
     """Names of graphs; None: any."""
     limit: int
-    """The most runs to take."""
+    """Maximum number of runs to take."""
     ttl: float
     """Seconds that the leases last without a heartbeat; see `Store.take_lease`."""
     most: Mapping[str, int] | None = None
-    """Name of a graph -> the most runs of it to take; others have no bound of their own."""
+    """Name of a graph -> maximum number of its runs to take; other graphs have no limit of their own."""
     turns: Turns | None = None
-    """The values of a label that take turns; it is moved on. None: the order of `Store.claim` alone counts."""
+    """The values of a label that take turns; it is advanced. None: only the order of `Store.claim` counts."""
 
 
 def _check_statuses(wanted: Collection[str]) -> None:

@@ -1,4 +1,4 @@
-"""The data that a store returns, frozen: rows of runs, leases, messages, schedules, and findings of its check."""
+"""The frozen data that a store returns: rows of runs, leases, messages, schedules, and findings of its check."""
 
 from __future__ import annotations
 
@@ -16,61 +16,61 @@ if TYPE_CHECKING:
     from orchestrator.graph.limits import Usage
 
 MAX_TEXT = 2000
-"""Characters of a text in `RunSummary`."""
+"""Maximum number of characters of a text in `RunSummary`."""
 
 NOTICE = "notice"
-"""The `type` of a message that is for no executor: it notes something about a run, and stays when the run ends."""
+"""The `type` of a message that is not for an executor: it notes something about a run, and stays when the run ends."""
 
 MARK = "$encrypted"
-"""What an encoded value begins with, or the only key of an encoded object; see `orchestrator.stores.codec`."""
+"""Prefix of an encoded value, or the only key of an encoded object; see `orchestrator.stores.codec`."""
 
 MAX_DEATHS = 5
-"""A run whose drive failed or died so many times in a row is never given out by `Store.claim`."""
+"""A run whose drives failed or died so many times in a row is no longer given out by `Store.claim`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
     """The executor that drives a run, and the time until its lease expires if it is not renewed.
 
-    Only the first four fields identify a lease; the others say how things stood when the store was asked.
+    Only the first four fields identify a lease; the others are the state when the store was queried.
     """
 
     run_id: str
     token: str
     """Unique to this lease; every append to the run carries it."""
     holder: str = ""
-    """The id of the executor that holds it. All leases of a holder expire at the same time."""
+    """The id of the executor that holds the lease. All leases of a holder expire at the same time."""
     owner: JsonObject = field(default_factory=dict)
     """The holder's machine and process, see `orchestrator.stores.owner.Owner`."""
     left: float = field(default=0.0, compare=False)
-    """Seconds until it expires unless the holder is heard from, by the store's clock; 0 or less: it has expired."""
+    """Seconds until it expires without a beat of the holder, by the store's clock; 0 or less: it has expired."""
     ttl: float = field(default=0.0, compare=False)
     """Seconds that it lasts after each beat."""
     beat: float = field(default=0.0, compare=False)
-    """Changes whenever the holder is heard from."""
+    """Changes with every beat of the holder."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """What a list of runs shows of a run: short texts, and what it used. Texts have at most 2,000 characters.
+    """The summary of a run in lists: short texts, and its usage. Texts have at most 2,000 characters.
 
-    They are stored as they are; views redact them.
+    They are stored unchanged; views redact them.
     """
 
     error: str = ""
-    """Why the run failed."""
+    """The error of a failed run."""
     input: str = ""
     """The value of the graph's input field, as text."""
     output: str = ""
     question: str = ""
     """The prompt of the first open question."""
     usage: Usage | None = None
-    """Of a fork its own; None if it is not known: the run was last written by an earlier version."""
+    """A fork counts only its own usage; None if unknown: the run was last written by an earlier version."""
     steps: int = 0
-    """Steps that landed, of a fork its own."""
+    """Steps that completed; a fork counts only its own."""
 
     def facts(self) -> dict[str, Any]:
-        """As a row has them, by name."""
+        """Return the fields of a row, by name."""
         return {
             "error": self.error,
             "input": self.input,
@@ -83,49 +83,49 @@ class RunSummary:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """What a run spent in one node: its steps, or calls of one model or tool."""
+    """The usage of a run in one node: its steps, or calls of one model or tool."""
 
     node: str
-    """The node's name, in subgraphs `OUTER/INNER`, as it was when it worked."""
+    """The node's name, in subgraphs `OUTER/INNER`, as it was at the time."""
     kind: str
     """`step`, `model`, `tool`, or `effect` for other effects of the node."""
     name: str
     """Name of the model, tool or effect; empty for steps."""
     calls: int = 0
-    """Steps that ended, or calls that began."""
+    """Steps that ended, or calls that started."""
     failed: int = 0
     """Steps or calls that failed, after their last try. A tool's result that is an error is a failure."""
     input_tokens: int = 0
     output_tokens: int = 0
     cost: float = 0.0
     seconds: float = 0.0
-    """How long the calls took, or the steps worked without waiting for answers."""
+    """Duration of the calls, or of the steps without waiting for answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunTotals:
-    """What a run has spent, by node and by what its nodes called. Of a fork its own.
+    """The usage of a run, by node and by the models and tools that its nodes called. A fork counts only its own.
 
-    What runs of graphs that it called as tools have spent is in their totals, and not in its.
+    The usage of runs of graphs that it called as tools is in their totals, not in its own.
     """
 
     rows: tuple[Total, ...] = ()
     """Sorted by node, kind and name."""
     seconds: float = 0.0
-    """Time alive."""
+    """Seconds that the run was active."""
 
     def calls(self, kind: str) -> int:
-        """Calls of a kind, or steps that ended."""
+        """Return the number of calls of a kind, or of steps that ended."""
         return sum(row.calls for row in self.rows if row.kind == kind)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenQuestion:
-    """An open question, as a run's row has it."""
+    """An open question in a run's row."""
 
     id: str
     asked: float
-    """When it was asked: Unix seconds."""
+    """When it was asked, in Unix seconds."""
     kind: str
     data: JsonObject = field(default_factory=dict)
     """The question as plain JSON."""
@@ -133,10 +133,10 @@ class OpenQuestion:
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """The facts about a run that a list of runs shows, kept beside its journal."""
+    """The facts about a run that a list of runs shows, stored next to its journal."""
 
     REDACTED: ClassVar = ("labels", "input", "output", "question", "error", "fault")
-    """Fields of `to_json` that people, models and tools wrote: views blank the secrets in them."""
+    """Fields of `to_json` that people, models and tools wrote: views redact the secrets in them."""
 
     run_id: str
     graph: str
@@ -153,9 +153,9 @@ class RunInfo:
     structure: str = ""
     content: str = ""
     due: float | None = None
-    """When the next timer or deadline is due, Unix seconds."""
+    """Unix seconds when the next timer or deadline is due."""
     waiting: int = 0
-    """How many questions are open."""
+    """Number of open questions."""
     error: str = ""
     """This and the next five: see `RunSummary`. Exact at every change of status, else at most about a second old."""
     input: str = ""
@@ -164,34 +164,34 @@ class RunInfo:
     usage: Usage | None = None
     steps: int = 0
     parent: Parent | None = None
-    """The run that this one was made from; None: there is none."""
+    """The run from which this one was made; None if there is none."""
     deaths: int = 0
-    """How many drives in a row, since a step landed, failed or ended without giving their lease back."""
+    """Number of drives in a row, since a step completed, that failed or ended without releasing their lease."""
     retry_at: float | None = None
-    """Before this time, in Unix seconds, `Store.claim` does not give the run out."""
+    """Unix seconds before which `Store.claim` does not give out the run."""
     fault: str = ""
-    """Why the last drive stopped because of an error."""
+    """The error that stopped the last drive."""
     lease: Lease | None = field(default=None, compare=False)
     """The run's lease when the row was read; None: no executor holds one."""
     indexed: bool = field(default=True, compare=False, repr=False)
-    """True if a search of the store looks at `input` and `output`: those of encrypted runs are in no index."""
+    """True if searches of the store read `input` and `output`: those of encrypted runs are in no index."""
     totals: RunTotals | None = field(default=None, compare=False, repr=False)
-    """Given to `Store.create`. Rows that are read do not have them, see `Store.totals`; None: they are not known."""
+    """Passed to `Store.create`. Rows that are read do not have them, see `Store.totals`; None: unknown."""
     questions: tuple[OpenQuestion, ...] | None = field(default=None, compare=False, repr=False)
-    """Given to `Store.create`. Rows that are read do not have them, see `Store.questions`; None: they are not known."""
+    """Passed to `Store.create`. Rows that are read do not have them, see `Store.questions`; None: unknown."""
     archived: Archived | None = field(default=None, compare=False, repr=False)
-    """Where the records are, if they are not in the store."""
+    """The object that contains the records, if they are not in the store."""
 
     @property
     def driver(self) -> str:
-        """The process that drives the run, as `host pid`; empty: none."""
+        """Return the process that drives the run, as `host pid`; empty if there is none."""
         lease = self.lease
         if lease is None or lease.left <= 0:
             return ""
         return cut(f"{lease.owner.get('host', '')} {lease.owner.get('pid', '')}".strip(), MAX_NAME)
 
     def to_json(self) -> dict[str, Any]:
-        """The row as plain JSON, as commands and the web API list it. Views redact the fields in `REDACTED`."""
+        """Return the row as plain JSON, as commands and the web API list it. Views redact the fields in `REDACTED`."""
         usage = self.usage
         return {
             "run_id": cut(self.run_id, MAX_NAME),
@@ -222,18 +222,18 @@ class RunInfo:
 
     @property
     def summary(self) -> RunSummary:
-        """The part that the executor keeps up to date."""
+        """The summary, which the executor keeps up to date."""
         return RunSummary(self.error, self.input, self.output, self.question, self.usage, self.steps)
 
     def changed(self, **changes: Any) -> RunInfo:
-        """The same with other facts: `dataclasses.replace`, for rows that are written with each commit."""
+        """Return a copy with changed facts: `dataclasses.replace`, for rows that are written with each commit."""
         return RunInfo(**{**dict(zip(_INFO_FIELDS, _info_values(self), strict=True)), **changes})
 
 
 class _UsageWhenAsked:
-    """The place of a run's usage, which may hold the JSON of it until it is asked for.
+    """Descriptor of a run's usage, which may be stored as JSON until it is read.
 
-    Few who list runs ask for it, and reading it loads pydantic.
+    Most lists of runs do not read it, and parsing it loads pydantic.
     """
 
     def __init__(self, place: Any) -> None:
@@ -267,33 +267,33 @@ _info_values = attrgetter(*_INFO_FIELDS)
 
 
 def encrypted_with(key_id: str) -> str:
-    """The text that lists show in place of one that cannot be decrypted."""
+    """Return the text that lists show in place of one that cannot be decrypted."""
     return f"(encrypted with key {key_id!r})"
 
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """How far a search through journals looked for one page."""
+    """Extent of the search through journals for one page."""
 
     runs: int = 0
-    """Runs that were looked through, the newest first."""
+    """Number of runs that were searched, newest first."""
     records: int = 0
     characters: int = 0
-    """Characters of text in these records."""
+    """Number of characters of text in their records."""
     back_to: float | None = None
-    """When the last of these runs was created, Unix seconds; None: there was none."""
+    """Unix seconds when the last of these runs was created; None if there was none."""
     stopped: bool = False
-    """True if the search reached its bound, so that older runs are left. The page's cursor leads to them."""
+    """True if the search reached its limit, so that older runs remain. The page's cursor leads to them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of the list of runs, the newest first. `cursor` leads to the next part; None: this was the last."""
+    """A part of the list of runs, newest first. `cursor` leads to the next part; None: this is the last."""
 
     runs: tuple[RunInfo, ...] = ()
     cursor: str | None = None
     scanned: Scanned | None = None
-    """What was read to find these runs, beside rows and indexes; None: nothing."""
+    """Extent of the search for these runs outside of rows and indexes; None if there was none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,17 +308,17 @@ class WaitingQuestion:
 
 @dataclass(frozen=True, slots=True)
 class QuestionPage:
-    """A part of the list of open questions, the oldest first. `cursor` leads to the next part, None to none."""
+    """A part of the list of open questions, oldest first. `cursor` leads to the next part; None: this is the last."""
 
     questions: tuple[WaitingQuestion, ...] = ()
     cursor: str | None = None
     unlisted: tuple[str, ...] = ()
-    """Runs with open questions that the store does not know, some of them at most: earlier versions wrote them."""
+    """Some of the runs whose open questions are not in the store: earlier versions wrote them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Something handed to a run from outside, waiting for its holder. Ids grow and are never used twice."""
+    """A message to a run from outside, waiting for its holder. Ids grow and are never reused."""
 
     id: int
     run_id: str
@@ -327,7 +327,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When workers begin runs of a graph."""
+    """When workers start runs of a graph."""
 
     name: str
     graph: str
@@ -335,7 +335,7 @@ class Schedule:
     cron: str
     """Minute, hour, day of month, month and day of week; seconds may come first."""
     next_at: float
-    """The next time, Unix seconds."""
+    """The next time, in Unix seconds."""
     timezone: str = "UTC"
     catch_up: str = "skip"
     """Which missed times fire when a worker runs again: `skip`, `one` (the latest) or `all`."""
@@ -345,35 +345,35 @@ class Schedule:
     approve: str | None = None
     """Calls of tools up to this risk are approved by policy."""
     paused: bool = False
-    """True if workers leave it alone."""
+    """True if workers ignore it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """An executor that has a row in a store: it holds leases, or said that it is there."""
+    """An executor that has a row in a store, because it holds leases or announced itself."""
 
     holder: str
-    """Its id."""
+    """The executor's id."""
     owner: JsonObject
-    """Who it is, for `is_dead`; its `worker` is what a worker says of itself."""
+    """Facts about the executor, for `is_dead`; `worker` contains those that a worker gave about itself."""
     left: float
-    """Seconds until its leases expire without a heartbeat, by the store's clock; negative: since when they have."""
+    """Seconds until its leases expire without a heartbeat, by the store's clock; negative after they expired."""
     ttl: float
     """Seconds that its leases last without a heartbeat."""
     held: int = 0
-    """The number of runs that it holds."""
+    """Number of its runs."""
     runs: tuple[str, ...] = ()
-    """The ids of these runs, some of them at most."""
+    """The ids of some of its runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that a check of a store found."""
+    """A finding of a check of a store."""
 
     what: str
     run_id: str = ""
-    """The run that it is about; empty: the store as a whole."""
+    """The run concerned; empty: the store as a whole."""
     repaired: str = ""
-    """What was done about it; empty: nothing."""
+    """The repair that was made; empty if none."""
     note: bool = False
-    """True if nothing is wrong with it, and it is good to know."""
+    """True if nothing is wrong, and this is for information only."""

@@ -1,4 +1,4 @@
-"""Parts of every store: checks, errors, reading records and cursors, copying a run to another store."""
+"""Functions that all stores share: checks, errors, reading records and cursors, copying a run to another store."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ def check_new(new: NewRun) -> None:
 
 
 def check_append(append: Append) -> None:
-    """Refuse records that do not follow the head, and the release of a lease that is not named."""
+    """Refuse records that do not follow the head, and a release without a lease."""
     check_seqs(append.run_id, append.records, append.after)
     if append.release and append.lease is None:
         raise ValueError(f"run {append.run_id!r}: release gives back the lease that the append names; name it (lease=)")
 
 
 def out_of_reach(status: str, has_head: int, head: int, *, held: bool, elsewhere: bool) -> str | None:
-    """Why the records of a run cannot be moved to an archive; None: they can.
+    """Return why the records of a run cannot be moved to an archive; None if they can.
 
     Args:
         status: the run's status in the journal.
-        has_head: its head.
+        has_head: its head in the store.
         head: the last record that is in the archive.
         held: whether an executor has its lease.
         elsewhere: whether its records are in another object.
@@ -71,14 +71,14 @@ def out_of_reach(status: str, has_head: int, head: int, *, held: bool, elsewhere
 
 
 MAX_KEY_BYTES = 1000
-"""Bytes of a name by which a store finds something: indexes of databases have no room for much longer ones."""
+"""Maximum bytes of a name by which a store finds something: indexes of databases have no room for much longer ones."""
 
 
 def check_key(what: str, text: str) -> None:
     """Refuse a name that is too long for the index of some store.
 
     Raises:
-        InvalidValue: it is.
+        InvalidValue: the name is too long.
     """
     if len(text) * 4 > MAX_KEY_BYTES and len(text.encode("utf-8", "surrogatepass")) > MAX_KEY_BYTES:
         raise InvalidValue(
@@ -87,17 +87,17 @@ def check_key(what: str, text: str) -> None:
 
 
 def check_postable(run_id: str, status: str, notice: bool) -> None:
-    """Refuse a message to a run that has ended, unless it is a notice, because it would never be read.
+    """Refuse a message to a run that has ended, unless it is a notice, because no executor would read it.
 
     Raises:
-        RunEnded: it has.
+        RunEnded: the run has ended.
     """
     if status in FINAL and not notice:
         raise RunEnded(run_id, status)
 
 
 def is_released(head: int, has_status: str, has_due: float | None, has_waiting: int, append: Append) -> bool:
-    """True if a run without a lease is already in the state that an append without records, which releases it, leaves.
+    """True if a run without a lease is already in the state that a releasing append without records would leave.
 
     Args:
         head, has_status, has_due, has_waiting: columns of the run's row.
@@ -113,37 +113,37 @@ def is_released(head: int, has_status: str, has_due: float | None, has_waiting: 
 
 
 def moved(run_id: str, head: int, after: int) -> RunConflict:
-    """The error for an append behind another head than the run's."""
+    """Return the error for an append after another head than the run's."""
     return RunConflict(run_id, f"its head is {head}, not {after}: another executor moved it")
 
 
 def taken_over(run_id: str) -> RunConflict:
-    """The error for an append under a lease that the run does not have any more."""
+    """Return the error for an append under a lease that the run no longer has."""
     return RunConflict(run_id, "the lease that it is written under was taken over or released")
 
 
 STEP_LANDED = b'"type":"step_done"}'
-"""What the record of a step that ended well ends with. A drive that wrote one brought its run forward."""
+"""Last bytes of the record of a step that ended well. A drive that wrote one made progress."""
 
 DIED = "the process that drove it died, or was silent for too long"
 """The fault of a drive whose lease was never given back."""
 
 
 def retry_delay(deaths: int) -> float:
-    """Seconds before a run is given out again after so many deaths in a row: 1, doubled each time, at most an hour."""
+    """Return the seconds before a run is given out again after `deaths` in a row: 1, then doubled, at most an hour."""
     return min(3600.0, 2.0 ** min(max(deaths - 1, 0), 12))
 
 
 def page_cursor(created: float, number: int) -> str:
-    """The place of a run in the list: keys of it, not a count, so that it stays right when runs are added."""
+    """Return the cursor of a run in the list: keys, not a count, so that it stays valid when runs are added."""
     return f"{created!r}_{number}"
 
 
 def parse_cursor(cursor: str) -> tuple[float, int]:
-    """Read a place in the list of runs back.
+    """Parse a cursor of the list of runs.
 
     Raises:
-        StoreError: it is not one.
+        StoreError: the string is not a cursor.
     """
     created, _, number = cursor.rpartition("_")
     try:
@@ -153,7 +153,7 @@ def parse_cursor(cursor: str) -> tuple[float, int]:
 
 
 def _time(text: str) -> float:
-    """A time in a cursor. NaN is none: it is neither before nor behind any."""
+    """Parse a time in a cursor. NaN is not valid: it cannot be compared."""
     found = float(text)
     if math.isnan(found):
         raise ValueError(text)
@@ -161,19 +161,19 @@ def _time(text: str) -> float:
 
 
 UNLISTED = 100
-"""Runs whose questions a store does not know that `Store.questions` names at most."""
+"""Maximum number of runs without stored questions that `Store.questions` names."""
 
 
 def question_cursor(asked: float, number: int, name: str) -> str:
-    """The place of an open question in the list of all."""
+    """Return the cursor of an open question in the list of all."""
     return f"{asked!r}_{number}_{name}"
 
 
 def parse_question_cursor(cursor: str) -> tuple[float, int, str]:
-    """Read a place in the list of open questions back.
+    """Parse a cursor of the list of open questions.
 
     Raises:
-        StoreError: it is not one.
+        StoreError: the string is not a cursor.
     """
     try:
         asked, number, name = cursor.split("_", 2)
@@ -185,20 +185,20 @@ def parse_question_cursor(cursor: str) -> tuple[float, int, str]:
 def read_record(
     run_id: str, seq: int, data: bytes, before: Sequence[Record], texts: Mapping[str, str] | None = None
 ) -> Record:
-    """Decode one stored record whose bytes are known to be what was written.
+    """Decode one stored record whose checksum was verified.
 
     Args:
         run_id: the run's id.
         seq: the record's number.
         data: its JSON.
         before: the records that were read before it.
-        texts: strings that names in the JSON stand for; see `payloads.Parted`.
+        texts: strings by their names in the JSON; see `payloads.Parted`.
 
     Raises:
         StoreTooNew: a newer version of this library wrote it.
-        StoreCorrupt: it is no record, or the one of another place.
+        StoreCorrupt: it is not a record, or is the record of another place.
     """
-    from orchestrator.kernel.records import RECORD_VERSION, decode, of_run  # lists of runs do without the models
+    from orchestrator.kernel.records import RECORD_VERSION, decode, of_run  # lists of runs do not load the models
 
     try:
         record = decode(data, texts)
@@ -214,7 +214,7 @@ def read_record(
 
 
 def too_large(run_id: str, record: Record, data: bytes) -> StoreError:
-    """The refusal of a record of more than `MAX_RECORD_BYTES`."""
+    """Return the error for a record of more than `MAX_RECORD_BYTES`."""
     return StoreError(
         f"run {run_id!r}: record {record.seq} ({record.type}) has {len(data):,} bytes, and the limit is "
         f"{MAX_RECORD_BYTES:,}; store large values elsewhere, and keep their addresses"
@@ -222,7 +222,7 @@ def too_large(run_id: str, record: Record, data: bytes) -> StoreError:
 
 
 def json_object(text: object) -> JsonObject:
-    """A JSON object; an empty one if the text is damaged, which fits nothing."""
+    """Return a JSON object; an empty one if the text is damaged, which matches nothing."""
     try:
         found = json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
@@ -231,47 +231,47 @@ def json_object(text: object) -> JsonObject:
 
 
 def corrupt(run_id: str, seq: int, why: str, before: Sequence[Record]) -> StoreCorrupt:
-    """The error for a damaged record, which carries the readable records before it as `records`."""
+    """Return the error for a damaged record, which carries the readable records before it as `records`."""
     error = StoreCorrupt(run_id, seq, why)
     vars(error)["records"] = tuple(before)
     return error
 
 
 def store_closed(url: str) -> StoreError:
-    """The error of a write to a store that is closed."""
+    """Return the error for a write to a store that is closed."""
     return StoreError(f"store {url} is closed; open it again to write, or the executor that was given its URL")
 
 
 def graph_unknown(digest: str, url: str) -> GraphUnknown:
-    """The error for a graph that a store does not hold."""
+    """Return the error for a graph that a store does not have."""
     return GraphUnknown(f"store {url} has no graph {digest!r}; pass the graph itself, or copy its run again")
 
 
 async def copy_run(source: Store, run_id: str, to: Store) -> None:
-    """`Store.copy` in terms of the other methods: graphs first, so that the run never appears without them."""
+    """Implement `Store.copy` with the other methods: graphs first, so that the run never appears without them."""
     info = await source.info(run_id)
     records = await source.read(run_id, upto=info.head)
     for name in graphs_named(info, records):
         try:
             data = await source.graph(name)
         except GraphUnknown:
-            continue  # `structure` and `content` both name graphs; a store holds what was put into it
+            continue  # `structure` and `content` both name graphs; only one of them may be stored
         await to.put_graph(name, data)
     await to.create(NewRun(await whole_row(source, info), records))
     for message in await source.inbox([run_id]):
-        # notices are about observers of the runs of the other store, and nobody reads what else an ended run has
+        # notices concern observers of the other store's runs, and other messages of an ended run are never read
         if message.body.get("type") != NOTICE and info.status not in FINAL:
             await to.post(run_id, message.body)
 
 
 async def whole_row(source: Store, info: RunInfo) -> RunInfo:
-    """A row with what the store keeps beside it, to be added to another store."""
+    """Return a row with its related data in the store, to be added to another store."""
     totals, questions = await source.totals(info.run_id), await source.open_questions(info.run_id)
     return replace(info, totals=totals, questions=questions)
 
 
 def graphs_named(info: RunInfo, records: Iterable[Record]) -> list[str]:
-    """The digests of graphs in a run's row and records, each once; those of structures among them."""
+    """Return the distinct digests of graphs in a run's row and records, including those of structures."""
     names = {info.structure: None, info.content: None}  # a dict keeps the order
     for record in records:
         for attribute in ("structure", "content"):
@@ -292,7 +292,7 @@ def _version_of(data: bytes) -> int:
 
 
 def too_old(url: str, version: int, known: int) -> str:
-    """The words for a store that a development version before the first release wrote."""
+    """Return the message for a store that a development version before the first release wrote."""
     return (
         f"store {url} has schema version {version}, from before the first release; this version of the library reads "
         f"version {known} alone. Export its runs with the version that wrote it, and import them into a new store"
@@ -300,11 +300,11 @@ def too_old(url: str, version: int, known: int) -> str:
 
 
 async def forks_of(store: Store, run_id: str) -> list[RunInfo]:
-    """The runs that were forked from a run, replays among them, the newest first.
+    """Return the runs that were forked from a run, including replays, newest first.
 
     Args:
         store: the store of the runs.
-        run_id: the run; it may be deleted.
+        run_id: the run; it may have been deleted.
     """
     found: list[RunInfo] = []
     relations: tuple[Relation, ...] = ("fork", "replay", "call")
@@ -312,7 +312,7 @@ async def forks_of(store: Store, run_id: str) -> list[RunInfo]:
         cursor: str | None = None
         while True:
             page = await store.runs(RunQuery(parent=run_id, relation=relation, after=cursor, limit=200))
-            # The label of a run names its caller: that of a called run is its parent, that of a fork is another run.
+            # The label of a run names its caller: for a called run that is its parent, for a fork another run.
             found += [info for info in page.runs if relation != "call" or info.labels.get("parent") != run_id]
             cursor = page.cursor
             if cursor is None:

@@ -1,4 +1,4 @@
-"""Sums over runs, in groups: what the groups are, and what each number means, the same in every store."""
+"""Sums over runs, in groups: defines the groups and each number, the same in every store."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from orchestrator.stores.rows import RunInfo, RunTotals, Total
 from orchestrator.values import utc
 
 GROUPS = ("day", "graph", "model", "tool", "node")
-"""The names that can make a group, besides `label:KEY`."""
+"""Valid names of groups, besides `label:KEY`."""
 
 Numbers: TypeAlias = tuple[int, int, int, int, int, int, float, float]
-"""Calls of models, failed ones, calls of tools, failed ones, tokens in, tokens out, cost, seconds."""
+"""Calls of models, failed ones, calls of tools, failed ones, input tokens, output tokens, cost, seconds."""
 
 ANY_TOOL = ("", "*")
-"""What `Store.runs(failed_tool=)` takes for any tool."""
+"""Value of `Store.runs(failed_tool=)` that matches any tool."""
 
 _ENDED = ("completed", "failed", "cancelled", "exhausted")
 
 
 @dataclass(frozen=True, slots=True)
 class StatsRow:
-    """What the runs of one group spent. What a fork inherited is in no sum.
+    """The usage of the runs of one group. What a fork inherited is in no sum.
 
     In groups by `model`, `tool` or `node` the numbers are those of this model, tool or node alone, and a run counts if
-    it has worked there. Runs of graphs that are called as tools are runs of their own.
+    it used it. Runs of graphs that are called as tools are counted as runs of their own.
     """
 
     group: Mapping[str, str | None] = field(default_factory=dict)
-    """What the group is by -> its value. None: of a label, the runs without it; of a model, tool or node, the runs
+    """Name of the group -> its value. None: for a label, the runs without it; for a model, tool or node, the runs
     without totals."""
     runs: int = 0
     statuses: Mapping[str, int] = field(default_factory=dict)
     """Status in the journal -> number of runs. A run that was interrupted is `running`."""
     uncounted: int = 0
-    """Runs without totals, which earlier versions wrote: they are in no number below."""
+    """Runs without totals, which earlier versions wrote: they are not in the numbers below."""
     calls: int = 0
     """Calls of models."""
     failed_calls: int = 0
@@ -51,41 +51,41 @@ class StatsRow:
     cost: float = 0.0
     """In the currency of the price table."""
     seconds: float = 0.0
-    """Time alive of all runs; by model or tool how long calls took, by node how long steps worked."""
+    """Active seconds of all runs; by model or tool the duration of calls, by node that of steps."""
     p50: float | None = None
-    """The seconds that half of the runs did not exceed; None if no run has totals."""
+    """Median of the seconds of the runs; None if no run has totals."""
     p95: float | None = None
-    """The same for 95 of 100 runs."""
+    """95th percentile of the seconds of the runs."""
 
     @property
     def failed_rate(self) -> float | None:
-        """The part of the ended runs that failed; None if none ended."""
+        """Fraction of the ended runs that failed; None if none ended."""
         ended = sum(self.statuses.get(status, 0) for status in _ENDED)
         return self.statuses.get("failed", 0) / ended if ended else None
 
     @property
     def failed_tool_rate(self) -> float | None:
-        """The part of the calls of tools that failed; None if there was none."""
+        """Fraction of the calls of tools that failed; None if there was none."""
         return self.failed_tool_calls / self.tool_calls if self.tool_calls else None
 
     @property
     def tokens(self) -> int:
-        """Tokens in and out."""
+        """Input plus output tokens."""
         return self.input_tokens + self.output_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class By:
-    """What makes a group."""
+    """The definition of groups."""
 
     names: tuple[str, ...]
 
     @staticmethod
     def of(by: Sequence[str]) -> By:
-        """What `Store.stats(by=)` says.
+        """Return the grouping that `Store.stats(by=)` describes.
 
         Raises:
-            InvalidValue: something in it cannot make a group.
+            InvalidValue: an entry cannot make a group.
         """
         names = (by,) if isinstance(by, str) else tuple(by)
         for name in names:
@@ -100,12 +100,12 @@ class By:
 
     @property
     def within(self) -> tuple[str, ...]:
-        """The parts that lie within runs."""
+        """The parts of the grouping that are within runs."""
         return tuple(name for name in self.names if name in ("model", "tool", "node"))
 
     @property
     def kind(self) -> str | None:
-        """The kind of the totals that count; None: all."""
+        """The kind of the totals that count; None: all kinds."""
         return "model" if "model" in self.names else "tool" if "tool" in self.names else None
 
     @property
@@ -114,7 +114,7 @@ class By:
         return self.kind or "step"
 
     def run_part(self, graph: str, created: object, labels: Mapping[str, str]) -> dict[str, str | None]:
-        """The values that a run gives."""
+        """Return the values of a run."""
         return {
             name: graph if name == "graph" else _day(created) if name == "day" else labels.get(name[len("label:") :])
             for name in self.names
@@ -123,18 +123,18 @@ class By:
 
 
 def failed_in(totals: RunTotals | None, tool: str) -> bool:
-    """True if a call of a tool failed, as `Store.runs(failed_tool=)` has it."""
+    """True if a call of a tool failed, as `Store.runs(failed_tool=)` defines it."""
     rows = () if totals is None else totals.rows
     return any(row.kind == "tool" and row.failed and (tool in ANY_TOOL or row.name == tool) for row in rows)
 
 
 def numbers_of(totals: RunTotals) -> Numbers:
-    """The numbers of a whole run."""
+    """Return the numbers of a whole run."""
     return _numbers(totals.rows, totals.seconds)
 
 
 def parts_by(by: By, names: Sequence[tuple[str, str, str]]) -> dict[tuple[str, ...], list[int]]:
-    """The rows of a run's totals that count, by the values of `By.within`, from their nodes, kinds and names."""
+    """Return the rows of a run's totals that count, by the values of `By.within`, from their nodes, kinds and names."""
     found: dict[tuple[str, ...], list[int]] = {}
     for at, (node, kind, name) in enumerate(names):
         if by.kind is None or kind == by.kind:
@@ -143,7 +143,7 @@ def parts_by(by: By, names: Sequence[tuple[str, str, str]]) -> dict[tuple[str, .
 
 
 def parts_of(by: By, totals: RunTotals) -> dict[tuple[str, ...], Numbers]:
-    """The numbers of the parts of a run, by the values of `By.within`."""
+    """Return the numbers of the parts of a run, by the values of `By.within`."""
     found: dict[tuple[str, ...], Numbers] = {}
     for key, places in parts_by(by, [(row.node, row.kind, row.name) for row in totals.rows]).items():
         rows = [totals.rows[at] for at in places]
@@ -185,17 +185,17 @@ class Groups:
                 self.add({**values, **dict(zip(self.by.within, key, strict=True))}, info.status, numbers)
 
     def add(self, values: Mapping[str, str | None], status: str, numbers: Numbers | None) -> None:
-        """Add a run, or what one did in a part.
+        """Add a run, or a part of one.
 
         Args:
-            values: what makes its group; what is missing is None.
+            values: the values of its group; missing ones are None.
             status: the run's status.
-            numbers: what it spent; None: that is not known.
+            numbers: its usage; None: unknown.
         """
         self.add_to(tuple(values.get(name) for name in self.by.names), status, numbers)
 
     def add_to(self, key: tuple[str | None, ...], status: str, numbers: Numbers | None) -> None:
-        """The same, by the values of `By.names` in their order."""
+        """Like `add`, by the values of `By.names` in their order."""
         group = self.group(key)
         if numbers is None:
             group.add_uncounted(status)
@@ -203,20 +203,20 @@ class Groups:
             group.add((status, *numbers))
 
     def group(self, key: tuple[str | None, ...]) -> Group:
-        """The group of these values of `By.names`, in their order."""
+        """Return the group of these values of `By.names`, in their order."""
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = Group()
         return group
 
     def rows(self) -> list[StatsRow]:
-        """The groups, sorted."""
+        """Return the groups, sorted."""
         keys = sorted(self._groups, key=lambda key: [(value is not None, value or "") for value in key])
         return [self._groups[key].row(dict(zip(self.by.names, key, strict=True))) for key in keys]
 
 
 class Group:
-    """Sums over the runs of one group, or over what they did in one part. It keeps 16 bytes of each."""
+    """Sums over the runs of one group, or over parts of them. It stores 16 bytes for each."""
 
     def __init__(self) -> None:
         self._recent: list[Sequence[Any]] = []
@@ -226,7 +226,7 @@ class Group:
         self._costs, self._seconds = array("d"), array("d")
 
     def add(self, numbers: Sequence[Any]) -> None:
-        """Add a run: its status, then its `Numbers`. What follows these is ignored."""
+        """Add a run: its status, then its `Numbers`. Further elements are ignored."""
         self._recent.append(numbers)
         if len(self._recent) >= _AT_ONCE:
             self._take()
@@ -241,7 +241,7 @@ class Group:
 
         Args:
             status: their status.
-            whole: the first six of `Numbers`, of all of them together.
+            whole: the first six of `Numbers`, summed over all runs.
             costs: the cost of each.
             seconds: the seconds of each.
         """
@@ -251,7 +251,7 @@ class Group:
         self._seconds.extend(seconds)
 
     def row(self, group: Mapping[str, str | None]) -> StatsRow:
-        """The sums."""
+        """Return the sums."""
         self._take()
         seconds = sorted(self._seconds)
         calls, failed, tools, failed_tools, tokens_in, tokens_out = self._sums
@@ -273,7 +273,7 @@ class Group:
         )
 
     def _take(self) -> None:
-        """Add up the columns of what came last, all at once: there may be a million rows."""
+        """Add up the columns of the latest rows, all at once: there may be a million rows."""
         if not self._recent:
             return
         status, calls, failed, tools, failed_tools, tokens_in, tokens_out, cost, seconds, *_ = zip(
@@ -291,7 +291,7 @@ _AT_ONCE = 4096
 
 
 def percentile(values: Sequence[float], part: int) -> float | None:
-    """The smallest of some sorted values that at least `part` of 100 do not exceed; None if there are none."""
+    """Return the smallest of some sorted values that at least `part` of 100 do not exceed; None if there are none."""
     return values[max(0, -(-len(values) * part // 100) - 1)] if values else None
 
 

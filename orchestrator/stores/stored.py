@@ -1,13 +1,13 @@
-"""Rows of databases, in the form that SQLite and PostgreSQL share: runs, records, schedules, what runs spent.
+"""Rows of databases, in the form that SQLite and PostgreSQL share: runs, records, schedules, usage.
 
-The columns of a run's row are named here once: `RUN_COLUMNS` are those that a new run is written with, and `InfoRow`
-are those that are read. Rows are read by these names. A damaged file may have values of any type in them.
+The columns of a run's row are named here once: `RUN_COLUMNS` are those of a new run, and `InfoRow`
+are those that are read. Rows are read by these names. In a damaged file their values may be of any type.
 
-Long strings of records are kept next to them, see `payloads`. The checksum of a row is that of the whole record.
+Long strings of records are stored next to them, see `payloads`. The checksum of a row is that of the whole record.
 
-A row of what a run spent has the names of the run's parts, and their numbers in cells of eight bytes. Most runs of a
-graph have the same parts. So their numbers, put behind each other, are columns at fixed distances, and sums over many
-runs are made column by column. What the runs of a day, a graph or a label share is worked out once.
+A row of a run's usage has the names of the run's parts, and their numbers in cells of eight bytes. Most runs of a
+graph have the same parts. So their numbers, concatenated, are columns at fixed distances, and sums over many
+runs are computed column by column. Values shared by the runs of a day, a graph or a label are computed once.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ if TYPE_CHECKING:
 
 
 _MOST_CODED = 64 * MAX_TEXT
-"""Characters of a text in a row that is encrypted."""
+"""Maximum characters of a text in an encrypted row."""
 
 Row: TypeAlias = tuple[int, int, bytes]
-"""seq, checksum of the record, and what is stored as its data: its bytes, or a skeleton of them."""
+"""seq, checksum of the record, and its stored data: its bytes, or their skeleton."""
 
 
 def checksum(run_id: str, seq: int, data: bytes) -> int:
-    """CRC-32 of a row; its run and `seq` are in it so that a row in the wrong place is found too."""
+    """Return the CRC-32 of a row; it includes the run and `seq`, so that a row in the wrong place is found too."""
     return zlib.crc32(data, zlib.crc32(run_id.encode(), seq & 0xFFFFFFFF))
 
 
 def record_of(run_id: str, seq: int, crc: object, data: object, before: Sequence[Record]) -> Record:
-    """A record that was read, after its checksum was compared.
+    """Decode a record that was read, after comparing its checksum.
 
     Args:
         run_id: the run's id.
         seq: the record's number.
-        crc: its checksum, as it is stored.
+        crc: its stored checksum.
         data: its bytes, or a `Parted`.
         before: the records that were read before it.
 
     Raises:
-        StoreCorrupt: it is not what was written.
+        StoreCorrupt: it differs from what was written.
         StoreTooNew: a newer version of this library wrote it.
     """
     if isinstance(data, bytes) and checksum(run_id, seq, data) == crc:
@@ -76,7 +76,7 @@ def record_of(run_id: str, seq: int, crc: object, data: object, before: Sequence
 
 
 def rows_of(run_id: str, records: Sequence[Record]) -> tuple[list[Row], Payloads]:
-    """Records as rows, and the payloads that are kept beside them.
+    """Return records as rows, and the payloads that are stored next to them.
 
     Raises:
         StoreError: a record is larger than `MAX_RECORD_BYTES`.
@@ -100,7 +100,7 @@ async def rows_of_next(run_id: str, records: Sequence[Record]) -> tuple[list[Row
 
 
 async def rows_of_new(run_id: str, records: Sequence[Record]) -> tuple[list[Row], Payloads]:
-    """The same of a run that is created: a fork or an import has all its records at once."""
+    """Like `rows_of`, for a new run: a fork or an import has all its records at once."""
     if len(records) == 1:
         return await rows_of_next(run_id, records)
     from orchestrator.tasks import away
@@ -133,7 +133,7 @@ def _rows(run_id: str, records: Sequence[Record], encoded: Sequence[bytes]) -> t
 
 
 def labels_of(text: object) -> dict[str, str] | None:
-    """The labels in a run's row; None if they are damaged."""
+    """Return the labels in a run's row; None if they are damaged."""
     if text == "{}":
         return {}
     try:
@@ -146,7 +146,7 @@ def labels_of(text: object) -> dict[str, str] | None:
 
 
 def row_text(text: object) -> str:
-    """A text of a run's row. A longer one than is written is cut, as it is shown in lists and searched for secrets."""
+    """Return a text of a run's row, cut if too long, since lists show it and search it for secrets."""
     if text is None:
         return ""
     found = text if isinstance(text, str) else str(text)
@@ -154,12 +154,12 @@ def row_text(text: object) -> str:
 
 
 def archived_text(archived: Archived) -> str:
-    """The archive object of a run's records, as its row has it."""
+    """Return the archive object of a run's records, as stored in its row."""
     return canonical(asdict(archived))
 
 
 def archived_of(text: object) -> Archived | None:
-    """The same, read back; None: the records are in the store. What is damaged names no object."""
+    """Parse the archive object in a run's row; None if the records are in the store. A damaged one has no name."""
     if text is None:
         return None
     try:
@@ -171,7 +171,7 @@ def archived_of(text: object) -> Archived | None:
 
 
 def schedule_text(schedule: Schedule) -> str:
-    """All of a schedule but its name and its next time."""
+    """Return a schedule without its name and its next time, as JSON."""
     data = {
         "graph": schedule.graph,
         "cron": schedule.cron,
@@ -186,7 +186,7 @@ def schedule_text(schedule: Schedule) -> str:
 
 
 def schedule_of(name: str, next_at: object, data: object) -> Schedule:
-    """A schedule by its row.
+    """Return a schedule from its row.
 
     Raises:
         InvalidValue: the row is damaged.
@@ -207,13 +207,13 @@ RUN_COLUMNS: dict[str, type[str | float | int]] = {
     "structure": str, "content": str, "due": float, "waiting": int, "token": str, "holder": str, "deaths": int,
     "retry_at": float, "fault": str, "parent": str, "parent_seq": int, "relation": str,
 }  # fmt: skip
-"""The columns of `runs` that a new run is written with, and the types of their values."""
+"""The columns of `runs` that are written for a new run, and the types of their values."""
 
 STATUSES = {*FINAL, "running", "paused"}
 
 
 def values_of_run(info: RunInfo, lease: Lease | None) -> tuple[object, ...]:
-    """The values of `RUN_COLUMNS` of a new run."""
+    """Return the values of `RUN_COLUMNS` of a new run."""
     token, holder = (None, None) if lease is None else (lease.token, lease.holder)
     parent = (None, None, None) if info.parent is None else astuple(info.parent)
     return (
@@ -238,7 +238,7 @@ def values_of_run(info: RunInfo, lease: Lease | None) -> tuple[object, ...]:
 
 
 class InfoRow(NamedTuple):
-    """The columns that `RunInfo` is made from: of the run's row, its summary and the row of its lease's holder."""
+    """The columns from which `RunInfo` is made: of the run's row, its summary and the row of its lease's holder."""
 
     id: Any
     run_id: Any
@@ -276,13 +276,13 @@ _TABLES = {
     **dict.fromkeys(("error", "input", "output", "question", "usage", "steps"), "summaries"),
     **dict.fromkeys(("owner", "ttl", "expires"), "holders"),
 }
-"""The tables of columns that are not of `runs`."""
+"""The tables of columns that are not in `runs`."""
 INFO_COLUMNS = ", ".join(f"{_TABLES.get(name, 'runs')}.{name}" for name in InfoRow._fields)
 INFO_TABLES = "LEFT JOIN summaries ON summaries.run = runs.id LEFT JOIN holders ON holders.holder = runs.holder"
 
 
 def info_of(row: InfoRow, now: float) -> RunInfo:
-    """The facts about a run. A damaged row is read as far as possible. `now`: the clock of leases."""
+    """Return the facts about a run. A damaged row is read as far as possible. `now`: the clock of leases."""
     return RunInfo(
         run_id=row.run_id,
         graph=row.graph,
@@ -299,7 +299,7 @@ def info_of(row: InfoRow, now: float) -> RunInfo:
         input=row_text(row.input),
         output=row_text(row.output),
         question=row_text(row.question),
-        usage=cast(Any, row.usage) if isinstance(row.usage, str) else None,  # read when it is asked for
+        usage=cast(Any, row.usage) if isinstance(row.usage, str) else None,  # parsed when it is read
         steps=row.steps if isinstance(row.steps, int) else 0,
         parent=None if row.parent is None else _parent_of(row),
         deaths=row.deaths if isinstance(row.deaths, int) else 0,
@@ -319,7 +319,7 @@ def _parent_of(row: InfoRow) -> Parent | None:
 def lease_of(
     run_id: str, token: object, holder: object, owner: object, ttl: object, expires: object, now: float
 ) -> Lease | None:
-    """The lease of a run, by its row and that of the holder. A damaged one has expired. `now`: the clock of leases."""
+    """Return the lease of a run, from its row and its holder's. A damaged one has expired. `now`: clock of leases."""
     if token is None:
         return None
     seconds = ttl if isinstance(ttl, float) else 0.0
@@ -328,10 +328,10 @@ def lease_of(
 
 
 def check_info(run_id: str, row: InfoRow) -> None:
-    """Refuse a row that holds what is never written.
+    """Refuse a row with impossible values.
 
     Raises:
-        StoreCorrupt: it does.
+        StoreCorrupt: the row has some.
     """
     check_head(run_id, row.head)
     if row.run_id != run_id:
@@ -346,14 +346,14 @@ def check_head(run_id: str, head: object) -> None:
     """Refuse a head that no run has.
 
     Raises:
-        StoreCorrupt: it is none.
+        StoreCorrupt: the head is not valid.
     """
     if not isinstance(head, int) or not 0 <= head < 1 << 32:
         raise corrupt(run_id, 0, f"its head is {head!r}", ())
 
 
 class JournalRow(NamedTuple):
-    """The columns of a run's row that its records are read with."""
+    """The columns of a run's row that are needed to read its records."""
 
     id: Any
     head: Any
@@ -369,7 +369,7 @@ JOURNAL_COLUMNS = ", ".join(JournalRow._fields)
 
 
 def check_beginning(run_id: str, row: JournalRow, started: Record) -> None:
-    """Compare a run's row with its first record, unless that is coded.
+    """Compare a run's row with its first record, unless that is encoded.
 
     Raises:
         StoreCorrupt: they differ.
@@ -378,7 +378,7 @@ def check_beginning(run_id: str, row: JournalRow, started: Record) -> None:
 
     if not isinstance(started, RunStarted):
         return
-    own = row.run_id == started.run_id  # a fork begins with the first record of another run
+    own = row.run_id == started.run_id  # a fork starts with the first record of another run
     labels = labels_of(row.labels)
     facts = (
         ("graph", row.graph, started.graph),
@@ -392,10 +392,10 @@ def check_beginning(run_id: str, row: JournalRow, started: Record) -> None:
 
 
 def graph_of(row: tuple[Any, ...] | None, digest: str, url: str) -> JsonObject:
-    """A graph, by the row that was found.
+    """Return a graph from its row.
 
     Raises:
-        StoreError: there is none, or it is damaged.
+        StoreError: the row is missing or damaged.
     """
     if row is None:
         raise graph_unknown(digest, url)
@@ -416,14 +416,14 @@ def _refuse(constant: str) -> NoReturn:
 
 _ROW = struct.Struct("<4q2d")
 _CELLS = 6
-"""Calls, failed ones, tokens in, tokens out; cost, seconds."""
+"""Number of cells for a part: calls, failed ones, input tokens, output tokens; cost, seconds."""
 
 Name: TypeAlias = tuple[str, str, str]
 """Node, kind and name of a row of `RunTotals`."""
 
 
 def packed(totals: RunTotals) -> tuple[str, bytes]:
-    """The names and the numbers of what a run spent."""
+    """Return the names and the numbers of a run's usage."""
     names = json.dumps([(row.node, row.kind, row.name) for row in totals.rows], separators=(",", ":"))
     numbers = (
         _ROW.pack(row.calls, row.failed, row.input_tokens, row.output_tokens, row.cost, row.seconds)
@@ -434,7 +434,7 @@ def packed(totals: RunTotals) -> tuple[str, bytes]:
 
 @lru_cache(maxsize=1000)
 def names_of(text: object) -> tuple[Name, ...] | None:
-    """The names of the parts; None if they are damaged."""
+    """Return the names of the parts; None if they are damaged."""
     try:
         found = json.loads(text) if isinstance(text, str) else None
         names = tuple((str(node), str(kind), str(name)) for node, kind, name in found or ())
@@ -444,7 +444,7 @@ def names_of(text: object) -> tuple[Name, ...] | None:
 
 
 def unpacked(text: object, numbers: object, seconds: float) -> RunTotals | None:
-    """The totals of a run; None if they are damaged."""
+    """Return the totals of a run; None if they are damaged."""
     names = names_of(text)
     if names is None or not fits(names, numbers):
         return None
@@ -470,28 +470,28 @@ class Columns:
         self._names, self._width, self._count = names, _CELLS * len(names), len(rows)
 
     def calls(self, parts: Iterable[int], kind: str) -> tuple[int, int]:
-        """Calls of a kind in some parts, and how many failed."""
+        """Return the number of calls of a kind in some parts, and how many failed."""
         mine = [at for at in parts if self._names[at][1] == kind]
         return self._sum(mine, 0), self._sum(mine, 1)
 
     def tokens(self, parts: Iterable[int]) -> tuple[int, int]:
-        """Tokens in and out of some parts."""
+        """Return the input and output tokens of some parts."""
         mine = [*parts]
         return self._sum(mine, 2), self._sum(mine, 3)
 
     def costs(self, parts: Iterable[int]) -> array[float]:
-        """For each run, the cost of some parts."""
+        """Return, for each run, the cost of some parts."""
         return self._added(parts, 4)
 
     def seconds(self, parts: Iterable[int], kind: str) -> array[float]:
-        """For each run, the seconds of a kind in some parts."""
+        """Return, for each run, the seconds of a kind in some parts."""
         return self._added([at for at in parts if self._names[at][1] == kind], 5)
 
     def _sum(self, parts: Iterable[int], column: int) -> int:
         return sum(sum(self._whole[_CELLS * at + column :: self._width]) for at in parts)
 
     def _added(self, parts: Iterable[int], column: int) -> array[float]:
-        """From the first part on, as `stores.statistics` adds: so the sums are equal to the last digit."""
+        """Return, for each run, the sum of a column over some parts, added in the order of `stores.statistics`."""
         found: array[float] = array("d", bytes(8 * self._count))
         for at in parts:
             found = array("d", map(add, found, self._real[_CELLS * at + column :: self._width]))
@@ -499,12 +499,12 @@ class Columns:
 
 
 def add_parts(by: By, keys: Keys, rows: Iterable[tuple[Any, ...]]) -> None:
-    """Add what runs did in their parts: those with the same parts, status and group together.
+    """Add the parts of runs: those with the same parts, status and group together.
 
     Args:
         by: what makes a group.
-        keys: what finds the groups.
-        rows: of each run the two columns of `parts`, its status, and `keys.columns`.
+        keys: the groups.
+        rows: for each run the two columns of `parts`, its status, and `keys.columns`.
     """
     alike: dict[tuple[Any, ...], list[bytes]] = {}
     held = 0
@@ -537,11 +537,11 @@ def _add_alike(by: By, keys: Keys, alike: dict[tuple[Any, ...], list[bytes]]) ->
 
 
 _AT_ONCE = 10_000
-"""Runs whose numbers are held before they are added up."""
+"""Maximum number of runs whose numbers are collected before they are added up."""
 
 
 class Keys:
-    """The groups of rows; what a run gives is worked out once for each graph, day and set of labels."""
+    """The groups of rows; the values of a run are computed once for each graph, day and set of labels."""
 
     def __init__(self, by: By, groups: Groups) -> None:
         self._by, self._all = by, groups
@@ -554,17 +554,17 @@ class Keys:
         self._names = [name for name, wanted in needed.items() if wanted]
         self._day_at = self._names.index("created") if "created" in self._names else None
         self.columns = "".join(f", runs.{name}" for name in self._names)
-        """What rows have of their runs; then comes the part of the run."""
+        """Columns of the run in each row; the part of the run follows."""
 
     def about(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """What these columns of a run say about its group: equal for all runs of a day."""
+        """Return what these columns determine about a run's group: equal for all runs of a day."""
         at = self._day_at
         if at is None or not isinstance(row[at], float) or abs(row[at]) >= _CALENDAR:  # or a damaged row
             return row
         return (*row[:at], row[at] // _DAY * _DAY, *row[at + 1 :])
 
     def group_of(self, about: tuple[Any, ...], part: tuple[str | None, ...]) -> Group:
-        """The group of what `about` says, and of a part of the run."""
+        """Return the group of a result of `about`, and of a part of the run."""
         group = self._groups.get((about, part))
         if group is None:
             given = dict(zip(self._names, about, strict=True))

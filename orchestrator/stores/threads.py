@@ -1,17 +1,17 @@
-"""Waiting, in asyncio or trio, for something that another task or another thread does.
+"""Waiting, in asyncio or trio, for the work of another task or thread.
 
-`anyio.to_thread` would take a thread per call; here one thread serves every call and wakes each event loop
-through the one thread-safe door that it has, once for all of its tasks whose work was done together.
+`anyio.to_thread` would use a thread per call; here one thread serves all calls and wakes each event loop
+by its thread-safe method, once for all of its tasks whose work was done together.
 
-Cancellation is held off as by a shielded `CancelScope`. In asyncio that scope is opened only when a cancellation has
-come: it costs about as much as all the rest here, and hardly any wait is cancelled.
+Cancellation is delayed as by a shielded `CancelScope`. In asyncio that scope is opened only after a cancellation:
+it costs about as much as everything else here, and waits are rarely cancelled.
 
-Forks of a process whose stores are open.
+It also handles forks of a process whose stores are open.
 
-A forked process inherits SQLite's connections, and with them the belief to hold locks that it does not hold: others
-then remove the log that it writes to, also by connections of its own, and what it was told to be durable is gone. So
-before a fork connections are closed; both processes open the file anew when they need it. Connections to a server are
-the parent's: the child must send nothing by them, not even a farewell.
+A forked process inherits SQLite's connections, but not the locks that they assume: other processes
+then remove the log to which it writes, also by its own connections, and acknowledged commits are lost. So
+before a fork connections are closed; both processes open the file again when they need it. Connections to a server
+belong to the parent: the child must send nothing on them, not even a termination message.
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ T = TypeVar("T")
 
 
 class Pending(Generic[T]):
-    """The result-to-be of work that another task, or another thread, does.
+    """The future result of work that another task or thread does.
 
-    Whoever does it sets `value` or `error`, and then calls `tell`; again only if that was interrupted.
+    The worker sets `value` or `error`, and then calls `tell`; again only if that was interrupted.
     """
 
     __slots__ = ("done", "error", "signal", "value")
 
     def __init__(self) -> None:
         self.done = False
-        """True if the work is done, or has raised."""
+        """True if the work is done, or has failed."""
         self.value: T | None = None
         self.error: BaseException | None = None
         self.signal: _AsyncioSignal | _TrioSignal | None = None
-        """Of the task that waits."""
+        """Signal that wakes the waiting task."""
 
     async def wait(self) -> None:
         """Wait until the work is done.
 
-        Cancellation is held off until then (the work goes on anyway, and the caller must know what became of
-        it). Only a bare `asyncio.Task.cancel()` breaks the wait; the work is then done all the same.
+        Cancellation is delayed until then (the work continues anyway, and the caller must learn its
+        outcome). Only a bare `asyncio.Task.cancel()` ends the wait; the work is then done all the same.
         """
         signal = self.signal = _TrioSignal() if in_trio() else _AsyncioSignal()
         if not self.done:
             await signal.wait()
 
     def result(self) -> T:
-        """What the work that is done gave; raises what it raised."""
+        """Return the result of the work, or raise its exception. Call it only when the work is done."""
         if self.error is not None:
             try:
                 raise self.error
@@ -72,22 +72,22 @@ class Pending(Generic[T]):
 
 
 def tell(jobs: Iterable[Pending[object]]) -> None:
-    """Their work is done, or has raised: wake who waits for it, in whatever thread, each event loop once."""
+    """Wake the tasks that wait for finished jobs, in any thread, each event loop once."""
     signals: dict[_Door, list[_AsyncioSignal | _TrioSignal]] = {}
     for job in jobs:
-        # In this order: whoever begins to wait leaves its signal first and then looks whether it is done.
+        # In this order: a waiting task first leaves its signal and then checks whether the job is done.
         job.done = True
         signal = job.signal
         if signal is not None:
             signals.setdefault(signal.door, []).append(signal)
     for door, those in signals.items():
-        # RuntimeError (trio's RunFinishedError is one): the event loop is gone, and with it whoever waited
+        # RuntimeError (includes trio's RunFinishedError): the event loop has ended, and with it the waiting task
         with contextlib.suppress(RuntimeError):
             door(_wake, those)
 
 
 class Bell:
-    """Waited for by the task that made it, which may be cancelled, and rung by any thread."""
+    """An event for one task, which created it and may be cancelled while waiting; any thread may set it."""
 
     __slots__ = ("_door", "_event")
 
@@ -101,17 +101,17 @@ class Bell:
             self._door = asyncio.get_running_loop().call_soon_threadsafe
 
     def ring(self) -> None:
-        """Wake the task, or let it not begin to wait."""
-        with contextlib.suppress(RuntimeError):  # its event loop is gone, and with it the task
+        """Wake the task, or make its next wait return at once."""
+        with contextlib.suppress(RuntimeError):  # its event loop has ended, and with it the task
             self._door(self._event.set)
 
     async def wait(self) -> None:
-        """Wait until it is rung."""
+        """Wait until `ring` is called."""
         await self._event.wait()
 
 
 async def give_way() -> None:
-    """Let all other tasks that are ready run once. Cancellation is held off as in `Pending.wait`."""
+    """Let all other ready tasks run once. Cancellation is delayed as in `Pending.wait`."""
     if in_trio():
         import trio
 
@@ -125,7 +125,7 @@ async def give_way() -> None:
 
 
 _Door: TypeAlias = Callable[..., object]
-"""Takes a function and its arguments, to be called in the event loop."""
+"""Schedules a function with its arguments in the event loop."""
 
 
 def _wake(signals: list[_AsyncioSignal | _TrioSignal]) -> None:
@@ -171,7 +171,7 @@ class _TrioSignal:
         self._woken = False
 
     def wake(self) -> None:
-        if self._task is not None and not self._woken:  # trio takes it amiss to be told twice
+        if self._task is not None and not self._woken:  # trio forbids a second call
             self._trio.reschedule(self._task)
         self._woken = True
 
@@ -182,19 +182,19 @@ class _TrioSignal:
 
 
 def _comes_again() -> bool:
-    """True if it is a scope of anyio that cancels this task: it does so again at the next await, until it is left."""
+    """True if a scope of anyio cancels this task: it does so again at the next await, until the task leaves it."""
     return current_effective_deadline() == -math.inf
 
 
 class Forkable(Protocol):
-    """An object that has connections."""
+    """An object with connections that must be closed before a fork."""
 
     def before_fork(self) -> None:
-        """Close them where they are not to be inherited, and keep others from opening any."""
+        """Close connections that must not be inherited, and prevent new ones."""
         ...
 
     def after_fork(self, *, child: bool) -> None:
-        """Go on. In the child no other thread is there any more."""
+        """Resume work. The child has no other threads."""
         ...
 
 
@@ -203,7 +203,7 @@ _forking: list[Forkable] = []
 
 
 def watch(one: Forkable) -> None:
-    """Tell it of forks, for as long as it lives."""
+    """Call the methods of `one` at forks, as long as it exists."""
     _all.add(one)
 
 

@@ -1,4 +1,4 @@
-"""The base of a store that is put around another one."""
+"""The base class of stores that wrap another one."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
 
 _OPTIONAL = (Alerting, Archiving, Changing, Placing, Reopening)
-"""Protocols that a store may have beside `Store`. The store around it has those that it has."""
+"""Protocols that a store may implement in addition to `Store`. A wrapper implements those of its inner store."""
 
 
 class StoreWrapper:
-    """A store around another one, which answers every call. A subclass overrides the methods that it changes.
+    """A store that passes every call to an inner store. A subclass overrides the methods that it changes.
 
     Args:
-        inner: the store inside. It is closed with this one.
+        inner: the inner store. It is closed with this one.
     """
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
-        """The store inside."""
+        """The inner store."""
         for protocol in _OPTIONAL:
             if isinstance(inner, protocol):
                 for name in vars(protocol):

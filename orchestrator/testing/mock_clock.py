@@ -1,7 +1,7 @@
 """A clock that jumps over waiting time.
 
-The idea, and the rule when to jump, are those of Trio's `trio.testing.MockClock`; on Trio it is used as it is. On
-asyncio the same is done by an event loop whose selector jumps instead of waiting for a timer.
+The idea, and the rule when to jump, are those of Trio's `trio.testing.MockClock`, which is used on Trio. On
+asyncio, an event loop does the same with a selector that jumps instead of waiting for a timer.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class MockClock:
     """A clock on which waiting takes no time.
 
     Time stands still while anything runs. When all tasks wait, it jumps to the next moment at which one of them is due:
-    a pause, a time limit, a deadline. So what waits an hour is tested at once, and takes one hour by this clock.
+    a pause, a time limit, a deadline. So a wait of an hour takes no real time in a test, and one hour by this clock.
 
-    Both the executor and the event loop have to go by it:
+    Both the executor and the event loop have to use it:
 
         clock = MockClock()
 
@@ -37,14 +37,14 @@ class MockClock:
 
         clock.run(main)
 
-    With pytest and anyio's plugin, a fixture says which event loop a test gets:
+    With pytest and anyio's plugin, a fixture selects the event loop of a test:
 
         @pytest.fixture(params=["asyncio", "trio"])
         def anyio_backend(request, clock):
             return clock.backend(request.param)
 
-    Tasks that wait for a thread, a process or a socket look as idle as tasks that sleep. If code under test has any,
-    `idle` must be longer than these take; functions that are not `async`, and SQLite stores, use threads.
+    Tasks that wait for a thread, a process or a socket look as idle as tasks that sleep. If tested code has such tasks,
+    `idle` must be longer than their waits; functions that are not `async`, and SQLite stores, use threads.
 
     Args:
         now: Unix time in seconds at which it starts.
@@ -61,7 +61,7 @@ class MockClock:
 
     @property
     def idle(self) -> float:
-        """For how many seconds of real time all tasks must wait before the clock jumps."""
+        """Seconds of real time for which all tasks must wait before the clock jumps."""
         return self._idle
 
     def now(self) -> float:
@@ -73,10 +73,10 @@ class MockClock:
         return self._jumped + (self._trio.current_time() if self._trio is not None else 0.0)
 
     def jump(self, seconds: float) -> None:
-        """Go forward, in the thread of the event loop.
+        """Advance the clock, in the thread of the event loop.
 
         Args:
-            seconds: by how many seconds.
+            seconds: the number of seconds.
 
         Raises:
             ValueError: `seconds` is negative.
@@ -89,7 +89,7 @@ class MockClock:
             self._jumped += seconds
 
     def backend(self, name: str = "asyncio") -> tuple[str, dict[str, Any]]:
-        """An event loop that goes by this clock, as anyio's pytest plugin takes it.
+        """Return an event loop that uses this clock, in the form that anyio's pytest plugin accepts.
 
         Args:
             name: "asyncio" or "trio".
@@ -106,7 +106,7 @@ class MockClock:
         return name, {"clock": self._trio}
 
     def run(self, func: Callable[[Unpack[Ts]], Awaitable[T]], *args: *Ts, backend: Backend = "asyncio") -> T:
-        """Run an async function in an event loop that goes by this clock, as `anyio.run` does.
+        """Run an async function in an event loop that uses this clock, as `anyio.run` does.
 
         Args:
             func: the function.
@@ -121,7 +121,7 @@ class MockClock:
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """An event loop of asyncio that goes by a mock clock."""
+    """An event loop of asyncio that uses a mock clock."""
 
     def __init__(self, clock: MockClock) -> None:
         self._clock = clock
@@ -132,7 +132,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 class _Selector(selectors.DefaultSelector):
-    """Looks whether anything is ready, and if nothing is, jumps to when the next timer of the event loop is due."""
+    """A selector that jumps to the next timer of the event loop if nothing is ready."""
 
     def __init__(self, clock: MockClock) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Recorded runs as regression tests: they are replayed in the graph as it is now, without a call."""
+"""Recorded runs as regression tests: they are replayed in the current graph, without calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.tools import ToolsLike
 
 _MOST = 5
-"""First differences that a failure shows."""
+"""Maximum number of differences that a failure shows."""
 
 
 async def assert_replays(
@@ -39,20 +39,20 @@ async def assert_replays(
     live: Live = "never",
     answers_only: bool = False,
 ) -> list[Replay]:
-    """Replay recorded runs in a graph, and fail if one of them does something else now.
+    """Replay recorded runs in a graph, and fail if one of them behaves differently.
 
     Args:
         store: the store of the runs, or its URL. The replays are stored in it, too.
-        graph: the graph as it is now.
-        runs: the runs, or their ids. None: all ended runs of a graph of this name that are no replays.
+        graph: the current graph.
+        runs: the runs, or their ids. None: all ended runs of a graph of this name, except replays.
         status: with `runs=None` only runs with this status.
         labels: with `runs=None` only runs with these labels.
         model: the model for live calls of nodes that name no model. With `live="never"` none is needed.
         models: named models for live calls.
-        tools: the tools that nodes may call, as of `Executor`.
+        tools: the tools that nodes may call, as for `Executor`.
         deps: the value of `ctx.deps` in nodes.
         live: see `Executor.replay`.
-        answers_only: accept replays that differ on the way and have the same status and output at their end.
+        answers_only: accept replays that differ in between, but have the same status and output at their end.
 
     Returns:
         The replays, in the order of the runs.
@@ -94,7 +94,7 @@ def assert_replays_sync(
     live: Live = "never",
     answers_only: bool = False,
 ) -> list[Replay]:
-    """The same where no event loop runs. The arguments and errors are those of `assert_replays`."""
+    """Like `assert_replays`, for code without an event loop, with the same arguments and errors."""
     return run_sync(
         partial(
             assert_replays,
@@ -114,7 +114,7 @@ def assert_replays_sync(
 
 
 async def _recorded(executor: Executor, graph: str, status: str | None, labels: Mapping[str, str] | None) -> list[str]:
-    """The ids of ended runs, the oldest first: no replays, and none that another run called."""
+    """Return the ids of ended runs, oldest first, without replays and runs that another run called."""
     found: list[str] = []
     cursor: str | None = None
     statuses = ("completed", "failed", "cancelled", "exhausted") if status is None else status

@@ -14,9 +14,9 @@ from orchestrator.models.base import ModelRequest, RequestModel, calling_node
 from orchestrator.models.messages import Reply, ToolCall
 
 Said: TypeAlias = str | Reply | Sequence[ToolCall] | Exception
-"""A reply: a text, a whole reply, tool calls, or an error that is raised."""
+"""A reply: a string, a whole reply, tool calls, or an error that is raised."""
 Answer: TypeAlias = Callable[[ModelRequest], Said | Awaitable[Said]]
-"""A function, sync or async, that gives the reply to a request."""
+"""A function, sync or async, that returns the reply to a request."""
 Script: TypeAlias = Sequence[Said | Answer] | Answer
 
 
@@ -25,7 +25,7 @@ class ScriptedModel(RequestModel):
 
     A list has one reply for each call, in order. Two concurrent calls are an error, too, because their order would be
     random. A mapping has such a list, or a function of the request that answers every call, for each node that asks, so
-    different nodes may ask at the same time.
+    different nodes may make requests at the same time.
 
         async with Executor(model=ScriptedModel({"plan": ["1. look"], "search": lambda request: "found"})) as ex: ...
 
@@ -41,7 +41,7 @@ class ScriptedModel(RequestModel):
             name: the model's name.
 
         Raises:
-            TypeError: a script is a text instead of a list of texts.
+            TypeError: a script is a string instead of a list of strings.
         """
         self.name = name
         self.requests: list[ModelRequest] = []
@@ -70,7 +70,7 @@ class ScriptedModel(RequestModel):
         """Fail if replies were not used, or if a call was not in the script.
 
         Raises:
-            AssertionError: names the replies or the call.
+            AssertionError: the message names the replies or the call.
         """
         left = [
             f"{len(script)} {'reply' if len(script) == 1 else 'replies'}" + (f" of node {node!r}" if node else "")
@@ -95,7 +95,7 @@ class ScriptedModel(RequestModel):
             raise self._fault(f"call {len(self.requests)}{place} came while another was in progress; {mend}")
         self._asking[node] = self._asking.get(node, 0) + 1
         try:
-            # Where a real model would let others run: one turn in which they begin, one in which they may ask.
+            # Let others run, like a real model: one turn in which they start, one in which they may call it.
             await anyio.lowlevel.checkpoint()
             await anyio.lowlevel.checkpoint()
             return await self._next(node, request)

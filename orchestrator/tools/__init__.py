@@ -1,4 +1,4 @@
-"""Tools that models may call, made of functions, methods or classes, and toolboxes of them."""
+"""Tools that models may call, made from functions, methods or classes, and toolboxes of them."""
 
 from __future__ import annotations
 

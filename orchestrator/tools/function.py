@@ -30,7 +30,7 @@ Reconcile: TypeAlias = Callable[[str], object]
 
 
 class FunctionTool(Tool):
-    """A tool made of a function or method, by `@tool`."""
+    """A tool made from a function or method, by `@tool`."""
 
     def __init__(
         self, function: Callable[..., Any], *, around: Mapping[str, object] | None = None, **given: Any
@@ -38,7 +38,7 @@ class FunctionTool(Tool):
         self._of_class = isinstance(function, classmethod)
         inside: Any = function.__func__ if isinstance(function, classmethod | staticmethod) else function
         self.function: Callable[..., Any] = inside
-        """Function that is called."""
+        """The wrapped function."""
         self._around = around
         self._bound: tuple[object, ...] = ()
         first = next(iter(_signature(self.function).parameters), "")
@@ -52,7 +52,7 @@ class FunctionTool(Tool):
         self._wants_ = wants_of(self.function, self.name, bound=self._method, pooled=self.pool is not None)
 
     def __get__(self, instance: object | None, owner: type | None = None) -> FunctionTool:
-        """As an attribute of a class: the tool, bound to the instance that it is taken from."""
+        """Return the tool bound to the instance that it is accessed from, like a method."""
         if not self._method or self._bound:
             return self
         target = owner if self._of_class else instance
@@ -63,7 +63,7 @@ class FunctionTool(Tool):
         return bound
 
     def _own_doc(self) -> str:
-        return ""  # this class documents functions as tools, and none of them
+        return ""  # the docstring of this class describes function tools in general, not this tool
 
     def _function(self) -> Callable[..., object]:
         if self._method and not self._bound:
@@ -81,7 +81,7 @@ def _signature(function: Callable[..., object]) -> inspect.Signature:
     """Return the signature of a function.
 
     Raises:
-        TypeError: it has none, as some functions written in C.
+        TypeError: it has no signature, like some functions written in C.
     """
     try:
         return inspect.signature(function)
@@ -124,7 +124,7 @@ def tool(
     reconcile: Reconcile | None = None,
     pool: Pool[object] | None = None,
 ) -> Tool | _ToolDecorator:
-    """Make a tool of a sync or async function or method: `@tool`, or `@tool(risk="read")`.
+    """Make a tool from a sync or async function or method: `@tool`, or `@tool(risk="read")`.
 
     With a tool instead of a function it returns a changed copy: `tool(add, name="plus")`.
 
@@ -136,11 +136,11 @@ def tool(
         effect: whether a call may be repeated after a crash. Default: `irreversible`.
         timeout: seconds that one call may take; None: no limit.
         retry: when the executor retries a failed call.
-        ends: whether a call of the tool ends the work of the agent.
+        ends: whether a successful call of the tool ends the agent's work.
         group: the group that the tool belongs to.
-        reconcile: gets the key of a call that a crash left unknown, and returns its result, or None if the call did not
-            happen.
-        pool: the pool that gives each call the instance of its run, or of its `id`, as `env`.
+        reconcile: receives the key of a call whose outcome a crash left unknown; returns its result, or None if the
+            call did not happen.
+        pool: the pool whose instance for the run, or for the call's `id`, is passed to each call as `env`.
 
     Returns:
         The tool, or a decorator that makes it.

@@ -29,11 +29,11 @@ from orchestrator.user_code import call_in_thread, contained, stopped_by
 
 T = TypeVar("T")
 Factory: TypeAlias = Callable[[], Any]
-"""Gives an instance, or a context manager around one; sync or async."""
+"""Makes an instance, or a context manager around one; sync or async."""
 Aside: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
-"""Context in which a call waits: it lends out what the call holds meanwhile."""
+"""Context in which a call waits: it lends to others the instances that the call holds."""
 CLOSING = 5.0
-"""Seconds that making an instance as new again, or closing it, may take."""
+"""Seconds allowed for resetting or closing an instance."""
 _LOOKS = (0.2, 5.0)
 """Seconds between checks for a deadlock while a run waits: at first, and later."""
 log = logging.getLogger("orchestrator")
@@ -44,19 +44,19 @@ class PoolStatistics:
     """State and totals of a pool."""
 
     size: int
-    """Most instances at the same time."""
+    """Maximum number of instances at the same time."""
     held: int
-    """Instances that ids hold, those included that are just being made, reset or closed."""
+    """Instances held by ids, including those that are being made, reset or closed."""
     free: int
     """Instances that were reset and wait for the next id."""
     waiting: int
-    """Calls that wait for an instance."""
+    """Calls waiting for an instance."""
     made: int
-    """Instances that were made so far."""
+    """Instances made so far."""
     closed: int
-    """Instances of them that were closed again."""
+    """Instances closed so far."""
     waited: float
-    """Seconds that calls waited for an instance, all together."""
+    """Total of the seconds that calls waited for an instance."""
     longest_wait: float
     """Seconds that the longest wait took."""
 
@@ -72,9 +72,9 @@ class Instance(Generic[T]):
 
     @classmethod
     async def made(cls, factory: Factory) -> Instance[T]:
-        """Make one, and enter it if it is a context manager.
+        """Make an instance, and enter it if it is a context manager.
 
-        A thread that makes one is waited for even if the caller is cancelled: its instance would never be closed.
+        A thread that makes one is awaited even if the caller is cancelled: else its instance would never be closed.
         """
         made = await whole(factory)
         kind = type(made)
@@ -86,7 +86,7 @@ class Instance(Generic[T]):
         return cls(made, getattr(made, "aclose", None) or getattr(made, "close", None))
 
     async def renewed(self, reset: Callable[[T], Awaitable[object] | object]) -> bool:
-        """Reset it; False if that failed."""
+        """Reset the instance; return False if that failed."""
         try:
             with contained(), anyio.fail_after(CLOSING, shield=True):
                 await whole(partial(reset, self.value), abandon=True)
@@ -96,7 +96,7 @@ class Instance(Generic[T]):
         return True
 
     async def close(self) -> None:
-        """Close it; what goes wrong there is logged."""
+        """Close the instance; errors are logged."""
         if self._leave is None:
             return
         try:
@@ -107,11 +107,11 @@ class Instance(Generic[T]):
 
     @property
     def closes_anywhere(self) -> bool:
-        """True if it can be closed without an event loop."""
+        """Return True if the instance can be closed without an event loop."""
         return self._leave is None or not is_async(self._leave)
 
     def close_here(self) -> None:
-        """Close it in this thread, if that takes no event loop; what goes wrong there is logged."""
+        """Close the instance in this thread, if that needs no event loop; errors are logged."""
         try:
             if not self.closes_anywhere:
                 raise RuntimeError("its event loop has ended")
@@ -131,7 +131,7 @@ class InstanceLease(Generic[T]):
         self.instance: Instance[T] | None = None
         self.lock = anyio.Lock()
         self.users = 0
-        """Calls that use it or wait for their turn."""
+        """Number of calls that use the instance or wait for their turn."""
         self.broken = False
         """True if a call was stopped midway, so that the state of the instance is unknown."""
         self.new = False
@@ -152,7 +152,7 @@ class InstanceLease(Generic[T]):
         return self.instance.value
 
     def in_thread(self, call: Callable[[], object]) -> Callable[[], Any]:
-        """Wrap a sync function that uses the instance, so that the pool is notified when it is done."""
+        """Wrap a sync function that uses the instance, so that the pool is notified when it has finished."""
         inside = self.inside = _Thread()
 
         def run() -> Any:
@@ -167,7 +167,7 @@ class InstanceLease(Generic[T]):
 
 
 class _Thread:
-    """A thread that works with an instance. It cannot be stopped: a cancelled call leaves the instance to it."""
+    """A thread that uses an instance. It cannot be stopped: a cancelled call leaves the instance to it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -175,7 +175,8 @@ class _Thread:
         self._then: Callable[[], None] | None = None
 
     def begins(self) -> bool:
-        """False: the call was cancelled before its thread came to it, and the instance is not the call's any more."""
+        """Return False if the call was cancelled before its thread started, so the instance no longer belongs to the
+        call."""
         with self._lock:
             self._works = not self._left
             return self._works
@@ -187,7 +188,8 @@ class _Thread:
             self._then()
 
     def leave(self, then: Callable[[], None]) -> bool:
-        """Have `then` called in the thread when it is done. False: it is done already, or never starts."""
+        """Have `then` called in the thread when it has finished. Return False if it has already finished, or never
+        starts."""
         with self._lock:
             if not self._works:
                 self._left = True
@@ -205,7 +207,7 @@ class _QueuedCall:
 
 
 class Pool(Generic[T]):
-    """At most `size` instances, one per id. `@tool(pool=Pool(Env, 16))` has them given to a tool, as `env`.
+    """At most `size` instances, one per id. `@tool(pool=Pool(Env, 16))` passes them to a tool, as `env`.
 
     A pool is used in one event loop at a time. Instances are made when they are needed.
     """
@@ -224,11 +226,11 @@ class Pool(Generic[T]):
             factory: creates an instance: a class, or a function that is sync (it runs in a thread) or async. If it
                 returns a context manager, sync or async, that is entered, and left when the instance is closed.
                 Otherwise closing calls `aclose` or `close`, if the instance has one.
-            size: the most instances at the same time.
+            size: maximum number of instances at the same time.
             reset: prepares a released instance for another id. Without it, or if it raises, the instance is closed and
                 the next id gets a new one.
-            check: whether an instance still works; called before each call except the first. An instance that does
-                not work is closed, and the call gets a new one.
+            check: whether an instance still works; called before each call except the first. An instance that does not
+                work is closed, and the call gets a new one.
             acquire_timeout: seconds that a new id waits for an instance; None: no limit.
 
         Raises:
@@ -292,7 +294,7 @@ class Pool(Generic[T]):
 
         Args:
             key: the id of the instance; None: an instance that is released at the end of the block.
-            aside: a context manager around waiting, in which the caller lends to others what else it holds.
+            aside: a context manager entered while waiting, in which the caller lends to others what else it holds.
 
         Yields:
             The lease. Set `broken` to close its instance afterwards.
@@ -349,7 +351,7 @@ class Pool(Generic[T]):
         await self.aclose()
 
     async def reclaim(self) -> None:
-        """Reclaim the instances of resting holders, as far as calls wait for them."""
+        """Reclaim instances of resting holders, as many as waiting calls need."""
         for lease in list(self._held.values()):
             if not self._waiting:
                 return
@@ -388,10 +390,10 @@ class Pool(Generic[T]):
                 del self._held[key]
 
     def _settle_in(self) -> None:
-        """The pool is used in this event loop.
+        """Bind the pool to this event loop.
 
         Raises:
-            RuntimeError: it is in use in another one.
+            RuntimeError: the pool is in use in another event loop.
         """
         here = anyio.lowlevel.current_token()
         if self._loop is None or self._loop == here:
@@ -399,7 +401,7 @@ class Pool(Generic[T]):
             return
         if (self._held or self._taken) and is_open(self._loop):
             raise RuntimeError(f"{self!r} is in use in another event loop: give each loop its own pool")
-        # That loop is over, and what belonged to it can only be closed if that takes no loop.
+        # That loop has ended; its instances can be closed only if that needs no loop.
         for instance in (*self._free, *(lease.instance for lease in self._held.values() if lease.instance)):
             instance.close_here()
             self._closed += 1
@@ -411,7 +413,7 @@ class Pool(Generic[T]):
     # -- instances -------------------------------------------------------------------------------------------------
 
     async def _equip(self, lease: InstanceLease[T], aside: Aside) -> None:
-        """See that a lease has an instance that works."""
+        """Ensure that a lease has a working instance."""
         if lease.instance is not None and await self._works(lease.instance):
             return
         if lease.instance is not None:
@@ -431,7 +433,7 @@ class Pool(Generic[T]):
             raise
 
     async def _permission(self, key: Hashable, aside: Aside) -> float:
-        """Wait until there may be one more; the seconds that it took."""
+        """Wait for permission to hold one more instance; return the seconds that it took."""
         await anyio.lowlevel.checkpoint_if_cancelled()
         if self._taken < self.size and not self._waiting:
             self._taken += 1
@@ -463,10 +465,10 @@ class Pool(Generic[T]):
         return waited
 
     async def _granted(self, waiter: _QueuedCall, key: Hashable) -> None:
-        """Wait until an instance is granted; a run checks now and then for a deadlock.
+        """Wait until an instance is granted; a run periodically checks for a deadlock.
 
         Raises:
-            PoolTimeout: it cannot.
+            PoolTimeout: no instance can be granted.
         """
         if not isinstance(key, PoolClient):
             await waiter.event.wait()
@@ -487,7 +489,7 @@ class Pool(Generic[T]):
             key.waits.remove(self)
 
     def _give(self) -> None:
-        """Grant a free place to the first call that waits."""
+        """Grant a free place to the first waiting call."""
         if self._waiting:
             waiter = self._waiting.popleft()
             waiter.granted = True
@@ -542,7 +544,7 @@ class Pool(Generic[T]):
             self._give()
 
     def _ends_in_thread(self, instance: Instance[T], loop: anyio.lowlevel.EventLoopToken) -> None:
-        """A thread that was left behind is done with an instance; this runs in it."""
+        """Called in a thread left behind by a cancelled call, when it has finished with an instance."""
         instance.close_here()
 
         def give() -> None:
@@ -552,7 +554,7 @@ class Pool(Generic[T]):
 
         native: Any = loop.native_token
         soon = getattr(native, "call_soon_threadsafe", None) or native.run_sync_soon
-        with suppress(RuntimeError):  # the loop is over, and nobody waits any more
+        with suppress(RuntimeError):  # the loop has ended, and no call waits any more
             soon(give)
 
 

@@ -1,4 +1,4 @@
-"""A run as the pools of its tools see it: what it holds, and what it waits for."""
+"""A run as a client of the pools of its tools: which instances it holds and waits for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class PoolLike(Protocol):
-    """A pool, as far as its clients use it."""
+    """The methods of a pool that its clients use."""
 
     @property
     def size(self) -> int: ...
@@ -21,7 +21,7 @@ class PoolLike(Protocol):
 
 
 class PoolClient:
-    """Holds instances of pools until it ends, as a run does. It is their id."""
+    """Holds instances of pools until it ends, as a run does. The client is the id of its instances."""
 
     __slots__ = ("had", "inside", "name", "pools", "rests", "waits")
 
@@ -29,11 +29,11 @@ class PoolClient:
         self.name = name
         self.pools: dict[PoolLike, None] = {}
         self.had: set[str] = set()
-        """Tools that gave it an instance."""
+        """Names of the tools that gave it an instance."""
         self.waits: list[PoolLike] = []
         """Pools in which it waits for an instance, one entry for each waiting call."""
         self.inside: list[PoolClient] = []
-        """The runs that calls of it wait for."""
+        """Runs for which its calls wait."""
         self.rests = False
         """True if it keeps its instances only until another client needs one."""
 
@@ -41,23 +41,23 @@ class PoolClient:
         return f"PoolClient({self.name!r})"
 
     async def rest(self) -> None:
-        """It may need its instances again, and does not now."""
+        """Let other clients take this client's instances, which it may need again later."""
         self.rests = True
         for pool in self.pools:
             await pool.reclaim()
 
     async def release(self) -> None:
-        """It is over."""
+        """Return the client's instances to their pools, because the client has ended."""
         for pool in list(self.pools):
             await pool.release(self)
         self.pools.clear()
 
 
 def in_vain(who: PoolClient, pool: PoolLike) -> bool:
-    """True if a run waits for an instance that cannot be returned, and is part of the circle that prevents it.
+    """Return True if a run waits for an instance that cannot be returned, and belongs to the circle that prevents it.
 
-    Each instance of the pool is held by a run that itself waits for one that cannot come back. A client that
-    holds none of them waits on: it would free no instance by giving up.
+    Each instance of the pool is held by a run that itself waits for one that cannot be returned. A client that holds
+    none of them keeps waiting: it would free no instance by giving up.
     """
     full: dict[PoolLike, list[PoolClient]] = {}
     seen: set[PoolLike] = set()
@@ -71,7 +71,7 @@ def in_vain(who: PoolClient, pool: PoolLike) -> bool:
         if one.acquire_timeout is None and len(holders) >= one.size:
             full[one] = holders
         ahead += (other for holder in holders for other in _waits(holder))
-    # What is left, when nothing can be taken away any more, waits in circles.
+    # The pools that remain when none can be removed depend on each other in a circle.
     while free := [
         one for one, holders in full.items() if any(full.keys().isdisjoint(_waits(holder)) for holder in holders)
     ]:
@@ -81,26 +81,26 @@ def in_vain(who: PoolClient, pool: PoolLike) -> bool:
 
 
 def _within(holder: PoolClient) -> Iterator[PoolClient]:
-    """A run, and those that calls of it wait for."""
+    """Yield a run, and those for which its calls wait."""
     yield holder
     for inside in holder.inside:
         yield from _within(inside)
 
 
 def _waits(holder: PoolClient) -> Iterator[PoolLike]:
-    """The pools that a run, or one that it waits for, waits for."""
+    """Yield the pools for which a run, or a run that it waits for, waits."""
     return (pool for one in _within(holder) for pool in one.waits)
 
 
 class PoolLeases:
-    """Instances that the runs of an executor hold."""
+    """The pool clients of an executor's runs."""
 
     def __init__(self) -> None:
         self._holders: dict[str, PoolClient] = {}
         self._pools: dict[PoolLike, None] = {}
 
     def of(self, run_id: str) -> PoolClient:
-        """The run as a client of pools. It is active now."""
+        """Return the run as a client of pools, and mark it as active."""
         holder = self._holders.get(run_id)
         if holder is None:
             holder = self._holders[run_id] = PoolClient(run_id)
@@ -109,7 +109,7 @@ class PoolLeases:
 
     @contextmanager
     def inside(self, run_id: str, outer: str) -> Iterator[None]:
-        """A call of the run `outer` waits in here for the run that it began."""
+        """Mark that a call of the run `outer` waits for a run that it started."""
         holders = self.of(outer).inside
         holder = self._holders.setdefault(run_id, PoolClient(run_id))
         holders.append(holder)
@@ -121,24 +121,24 @@ class PoolLeases:
                 del self._holders[run_id]
 
     def __contains__(self, run_id: object) -> bool:
-        """True if the run may hold instances."""
+        """Return True if the run may hold instances."""
         return run_id in self._holders
 
     async def rest(self, run_id: str) -> None:
-        """The run pauses."""
+        """Let the instances of a paused run be taken."""
         holder = self._holders.get(run_id)
         if holder is not None:
             await holder.rest()
 
     async def release(self, run_id: str) -> None:
-        """The run is over, or another executor may continue it."""
+        """Release the instances of a run that has ended, or that another executor may continue."""
         holder = self._holders.pop(run_id, None)
         if holder is not None:
             self._pools.update(holder.pools)
             await holder.release()
 
     async def close(self) -> None:
-        """The executor is closed."""
+        """Release all instances, because the executor is closed."""
         for run_id in list(self._holders):
             await self.release(run_id)
         for pool in self._pools:

@@ -1,4 +1,4 @@
-"""Tools by name: a registry of a program's own, and references such as `module:attr`.
+"""Tools by name: registries made by a program, and references such as `module:attr`.
 
 A reference is a shipped group, `module`, `module:attr`, `file.py:attr`, or `mcp:` and a server.
 
@@ -39,14 +39,13 @@ def builtin_groups() -> tuple[str, ...]:
 
 
 def tools_from_ref(ref: str, directory: str | None = None) -> Toolbox:
-    """Return the tools that a reference names. Imports the module that they are in.
+    """Return the tools that a reference names. The module that contains them is imported.
 
     Args:
         ref: a shipped group (`arithmetic`, `files:DIRECTORY`, `web_fetch:HOST,HOST`), a module (every tool in it),
             `module:attr` or `file.py:attr`, where the attribute is a tool, a function, a toolbox or a list of them;
-            `file.py` alone is every tool in it.
-            `mcp:COMMAND ARGS`, `mcp:http://...`, `mcp:.mcp.json` and `mcp:.mcp.json#SERVER` are servers, whose
-            tools are known while the toolbox is open.
+            `file.py` alone is every tool in it. `mcp:COMMAND ARGS`, `mcp:http://...`, `mcp:.mcp.json` and
+            `mcp:.mcp.json#SERVER` are servers, whose tools are known while the toolbox is open.
         directory: the directory of relative paths: a server's command and file, and the directory of files. Default:
             the current directory.
 
@@ -64,10 +63,10 @@ def tools_from_ref(ref: str, directory: str | None = None) -> Toolbox:
     if place in builtin_groups():
         module = importlib.import_module(f"orchestrator.tools.builtin.{place}")
         if hasattr(module, "at"):
-            with _named(ref, OSError):  # of a group that works in a directory
+            with _named(ref, OSError):  # raised by a group with a directory
                 return cast(Toolbox, module.at(os.path.join(directory or "", name) or "."))
         if name and hasattr(module, "of"):
-            with _named(ref, ValueError):  # of a group that takes more behind the colon
+            with _named(ref, ValueError):  # raised by a group with a value after the colon
                 return cast(Toolbox, module.of(name))
         if not name:
             return _tools_in(module, ref)
@@ -96,7 +95,7 @@ def tools_from_ref(ref: str, directory: str | None = None) -> Toolbox:
 
 @contextmanager
 def _named(ref: str, *errors: type[Exception]) -> Iterator[None]:
-    """Say of which reference these errors are."""
+    """Add the reference to the message of these errors."""
     try:
         yield
     except errors as error:
@@ -118,7 +117,7 @@ def _tools(thing: object, ref: str) -> Toolbox:
 
 def _tools_in(module: ModuleType, ref: str) -> Toolbox:
     found: list[Tool | Toolbox] = []
-    for name, thing in list(vars(module).items()):  # a lazy attribute may import more when it is looked at
+    for name, thing in list(vars(module).items()):  # reading a lazy attribute may import more
         if isinstance(thing, Tool | Toolbox) and not name.startswith("_") and not any(thing is one for one in found):
             found.append(thing)
     tools = [one for one in found if isinstance(one, Tool)] or found
@@ -183,12 +182,12 @@ class Register(Protocol):
     """Result of `Registry.register`: a decorator, also callable with a function and another name."""
 
     def __call__(self, function: Callable[..., Any] | Tool, /, name: str | None = None) -> Tool:
-        """Register it and give the tool."""
+        """Register the function and return it as a tool."""
         ...
 
 
 class Registry:
-    """Tools by group and name. A name is taken once in each group."""
+    """Registered tools by group and name. A name is unique in its group."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, Tool]] = {}
@@ -204,7 +203,7 @@ class Registry:
             A decorator that registers what it is given and returns it as a tool.
 
         Raises:
-            TypeError: the group is not a text, as when the decorator is used without a group; or as for `tool`.
+            TypeError: the group is not a string, as when the decorator is used without a group; or as for `tool`.
             ValueError: the group already has a tool with that name.
         """
         if not isinstance(group, str) or not group:
@@ -225,7 +224,7 @@ class Registry:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The names of the groups, in the order in which they came."""
+        """Return the names of the groups, in the order of their registration."""
         return tuple(self._groups)
 
     def __iter__(self) -> Iterator[Tool]:
@@ -281,7 +280,7 @@ class Registry:
         raise GraphUnknown(f"no tool {name!r} {place}; there are: {there}")
 
     def pick(self, *things: str | Callable[..., object] | Tool, group: str | None = None) -> Toolbox:
-        """Return a toolbox of registered tools, and of functions that are in this toolbox only.
+        """Return a toolbox of registered tools, and of functions that are only in this toolbox.
 
         Args:
             things: names of registered tools, functions, or tools.

@@ -37,7 +37,7 @@ class Blob(BaseModel):
     """The bytes, as base64."""
     media_type: str = "application/octet-stream"
     name: str = ""
-    """Name for a file with it."""
+    """File name for the data."""
 
     @field_validator("media_type")
     @classmethod
@@ -71,7 +71,7 @@ class Blob(BaseModel):
 
     @property
     def bytes(self) -> bytes:
-        """The data itself."""
+        """Return the data as bytes."""
         return base64.b64decode(self.data)
 
 
@@ -80,12 +80,12 @@ Part: TypeAlias = Image | Blob
 
 
 def size_of(part: Part) -> int:
-    """About how many bytes the journal keeps for it."""
+    """Return about how many bytes the journal stores for the part."""
     return len(part.url if isinstance(part, Image) else part.data)
 
 
 def placeholder_of(part: Part) -> str:
-    """Line in place of a part that cannot be shown."""
+    """Return a line in place of a part that cannot be shown."""
     if isinstance(part, Blob):
         name = f"{part.name!a}, " if part.name else ""
         return f"[{name}{part.media_type}, {_bytes_in(part.data)} bytes, not shown]"
@@ -96,7 +96,7 @@ def placeholder_of(part: Part) -> str:
 
 
 def part_of(data: bytes) -> Part | str:
-    """Convert bytes: to a picture, recognized by its first bytes, to a text if they are one, else to a blob."""
+    """Convert bytes: to a picture, recognized by its first bytes; else to text if they are text; else to a blob."""
     for start, kind in _STARTS:
         if data.startswith(start):
             return Image.of(data, f"image/{kind}")
@@ -114,10 +114,11 @@ def _bytes_in(data: str) -> int:
 
 
 Risk: TypeAlias = Literal["none", "read", "write", "dangerous"]
-"""Effects of a call on the outside, the least first."""
+"""Effects of a call on the outside, in ascending order."""
 
 Effect: TypeAlias = Literal["pure", "read", "idempotent", "irreversible"]
-"""Kind of effect: tells if a call may be repeated after a crash left its outcome unknown. `irreversible` may not."""
+"""Kind of effect, which decides whether a call may be repeated if a crash left its outcome unknown. An `irreversible`
+one may not."""
 
 _anything = Codec(Any)
 
@@ -145,7 +146,7 @@ class ToolResult(BaseModel, metaclass=Spelled):
     where none is said, or 0; an error without words, such as an empty stderr, is none.
     """
 
-    # In a state, which is read back from JSON, a `ToolFailure` is the `ToolResult` that its field declares.
+    # In a state, which is read back from JSON, a `ToolFailure` becomes the `ToolResult` that its field declares.
     model_config = ConfigDict(frozen=True, extra="forbid", revalidate_instances="subclass-instances")
 
     output: JsonValue = None
@@ -153,25 +154,25 @@ class ToolResult(BaseModel, metaclass=Spelled):
     error: str | None = None
     """Error message; None if the call succeeded."""
     exit_code: int = 0
-    """0: it worked. A call may fail without an error in words: then `output` says what went wrong."""
+    """0: the call succeeded. A call may fail without an error message: then `output` describes the fault."""
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
     """Further data from the tool; not shown to a model."""
     content: list[Part] = Field(default_factory=list, exclude_if=not_)
-    """Pictures, which a model is shown behind the text, and other binary data, which the journal keeps."""
+    """Pictures, which a model is shown after the text, and other binary data, which only the journal stores."""
     shown: SkipJsonSchema[str] = Field(default="", exclude_if=not_)
     """Text that a model is shown in place of the output; empty: the output itself."""
-    # Not part of the schema: a state that holds a result has the structure that it always had.
+    # Excluded from the schema, so that the structure of states with results does not change.
     ended: SkipJsonSchema[bool] = Field(default=False, exclude_if=not_)
-    """True if the call ended the work: its tool has `ends=True`, and did not fail. `Execute` sets it."""
+    """True if the call ended the agent's work: its tool has `ends=True`, and the call succeeded. Set by `Execute`."""
     outcome: SkipJsonSchema[str | None] = Field(default=None, exclude_if=not_)
     """The outcome that `Execute` takes after the call, one of its `outcomes=`; None: `done`. Without effect if the call
     failed."""
-    # In no dump, so in no state, and in nothing that a model is shown: the journal keeps it with the call.
+    # Excluded from dumps, so from states, and from what a model is shown: the journal stores it with the call.
     traceback: SkipJsonSchema[str] = Field(default="", exclude=True, repr=False)
     """Traceback of the tool's error in a run: its own code first, without values; see `Failure.traceback`."""
 
     def __eq__(self, other: object) -> bool:
-        """True if two results are the same apart from their tracebacks."""
+        """Return True if two results are equal apart from their tracebacks."""
         if not isinstance(other, ToolResult):
             return NotImplemented
         return type(self) is type(other) and {**vars(self), "traceback": ""} == {**vars(other), "traceback": ""}
@@ -181,9 +182,9 @@ class ToolResult(BaseModel, metaclass=Spelled):
         return self._agreeing()
 
     def _agreeing(self) -> Self:
-        """The exit code follows from the error."""
+        """Derive the exit code from the error."""
         if self.error is not None and not self.error.strip():
-            object.__setattr__(self, "error", None)  # it is frozen
+            object.__setattr__(self, "error", None)  # the model is frozen
         if not self.exit_code and self._must_fail():
             object.__setattr__(self, "exit_code", 1)
             self.__pydantic_fields_set__.add("exit_code")
@@ -207,14 +208,14 @@ class ToolResult(BaseModel, metaclass=Spelled):
 
     @property
     def failed(self) -> bool:
-        """True if the call failed."""
+        """Return True if the call failed."""
         return self.error is not None or self.exit_code != 0
 
     @property
     def text(self) -> str:
         """Text for models: the output, or `shown` in its place, and a line for each part of `content`.
 
-        If the call went wrong it is `Error: ...`.
+        For a failed call it starts with `Error: `.
         """
         lines = [placeholder_of(part) for part in self.content]
         if self.error is not None:
@@ -250,18 +251,17 @@ def as_text(value: JsonValue) -> str:
 
 
 def worded(result: ToolResult) -> ToolResult:
-    """The result with its output as a text: that which a model is shown."""
+    """Return the result with its output as text, as a model is shown it."""
     nothing = result.output is None and result.content
     output = "" if nothing else result.shown or as_text(result.output)
     return result.model_copy(update={"output": output, "shown": ""})
 
 
 def result_of(value: Any) -> ToolResult:
-    """Convert a tool's return value to a result: results, also of other libraries, are kept; all else is the output.
-
-    A result of another library is an object with `output` and one of `exit_code` and `error`. An `Image`, a `Blob`,
-    and `bytes` that are no text, are content, alone or in a list; the rest of the list is the output. A value that
-    JSON cannot represent becomes its text.
+    """Convert a tool's return value to a result. Results, also of other libraries, are kept; other values become the
+    output. // A result of another library is an object with `output` and one of `exit_code` and `error`. An `Image`, a
+    `Blob`, and `bytes` that are not text become content, alone or in a list; the rest of the list is the output. A
+    value that JSON cannot represent is converted to text.
 
     Raises:
         SecretInState: the value holds a secret.
@@ -282,9 +282,9 @@ def result_of(value: Any) -> ToolResult:
 
 
 def storable(result: ToolResult) -> ToolResult:
-    """The result of a call that was made, as the journal can keep it; a failed one if it cannot keep what was given.
+    """Return the result of a call in a form that the journal can store, or a failed result if that is impossible.
 
-    Halves of surrogate pairs become U+FFFD, noted in `metadata`.
+    Unpaired surrogates become U+FFFD, noted in `metadata`.
     """
     data = result.model_dump(mode="json", include=_FIELDS, exclude_defaults=True)
     try:
@@ -319,7 +319,7 @@ def _not_kept(why: str) -> str:
 
 
 def _parts(value: object) -> ToolResult | None:
-    """A result with content, if the value is, or is a list that holds, something for it."""
+    """Return a result with content, if the value is content or a list with content; else None."""
     if isinstance(value, Image | Blob | bytes):
         found = part_of(value) if isinstance(value, bytes) else value
         return ToolResult(output=found) if isinstance(found, str) else ToolResult(content=[found])
@@ -334,7 +334,7 @@ def _parts(value: object) -> ToolResult | None:
 
 
 def _sayable(result: ToolResult) -> ToolResult:
-    """The result, with what a journal cannot hold of it (NaN, numbers without end) as text."""
+    """Return the result with values that a journal cannot store (NaN, infinite numbers) as text."""
     changes: dict[str, object] = {}
     if not (isinstance(result.output, str) or _is_json(result.output)):
         changes["output"] = _json(result.output)
@@ -354,7 +354,7 @@ def _is_json(value: JsonValue) -> bool:
 
 
 def _text(value: object) -> str:
-    """A value as text. A call that was made has a result, even if its value cannot be converted."""
+    """Return a value as text. A call that was made has a result, even if its value cannot be converted."""
     try:
         return str(value)
     except Exception as error:
@@ -363,11 +363,11 @@ def _text(value: object) -> str:
 
 def _json(value: object) -> JsonValue:
     try:
-        # What is plain JSON as it is holds no secret, and is a hundred times quicker to copy this way.
+        # Plain JSON contains no secrets, and is a hundred times faster to copy this way.
         if type(value) is str and value.isascii():
             return value
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-        found: JsonValue = json.loads(text)  # unpaired surrogates are seen to where it is stored
+        found: JsonValue = json.loads(text)  # unpaired surrogates are replaced when the result is stored
     except (TypeError, ValueError, RecursionError):
         pass
     else:
@@ -386,31 +386,31 @@ def _json(value: object) -> JsonValue:
 R = TypeVar("R", bound=ToolResult)
 
 SHOWN = 20_000
-"""Characters of a result that a model is shown."""
+"""Maximum number of characters of a result that a model is shown."""
 KEPT = 1_000_000
-"""Characters of a result that the journal keeps."""
+"""Maximum number of characters of a result that the journal stores."""
 CONTENT = 20_000_000
-"""Characters of pictures and other binary data, as base64, that the journal keeps of a result."""
+"""Maximum number of characters of pictures and other binary data, as base64, that the journal stores of a result."""
 _SAID = 2_000
-"""Characters of a refused result that the journal keeps."""
+"""Maximum number of characters of a refused result that the journal stores."""
 _LINE = 100
-"""Characters, at most, of the line that says how much is missing."""
+"""Maximum length of the line about the missing part."""
 _TAIL = 3
-"""Share of the end, where errors and results are, as a divisor: one third of the kept characters."""
+"""Divisor for the share of the end, where errors and results are: one third of the kept characters."""
 
 
 def cut(text: str, most: int, hint: str = "") -> str:
-    """The text, or its beginning and its end with a line between them that says how much is missing.
+    """Return the text, or its start and end with a line between them that names the length of the missing part.
 
     Args:
-        most: characters that are kept; the line comes on top.
+        most: characters that are kept; the line is added to these.
         hint: further text of the line, such as where the rest is.
     """
     return text if len(text) <= most else _cut(text, text, len(text), most, hint)
 
 
 def _cut(begin: str, end: str, length: int, most: int, hint: str) -> str:
-    """A text of which beginning and end are there."""
+    """Cut a text of which the start and the end are given."""
     tail = most // _TAIL
     missing = f"[... {length - most:,} of {length:,} characters are left out here{hint and '; '}{hint} ...]"
     return f"{begin[: most - tail]}\n{missing}\n{end[len(end) - tail :] if tail else ''}"
@@ -429,7 +429,7 @@ def in_words(value: object) -> str:
         if isinstance(value, str | bytes | bytearray):
             value = value[: 4 * _SAID]  # redact before the cut: half a secret is not recognized
         text = value if isinstance(value, str) else _short.repr(value)
-    except Exception:  # a class that has the name of a built-in one, or a proxy of something that is gone
+    except Exception:  # a class named like a built-in one, or a proxy of an object that was deleted
         text = f"a value of type {type(value).__name__}"
     text = redact(without_known(text[: 4 * _SAID])).encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= _SAID else f"{text[:_SAID]} [...]"
@@ -443,14 +443,14 @@ def refused(error: Exception, value: object) -> ResultRefused:
 
 
 class Gathered:
-    """A text that comes in pieces, and of which no more is held than its result may have."""
+    """Collects a text that arrives in pieces, and keeps only as much as a result may have."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._length = self._begun = self._held = 0
         self._begin: list[str] = []
         self._end: deque[str] = deque()
-        """Its last pieces, as many as its end can need."""
+        """The last pieces, enough for the end of the text."""
 
     def add(self, piece: str) -> None:
         if not piece:
@@ -466,7 +466,7 @@ class Gathered:
             self._held -= len(self._end.popleft())
 
     def whole(self) -> str:
-        """The text; its beginning and end, and the line between them, if it is longer."""
+        """Return the text; its start and end, and the line between them, if it is longer."""
         begin = "".join(self._begin)
         if self._length <= self._most:
             return begin
@@ -474,9 +474,9 @@ class Gathered:
 
 
 def truncated(result: R, most: int = KEPT) -> R:
-    """The result as the journal keeps it: the same, if no part of it is too large.
+    """Return the result as the journal stores it: unchanged, if no part of it is too large.
 
-    A text is cut. What is no text and too large becomes its JSON, cut. Of content that is too large a word is left.
+    A long text is cut. Another value that is too large becomes its JSON, cut. Content that is too large becomes a line.
     """
     changes: dict[str, object] = {}
     if (output := _truncated_value(result.output, most)) is not result.output:

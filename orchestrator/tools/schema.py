@@ -1,4 +1,4 @@
-"""From a function's signature, hints and docstring to the JSON Schema of its parameters.
+"""Derives the JSON Schema of a function's parameters from its signature, hints and docstring.
 
 Docstrings are in Google, NumPy or Sphinx style.
 """
@@ -38,16 +38,16 @@ _MARK = re.compile(r"[^ -~\n]|\n[ :.]|^[:.]|:(?:\n|$)|:param|---|```|\n\n\n")
 _PARAMETER = re.compile(r"    ([A-Za-z_][A-Za-z0-9_]*): ([!-~](?:[ -~]*[!-~])?)")
 _SYNONYMS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "object": "dict", "array": "list"}
 _LONGEST = 500
-"""Characters of a type that is read; a longer one is ignored."""
+"""Maximum length of a type in a docstring; a longer one is ignored."""
 _WORDS = re.compile(r"[A-Za-z_][\w.]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Documented:
-    """A docstring, taken apart."""
+    """A parsed docstring."""
 
     text: str = ""
-    """All that stands before its sections."""
+    """Text before its sections."""
     parameters: Mapping[str, ParameterDoc] = field(default_factory=dict)
 
 
@@ -57,11 +57,11 @@ class ParameterDoc:
 
     description: str = ""
     type: str = ""
-    """As it is written there; empty if it is not."""
+    """The type as written there; empty if it is not given."""
 
 
 def read_docstring(doc: str | None) -> Documented:
-    """Take a docstring apart, whatever its style."""
+    """Parse a docstring of any style."""
     text = inspect.cleandoc(doc or "")
     if not any(mark in text for mark in (":\n", ":param", "---")):
         return Documented(" ".join(text.split()) if "\n\n" not in text else text)  # the common case needs no parser
@@ -69,9 +69,9 @@ def read_docstring(doc: str | None) -> Documented:
 
 
 def plain(text: str) -> Documented | None:
-    """The same of a docstring that ends with one-line descriptions of parameters; None: it has another form.
+    """Parse a docstring that ends with one-line descriptions of parameters; return None for other forms.
 
-    Such docstrings need no parser: it takes a tenth of a second to load.
+    Such docstrings do not need the parser package, which takes a tenth of a second to import.
     """
     above, section, lines = text.partition("\n\nArgs:\n")
     if not section or _MARK.search(above) or any(mark in lines for mark in (":param", "---", "```")):
@@ -84,7 +84,7 @@ def plain(text: str) -> Documented | None:
 
 
 def parsed(text: str) -> Documented:
-    """The same of any docstring, by the parser."""
+    """Parse any docstring with the parser package."""
     import griffe
 
     docstring = griffe.Docstring(_TIGHT.sub("\n\n", text))
@@ -106,7 +106,7 @@ def parsed(text: str) -> Documented:
 
 
 def written_type(text: str) -> Any:
-    """The type that a docstring names, None if it is not one of the plain ones."""
+    """Return the type that a docstring names; None if it is not one of the plain ones."""
     if len(text) > _LONGEST:
         return None
     text = re.sub(r",?\s*\boptional\b(?!\[)|,?\s*\bdefaults?\b.*$", "", text, flags=re.IGNORECASE).strip().strip("`")
@@ -115,7 +115,7 @@ def written_type(text: str) -> Any:
         inner = written_type(optional[1])
         return None if inner is None else Union[inner, None]  # noqa: UP007  works for every kind of inner type
     choices = re.fullmatch(r"(?:typing\.)?Literal\[(.*)\]|\{(.*)\}|(['\"].*)", text, re.DOTALL)
-    if choices:  # the parser takes away the braces in NumPy's style
+    if choices:  # the parser removes the braces in NumPy's style
         return _one_of(choices[1] or choices[2] or choices[3] or "")
     text = re.sub(r"\s+or\s+", " | ", text)
     text = re.sub(r"\b(list|set|array) of (\w+?)s?\b", r"\1[\2]", text)
@@ -129,7 +129,7 @@ def written_type(text: str) -> Any:
 
 
 def _one_of(text: str) -> object:
-    """`Literal` type of the texts and numbers that are written there; None if they are something else."""
+    """Return the `Literal` type of the listed strings and numbers; None if there is anything else."""
     try:
         choices = ast.literal_eval(f"({text},)")
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -139,8 +139,8 @@ def _one_of(text: str) -> object:
 
 
 IdempotencyKey = NewType("IdempotencyKey", str)
-"""Annotation of a parameter that is given the call's idempotency key: the same when a call is made again after
-a crash. It is no part of the tool's schema."""
+"""Annotation of a parameter that receives the call's idempotency key, which is the same when the call is repeated after
+a crash. It is not part of the tool's schema."""
 
 _KEY = "idempotency_key"
 _EMPTY = inspect.Parameter.empty
@@ -152,17 +152,17 @@ class Wants:
     """Parameters of a tool's function, by their source."""
 
     given: tuple[inspect.Parameter, ...]
-    """The parameters that the caller gives."""
+    """Parameters that the caller passes."""
     key: tuple[str, ...] = ()
-    """Parameters that get the idempotency key."""
+    """Parameters that receive the idempotency key."""
     ctx: tuple[str, ...] = ()
-    """Parameters that get the context of the step that makes the call."""
+    """Parameters that receive the context of the calling step."""
     rest: inspect.Parameter | None = None
-    """The one that takes any further keyword (`**kwargs`)."""
+    """The parameter for any further keywords (`**kwargs`)."""
     positional: tuple[inspect.Parameter, ...] = ()
-    """Parameters that can be given by position only."""
+    """Positional-only parameters."""
     env: tuple[str, ...] = ()
-    """Parameters that get the instance of the tool's pool."""
+    """Parameters that receive the instance of the tool's pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,27 +173,27 @@ class Spec:
     parameters: dict[str, Any]
     """JSON Schema of the arguments, an object."""
     types: Mapping[str, TypeAdapter[Any]]
-    """Types of its parameters; that of further keywords is under `REST`."""
+    """Types of its parameters; the type of further keywords is stored under `REST`."""
     defaults: Mapping[str, Callable[[], Any]]
     """Defaults of parameters that are written as `Field(default=...)`."""
     returns: object = Any
-    """The type that it returns."""
+    """The return type."""
 
     def type_of(self, name: str) -> TypeAdapter[Any] | None:
-        """The type that an argument is read as, None if it may be anything."""
+        """Return the type that an argument is read as; None if any value is allowed."""
         return self.types.get(name) or self.types.get(REST)
 
 
 def wants_of(function: Callable[..., object], name: str, *, bound: bool, pooled: bool = False) -> Wants:
-    """Sort a function's parameters.
+    """Sort a function's parameters by their source.
 
     Args:
         bound: leave out the first, which is its `self`.
-        pooled: the tool has a pool: the parameter `env` gets an instance of it.
+        pooled: whether the tool has a pool, so that the parameter `env` receives an instance of it.
 
     Raises:
-        TypeError: it takes `*args`, which has no name that a model could use; or it has a pool and no `env`, or an
-            `id`, which selects the instance that a call uses.
+        TypeError: the function takes `*args`, which a model cannot name; or it has a pool and no `env`, or an `id`,
+            which selects the instance of a call.
     """
     parameters = list(inspect.signature(function).parameters.values())
     given: list[inspect.Parameter] = []
@@ -235,17 +235,17 @@ def _is_key(annotation: object) -> bool:
 def spec_of(
     function: Callable[..., object], name: str, wants: Wants, *, around: Mapping[str, object] | None = None
 ) -> Spec:
-    """The schema of a function's parameters, with their descriptions from its docstring.
+    """Return the schema of a function's parameters, with their descriptions from its docstring.
 
-    A type that is not hinted is read from the docstring, as far as it is one of the plain ones, else from the
-    default; nothing of a docstring is evaluated.
+    A type without a hint is taken from the docstring if it is one of the plain ones, else from the default; docstrings
+    are never evaluated.
 
     Args:
         around: names that hints may use in addition to the function's globals.
 
     Raises:
         TypeError: pydantic has no schema for a parameter's type.
-        SecretInState: a parameter is a secret: what a model writes is journaled.
+        SecretInState: a parameter is a secret, although arguments of models are journaled.
     """
     docs = read_docstring(inspect.getdoc(_documented(function)))
     hints = hints_of(function, around)
@@ -281,14 +281,14 @@ def spec_of(
 
 
 def _documented(function: object) -> object:
-    """The object whose docstring describes a function or a callable object."""
+    """Return the object whose docstring describes a function or a callable object."""
     if isinstance(function, partial):
         return _documented(function.func)
     return function if inspect.isroutine(function) else type(function).__call__
 
 
 def _said(error: PydanticUserError) -> str:
-    """First sentence of pydantic's message; the others are not about tools."""
+    """Return the first sentence of pydantic's message; the others are not about tools."""
     return error.message.partition(". ")[0].rstrip(".")
 
 
@@ -312,7 +312,7 @@ def _parameters(
         if isinstance(default, FieldInfo):
             default = _EMPTY if default.is_required() else _default_of(default)
         if default is not _EMPTY:
-            with suppress(ValueError):  # the function knows its default; a model need not
+            with suppress(ValueError):  # the function applies its default itself; a model need not see it
                 schema["default"] = _written_default(adapters[parameter.name], default)
         properties[parameter.name] = schema
     found: dict[str, object] = {"type": "object", "properties": properties}
@@ -323,7 +323,7 @@ def _parameters(
 
 
 def _default_of(field: FieldInfo) -> object:
-    """Default of a field, if it is the same each time: a schema is compared between processes."""
+    """Return the default of a field, if it is always the same: schemas are compared between processes."""
     made: object = field.default_factory
     if made is None:
         return field.default
@@ -331,7 +331,7 @@ def _default_of(field: FieldInfo) -> object:
 
 
 def _written_default(adapter: TypeAdapter[object], default: object) -> object:
-    """A default as JSON, the same in each process.
+    """Return a default as JSON that is the same in each process.
 
     Raises:
         ValueError: JSON cannot represent it.
@@ -351,14 +351,14 @@ def _typed(annotation: object, default: object, place: str) -> TypeAdapter[objec
 
 
 def _adapter(annotation: Any, default: object) -> TypeAdapter[Any]:
-    """Adapter for values of a type. None, if it is the default, is accepted whatever the type."""
+    """Return an adapter for values of a type. None, if it is the default, is accepted for every type."""
     annotation = with_newer_dicts(annotation)
     adapter: TypeAdapter[Any] = TypeAdapter(annotation)
     if default is None:
         try:
             adapter.validate_python(None)
         except ValidationError:
-            either: Any = Union  # `|` is not there for every kind of annotation
+            either: Any = Union  # `|` does not support every kind of annotation
             return TypeAdapter(either[annotation, None])
     return adapter
 
@@ -377,7 +377,7 @@ def _annotation(parameter: inspect.Parameter, hints: Mapping[str, object], docs:
 
 
 def bare_schema(schema: object) -> Any:
-    """A JSON Schema without its words: what it accepts, and nothing else."""
+    """Return a JSON Schema without descriptions: only what it accepts."""
     if isinstance(schema, list):
         return [bare_schema(item) for item in schema]
     if not isinstance(schema, dict):
@@ -395,7 +395,7 @@ def bare_schema(schema: object) -> Any:
 
 
 def with_newer_dicts(annotation: object) -> Any:
-    """The annotation, each `typing.TypedDict` in it replaced by one of `typing_extensions`."""
+    """Return the annotation with each `typing.TypedDict` in it replaced by one of `typing_extensions`."""
     return annotation if sys.version_info >= (3, 12) else _replaced(annotation, {})
 
 
@@ -419,16 +419,16 @@ def _replaced(annotation: Any, known: dict[int, Any]) -> Any:
 def _newer(old: Any, known: dict[int, Any]) -> Any:
     if id(old) in known:
         return known[id(old)]
-    known[id(old)] = old  # one that holds itself is left as it is inside, and pydantic says so
+    known[id(old)] = old  # a recursive one is left as it is inside, so that pydantic reports it
     fields: dict[str, Any] = {}
     for name, hint in get_type_hints(old, include_extras=True).items():
-        # Of a class whose hints are texts, as under `from __future__ import annotations`, it was not read who says so.
+        # In a class whose hints are strings, as under `from __future__ import annotations`, required keys are unknown.
         said = get_origin(hint)
         marked = said in (typing_extensions.Required, typing_extensions.NotRequired)
         inner = _replaced(get_args(hint)[0] if marked else hint, known)
         required = said is typing_extensions.Required if marked else name in old.__required_keys__
         fields[name] = inner if required else typing_extensions.NotRequired[inner]
-    make: Any = typing_extensions.TypedDict  # checkers want to read name and fields where they stand
+    make: Any = typing_extensions.TypedDict  # type checkers require literal names and fields
     new = make(old.__name__, fields)
     new.__doc__, new.__module__ = old.__doc__, old.__module__
     known[id(old)] = new

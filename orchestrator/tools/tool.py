@@ -61,9 +61,9 @@ if TYPE_CHECKING:
 _anything = Codec(Any)
 _BODIES = ("execute", "call")
 _MOST_FAULTS = 20
-"""Faults that an error names: of arguments, a model that writes a long list can make as many as that has items."""
+"""Faults listed in an error: arguments with a long list could have as many as the list has items."""
 _NAME = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_.-]+(?: [A-Za-z0-9_.-]+)*+")
-"""Spaces are for people, and for models that write calls as text; on the wire they become `_`."""
+"""Names may have spaces, for people and for models that write calls as text; in requests these become `_`."""
 _CHANGEABLE = frozenset(
     (
         "name",
@@ -115,7 +115,7 @@ def checked(name: str, risk: object, effect: object, timeout: object) -> None:
 
 
 def _inside(error: Exception) -> list[Exception]:
-    """The errors of a group and of the groups in it; one that is no group, alone."""
+    """Return the errors of a group and of nested groups; a single error alone."""
     if not isinstance(error, ExceptionGroup):
         return [error]
     return [found for one in error.exceptions for found in _inside(one)]
@@ -142,8 +142,8 @@ class Tool:
     A parameter named `ctx` or annotated `Context` receives the context of the calling step. A parameter named
     `idempotency_key` or annotated `IdempotencyKey` receives the key of the call. Neither is part of the schema.
 
-    A tool can report progress: each text that a generator yields is a live event `progress`, and all texts together are
-    its output; `ctx.progress` reports progress that is not output.
+    A tool can report progress: each string that a generator yields is a live event `progress`, and the strings joined
+    are its output; `ctx.progress` reports progress that is not output.
 
     An irreversible tool can have a method `reconcile(key)`, sync or async, that finds the outcome of a call that a
     crash left unknown. It returns the result of the call, or None if the call did not happen. Without `reconcile`, or
@@ -151,18 +151,18 @@ class Tool:
     """
 
     name: str
-    """The name for models. Default: the class's name."""
+    """Name for models. Default: the class's name."""
     description: str
     """Description for models. Default: the docstring."""
     parameters: JsonObject
     """JSON Schema of its arguments."""
     output_schema: JsonObject | None
-    """JSON Schema of its output, for a person who enters what a call returned. Default: that of the type it returns;
-    None if that is not known."""
+    """JSON Schema of its output, for a person who enters the result of a call. Default: the schema of the return type;
+    None if that is unknown."""
     risk: Risk = "dangerous"
     """Risk of a call: `none`, `read`, `write` or `dangerous`."""
     effect: Effect = "irreversible"
-    """Kind of effect: tells if a call may be repeated after a crash left its outcome unknown."""
+    """Kind of effect, which decides whether a call may be repeated if a crash left its outcome unknown."""
     timeout: float | None = None
     """Seconds that one call may take; None: no limit."""
     retry: Retry | None = None
@@ -170,21 +170,22 @@ class Tool:
     connection or a time-out, which leave its outcome unknown; an error in `on=` declares that the call did not
     happen."""
     ends: bool = False
-    """True if a call of the tool ends the work of the agent."""
+    """True if a successful call of the tool ends the agent's work."""
     group: str | None = None
     """The group that it belongs to."""
     max_shown: int = SHOWN
-    """Characters of a result that a model is shown: beginning and end, and how much is missing. The journal has all."""
+    """Maximum number of characters of a result that a model is shown: start, end, and the length of the missing part.
+    """
     max_kept: int = KEPT
-    """Characters of a result that the journal keeps and the caller receives."""
+    """Maximum number of characters of a result that the journal stores and the caller receives."""
     pool: Pool[Any] | None = None
-    """The pool of the instances for its parameter `env`, which is not part of the schema. A call in a run gets the
-    run's own instance. Another call gets that of its `id`, `await it(..., id="a")`, or one for this call alone."""
+    """Pool of the instances for its parameter `env`, which is not part of the schema. A call in a run gets the run's
+    own instance. Other calls get the instance of their `id`, `await it(..., id="a")`, or one for this call alone."""
 
     propagates: ClassVar[tuple[type[Exception], ...]] = ()
     """Errors that propagate to the caller instead of becoming a result."""
     continues: ClassVar[bool] = False
-    """True if a call that is repeated under its key continues what it began, as the call of a graph does."""
+    """True if a call repeated under its key continues the earlier one, like a call of a graph."""
 
     _body: ClassVar[str | None] = None
     _spec_: Spec | None = None
@@ -201,7 +202,7 @@ class Tool:
     if not TYPE_CHECKING:
 
         def __getattr__(self, attribute: str) -> Any:
-            """Name, description and parameters where the class does not set them."""
+            """Return name, description or parameters if the class does not set them."""
             if attribute == "name":
                 return type(self).__name__
             if attribute == "parameters":
@@ -215,7 +216,7 @@ class Tool:
     # -- what it is ------------------------------------------------------------------------------------------------
 
     def _own_doc(self) -> str:
-        """Docstring of the class."""
+        """Return the docstring of the class."""
         return type(self).__dict__.get("__doc__") or ""
 
     def _output_schema(self) -> JsonObject | None:
@@ -244,16 +245,16 @@ class Tool:
 
     @property
     def _declared(self) -> bool:
-        """True if the tool sets its schema, and it is not made from type hints."""
+        """Return True if the tool sets its schema, instead of deriving it from type hints."""
         return "parameters" in vars(self) or any("parameters" in vars(cls) for cls in type(self).__mro__)
 
     def check_schema(self) -> None:
         """Refuse a class without `call` and `execute`, and a `parameters` schema with parts that check nothing.
 
         Raises:
-            TypeError: the class does nothing.
-            ValueError: the schema has an unknown keyword, a reference to nothing, or a bound that is not a number; the
-                message names it.
+            TypeError: the class has neither method.
+            ValueError: the schema has an unknown keyword, a reference that leads nowhere, or a bound that is not a
+                number; the message names it.
         """
         self._function()
         if any("parameters" in vars(cls) for cls in type(self).__mro__):
@@ -265,13 +266,13 @@ class Tool:
 
         Args:
             strict: use the form of providers' strict mode: every property is required, and optional ones may be null. A
-                schema that strict mode cannot express stays unchanged and is not marked as strict. A model with
-                `Profile(strict_tools=True)` does this by itself, and treats such nulls as omitted.
+                schema that strict mode cannot express stays unchanged and is not marked as strict. Models with
+                `Profile(strict_tools=True)` do this automatically, and treat such nulls as omitted.
 
         Returns:
             The tool as a `function` in the format of the OpenAI API.
         """
-        from orchestrator.models.strict import strict_schema  # late: the room of models takes longer than this one
+        from orchestrator.models.strict import strict_schema  # imported late: it is slower to import than this module
 
         function: dict[str, Any] = {
             "name": self.name,
@@ -285,7 +286,7 @@ class Tool:
 
     @property
     def schema_digest(self) -> str:
-        """Digest of the tool's name and argument schema, without descriptions."""
+        """Return a digest of the tool's name and argument schema, without descriptions."""
         return digest([self.name, bare_schema(self.parameters)])
 
     def with_(self, **changes: Any) -> Self:
@@ -318,9 +319,8 @@ class Tool:
     def validate(self, args: Mapping[str, object]) -> dict[str, Any]:
         """Return the arguments as the tool will receive them.
 
-        Texts are converted to the types that the schema names (`"60"` to the number 60), except where it accepts a
-        text or names no type.
-        Nothing is evaluated. Validating validated arguments changes nothing.
+        Strings are converted to the types that the schema names (`"60"` to the number 60), except where it accepts a
+        string or names no type. Nothing is evaluated. Validating validated arguments changes nothing.
 
         Args:
             args: the arguments by name.
@@ -395,13 +395,13 @@ class Tool:
 
         Raises:
             TimeoutError: the call took longer than the tool's `timeout`.
-            ResultRefused: it returned what no result can hold.
+            ResultRefused: the return value does not fit into a result.
         """
         pooled: dict[str, JsonValue] = {}
         waits_at_fence(key)
         try:
             value = await self._call(args, key, ctx, pooled=pooled)
-        except ExceptionGroup as group:  # a task group of the tool's wraps what went wrong
+        except ExceptionGroup as group:  # a task group of the tool wraps the error
             inner = _inside(group)
             if len(inner) == 1:
                 raise inner[0] from group
@@ -457,7 +457,7 @@ class Tool:
             The value of the tool.
 
         Raises:
-            AgentError: the arguments do not fit.
+            AgentError: the arguments are not valid.
         """
         wants = self._wants
         whose = kwargs.pop("id", None) if self.pool is not None else None
@@ -467,7 +467,7 @@ class Tool:
         return await self._call(self.validate(given), key, ctx, whose)
 
     async def release(self, *, id: Hashable) -> bool:  # noqa: A002  a public name
-        """Release the instance that an id has in the tool's pool.
+        """Release the instance of an id in the tool's pool.
 
         Args:
             id: the id.
@@ -562,19 +562,19 @@ async def run_function(
 ) -> Any:
     """Call a function and return its result, awaited if it is awaitable.
 
-    A sync function runs in a thread, which continues by itself if the caller is cancelled. Either way the call passes
-    the run's fence immediately before it is made: while it waited for a thread, the run may have been taken over.
+    A sync function runs in a thread, which continues if the caller is cancelled. In both cases the call passes the
+    run's fence immediately before it is made: another executor may have taken the run while it waited for a thread.
 
     Args:
-        inline: a sync function is quick, and runs here.
-        limiter: how many threads there may be.
+        inline: run a sync function in this thread, because it is fast.
+        limiter: limit of the number of threads.
     """
     if inline or is_async(call):
         await pass_fence()
         found = call()
     else:
         run = fenced(call)
-        # Inside of something: trio takes no coroutine out of a thread, which a sync function may well return.
+        # Wrapped: trio does not accept a coroutine returned from a thread, which a sync function may return.
         (found,) = await anyio.to_thread.run_sync(lambda: (run(),), abandon_on_cancel=True, limiter=limiter)
     return await found if is_awaitable(found) else found
 
@@ -586,12 +586,12 @@ async def collected(
     most: int,
     step: _Around | None = None,
 ) -> Any:
-    """Run a generator, sync or async, and return its texts joined, or the last value that is not a text.
+    """Run a generator, sync or async, and return its strings joined, or the last value that is not a string.
 
     Args:
-        tell: receives each text as it arrives.
-        most: characters that are held of the texts, if there are more: beginning and end, see `cut`.
-        step: is put around each step of a sync one, which runs in a thread.
+        tell: receives each string as it arrives.
+        most: characters that are kept of the strings; of longer text, start and end, see `cut`.
+        step: wraps each step of a sync generator, which runs in a thread.
     """
     text = Gathered(most)
     result: object = _OVER
@@ -602,7 +602,7 @@ async def collected(
                 await tell(piece)
             else:
                 result = piece
-            # One that waits for nothing could not be stopped otherwise, and neither could anything else go on.
+            # A generator that never waits could otherwise not be stopped, and would block all other tasks.
             await anyio.lowlevel.checkpoint()
     return text.whole() if result is _OVER else result
 
@@ -620,8 +620,8 @@ async def _pieces(
 
 
 async def _threaded(found: Generator[object, object, object], step: _Around | None) -> AsyncGenerator[object, object]:
-    """A sync generator, each step of it in a thread."""
-    go: Callable[[], object] = fenced(partial(next, found, _OVER))  # its first step is what begins it
+    """Run a sync generator, each step in a thread."""
+    go: Callable[[], object] = fenced(partial(next, found, _OVER))  # the generator starts with its first step
     try:
         while True:
             piece = await anyio.to_thread.run_sync(go if step is None else step(go), abandon_on_cancel=True)
@@ -629,5 +629,5 @@ async def _threaded(found: Generator[object, object, object], step: _Around | No
                 return
             yield piece
     finally:
-        with contextlib.suppress(ValueError):  # the thread that was left behind is still in it
+        with contextlib.suppress(ValueError):  # the abandoned thread is still running it
             found.close()

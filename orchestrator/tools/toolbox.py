@@ -1,6 +1,6 @@
 """Sets of tools with distinct names, in the order given; views of them; and the tools of a node.
 
-A view has some of the tools, or has them renamed or changed.
+A view contains some of the tools, or renamed or changed copies of them.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _WILD = frozenset("*?[")
 class Toolbox:
     """An ordered set of tools with distinct names.
 
-    A toolbox is made of tools, of functions and methods, which become tools as with `@tool`, and of other toolboxes.
-    Tools that are added to one of these later belong to this toolbox, too.
+    A toolbox is made from tools, from functions and methods, which become tools as with `@tool`, and from other
+    toolboxes. It also contains tools that are added to one of these later.
 
-    A subclass whose tools are known later, or change (those of a server), returns its tools in `current`, reports in
-    `ready` whether they are known, and names itself in `connections`. It is opened by `async with`, possibly several
-    times at once. Its tools must allow renaming, because views contain copies made by `Tool.with_`.
+    A subclass whose tools are known later, or change (as those of a server), returns its tools in `current`, whether
+    they are known in `ready`, and itself in `connections`. It is opened by `async with`, possibly several times at
+    once. Its tools must allow renaming, because views contain copies made by `Tool.with_`.
     """
 
     def __init__(self, *things: Tool | Callable[..., Any] | Toolbox) -> None:
@@ -54,10 +54,10 @@ class Toolbox:
     # -- what it has -----------------------------------------------------------------------------------------------
 
     def current(self) -> Mapping[str, Tool]:
-        """The tools that it has now, by name.
+        """Return the current tools, by name.
 
         Raises:
-            ValueError: two of them have one name.
+            ValueError: two tools have the same name.
         """
         if self._made is None:
             found = distinct(one for part in self._parts for one in (part if isinstance(part, Toolbox) else (part,)))
@@ -68,12 +68,12 @@ class Toolbox:
 
     @property
     def ready(self) -> bool:
-        """True if its tools are known now; if not, opening it (`async with`) fetches them."""
+        """Return True if its tools are known now; if not, opening it (`async with`) fetches them."""
         return all(part.ready for part in self._parts if isinstance(part, Toolbox))
 
     @property
     def connections(self) -> tuple[Toolbox, ...]:
-        """The toolboxes that are to be opened before its tools can be called, each once."""
+        """Return the toolboxes that must be open before its tools can be called, each once."""
         found: list[Toolbox] = []
         for part in self._parts:
             if isinstance(part, Toolbox):
@@ -82,12 +82,12 @@ class Toolbox:
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """The tools, in the order given."""
+        """Return the tools, in the order given."""
         return tuple(self.current().values())
 
     @property
     def tool_map(self) -> dict[str, Tool]:
-        """The tools by name."""
+        """Return the tools by name."""
         return dict(self.current())
 
     def __iter__(self) -> Iterator[Tool]:
@@ -127,7 +127,7 @@ class Toolbox:
     # -- opening ---------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        """Open all that it is made of. An executor does so with the toolbox that it was given."""
+        """Open all parts of the toolbox. An executor does so with the toolbox that it is given."""
         task = OwnTask(self._hold, repr(self)) if self.connections else None
         if task is None:
             self.current()
@@ -147,7 +147,7 @@ class Toolbox:
 
     @asynccontextmanager
     async def _hold(self) -> AsyncIterator[None]:
-        """Connections of one opening, held until it is closed, in a task of its own."""
+        """Hold the connections of one opening until it is closed, in a separate task."""
         async with AsyncExitStack() as stack:
             for one in self.connections:
                 await stack.enter_async_context(one)
@@ -171,7 +171,7 @@ class Toolbox:
         return self._view(lambda one: one if _fits(one.name, names) else None, names)
 
     def exclude(self, *names: str) -> Toolbox:
-        """Return all tools but those with these names.
+        """Return all tools except those with these names.
 
         Args:
             names: names, or patterns such as `read_*`.
@@ -242,7 +242,7 @@ class Toolbox:
         return self._view(lambda one: one.with_(**changes) if not names or _fits(one.name, names) else one, names)
 
     def __or__(self, other: object) -> Toolbox:
-        """The tools of both. Two of one name are a ValueError: give one of them a `prefix`, or `exclude` it."""
+        """Return the tools of both. If two have the same name, it is a ValueError: use `prefix` or `exclude`."""
         if isinstance(other, Toolbox) or callable(other):
             return self._derived(Toolbox(self, other))
         return NotImplemented
@@ -253,7 +253,8 @@ class Toolbox:
         return self._derived(_View(self, change, tuple(names)))
 
     def _derived(self, box: Toolbox) -> Toolbox:
-        """A toolbox that was made of this one; a subclass that calls tools in its own way makes it one of its own."""
+        """Return a toolbox derived from this one; a subclass that calls tools in its own way makes it one of its own
+        kind."""
         return box
 
     # -- changing and calling --------------------------------------------------------------------------------------
@@ -262,7 +263,7 @@ class Toolbox:
         """Add a tool. If its name is taken, it is skipped with a warning.
 
         Args:
-            tool: a tool, or a function to make one of.
+            tool: a tool, or a function to make into one.
 
         Returns:
             This toolbox.
@@ -276,7 +277,7 @@ class Toolbox:
         """Add tools as `add_tool` does.
 
         Args:
-            tools: tools, or functions to make them of.
+            tools: tools, or functions to make into tools.
 
         Returns:
             This toolbox.
@@ -299,7 +300,7 @@ class Toolbox:
     async def execute(self, *, name: str, tool_input: Mapping[str, object] | None = None) -> ToolResult:
         """Call a tool by name. Every error becomes a `ToolFailure`; nothing is raised.
 
-        A value other than a `ToolResult` becomes the output as text, or as JSON if it is not a text. `Tool.invoke`
+        A value other than a `ToolResult` becomes the output as text, or as JSON if it is not a string. `Tool.invoke`
         keeps the value.
 
         Args:
@@ -321,7 +322,7 @@ class Toolbox:
 
 
 class _View(Toolbox):
-    """Another toolbox, each tool changed or left out. It follows what that one has."""
+    """A view of another toolbox, in which tools are changed or left out. It follows changes of that toolbox."""
 
     def __init__(self, source: Toolbox, change: _Change, names: tuple[str, ...]) -> None:
         self._source, self._change, self._names = source, change, names
@@ -378,10 +379,10 @@ def as_tool(thing: Tool | Callable[..., Any], name: str | None = None) -> Tool:
 
 
 def distinct(tools: Iterable[Tool]) -> dict[str, Tool]:
-    """Tools by name, in order.
+    """Return tools by name, in order.
 
     Raises:
-        ValueError: two have one name.
+        ValueError: two tools have the same name.
     """
     found: dict[str, Tool] = {}
     for one in tools:
@@ -402,7 +403,7 @@ class _Nothing(Tool):
 
 
 _nothing = _Nothing()
-"""Shows changes that no tool could have."""
+"""Matches changes that no tool supports."""
 
 
 _PARAMETERS: Mapping[str, Any] = {
@@ -413,7 +414,7 @@ _PARAMETERS: Mapping[str, Any] = {
 
 
 class Handoff(Tool):
-    """A tool whose call does nothing but choose an outcome of the `Execute` node that makes it."""
+    """A tool whose call only chooses an outcome of the `Execute` node that makes it."""
 
     risk = "none"
     effect = "pure"
@@ -425,7 +426,7 @@ class Handoff(Tool):
         self.name = name
 
     def as_data(self) -> Mapping[str, Any]:
-        """Return the tool as a graph's data has it."""
+        """Return the tool as data of a graph."""
         own = {} if self.name == _name_of(self.outcome) else {"name": self.name}
         return {"handoff": self.outcome, "description": self.description, **own}
 
@@ -436,10 +437,10 @@ class Handoff(Tool):
 
 
 def handoff(outcome: str, description: str, *, name: str | None = None) -> Handoff:
-    """Return a tool by which a model hands its work on.
+    """Return a tool by which a model hands its work over.
 
     The call has one optional argument, a message for the next node, which is its result as well. The node that makes
-    the call has to declare the outcome: `Execute(calls=..., results=..., outcomes=("billing",))`.
+    the call must declare the outcome: `Execute(calls=..., results=..., outcomes=("billing",))`.
 
     Args:
         outcome: the outcome that `Execute` takes after the call.
@@ -450,7 +451,7 @@ def handoff(outcome: str, description: str, *, name: str | None = None) -> Hando
         The tool; it has the risk `none`.
 
     Raises:
-        ValueError: no edge can name the outcome, or it is a reserved one.
+        ValueError: the outcome is reserved, or not valid as the outcome of an edge.
     """
     outcome = plain_name(outcome)
     if not is_name(outcome):
@@ -465,11 +466,11 @@ def _name_of(outcome: str) -> str:
 
 
 def tools_of_a_node(things: object) -> dict[str, tuple[object, Tool] | None]:
-    """The `tools=` of a node by name: for each of its own tools the object that was given, and the tool.
+    """Return a node's own tools (its `tools=`) by name: the object given for each, and the tool.
 
     Raises:
-        ValueError: two have one name.
-        TypeError: something can be no tool, or comes from a server, to which a node cannot connect.
+        ValueError: two tools have the same name.
+        TypeError: an object cannot be a tool, or comes from a server, to which a node cannot connect.
     """
 
     def each(thing: object) -> Iterator[Any]:
@@ -498,7 +499,7 @@ def tools_of_a_node(things: object) -> dict[str, tuple[object, Tool] | None]:
 
 
 def tools_in(thing: object) -> tuple[Tool, ...] | None:
-    """The tool, or those of a toolbox; None for whatever is neither."""
+    """Return the tool, or the tools of a toolbox; None for any other object."""
     if isinstance(thing, Tool):
         return (thing,)
     return tuple(thing) if isinstance(thing, Toolbox) else None

@@ -1,11 +1,11 @@
-"""JSON Schemas that tools may have, and checks of values against them.
+"""JSON Schemas that tools may have, and validation of values against them.
 
 The keywords are those of JSON Schema 2020-12, except dynamic references (`$dynamicRef`) and `unevaluated...`. A tool
 whose schema has another keyword, a reference out of the schema, or a bound that is not a number is refused with its
 name (`schema_faults`), because it would accept every value.
 
-`Tool.validate` checks the arguments of a call. Each check has a budget of steps (`Budget`), and patterns are tried by
-an engine that takes linear time.
+`Tool.validate` checks the arguments of a call. Each check has a budget of steps (`Budget`), and patterns are matched by
+an engine with linear time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pydantic_core import SchemaError, SchemaValidator, core_schema
 from orchestrator.json import canonical
 
 BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-"""Keywords whose value is schemas by name."""
+"""Keywords whose value maps names to schemas."""
 INNER = frozenset({"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames"})
 """Keywords whose value is a schema."""
 LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
@@ -93,11 +93,11 @@ _ELSEWHERE = {
     "unevaluatedItems": "it is not supported: use 'items'",
     "unevaluatedProperties": "it is not supported: use 'additionalProperties'",
 }
-"""Keywords of other versions, and what to write in their place."""
+"""Keywords of other versions, with their replacements."""
 
 
 def schema_faults(schema: Mapping[str, Any]) -> list[str]:
-    """Return the parts of a schema that check no value, each fault once. Keywords with the prefix `x-` are notes."""
+    """Return the parts of a schema that check no value, each fault once. Keywords with the prefix `x-` are ignored."""
     found: dict[str, None] = {}
     todo: list[Any] = [schema]
     while todo:
@@ -121,7 +121,7 @@ def schema_faults(schema: Mapping[str, Any]) -> list[str]:
 
 
 def shape_faults(schema: Mapping[str, Any]) -> list[str]:
-    """Return what makes a schema no JSON Schema: unknown types, keywords of another shape, references without end."""
+    """Return why a schema is not valid: unknown types, malformed keywords, endless references."""
     found: dict[str, None] = {}
     todo: list[object] = [schema]
     while todo:
@@ -156,7 +156,7 @@ def shape_faults(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _is_endless(schema: Mapping[str, Any]) -> bool:
-    """True if checking a value would check it against the same part of the schema again."""
+    """Return True if checking a value would check it against the same part of the schema again."""
     done: set[int] = set()
     for start in _all_in(schema):
         under_way: set[int] = set()
@@ -230,7 +230,7 @@ def is_of_kind(value: object, kind: str) -> bool:
 
 
 def referred(ref: object, root: Mapping[str, object]) -> Any:
-    """Return the schema that `#/$defs/Name` names; True, which accepts every value, if there is none."""
+    """Return the schema that `#/$defs/Name` names; True, which accepts every value, if it does not exist."""
     found = target_of(ref, root)
     return True if found is None else found
 
@@ -246,21 +246,21 @@ def target_of(ref: object, root: Mapping[str, object]) -> object:
 
 
 def as_json(value: object) -> str:
-    """A value as messages quote it."""
+    """Return a value as messages quote it."""
     return json.dumps(value, ensure_ascii=False)
 
 
 DEEPEST = 50
-"""Levels of a value and its schema that are checked."""
+"""Maximum depth of a value and its schema."""
 _STEPS = 50_000
-"""Schemas that are visited to check any value."""
+"""Schemas that may be visited to check any value."""
 _STEPS_EACH = 25
 """Further steps for each part of a large value."""
 log = logging.getLogger("orchestrator")
 LONGEST = 500
-"""Characters of a pattern that is tried."""
+"""Maximum length of a pattern."""
 _MATCHED = 100_000
-"""Characters of the longest text on which a pattern is tried; a longer one passes."""
+"""Maximum length of a string that a pattern is matched against; a longer one passes."""
 _BOUNDS: tuple[tuple[str, Callable[[float, float], bool], str], ...] = (
     ("minimum", operator.ge, "at least"),
     ("maximum", operator.le, "at most"),
@@ -277,16 +277,16 @@ _NAMES = {
     "null": "null",
 }
 _LONGEST = 10_000
-"""Longest text, in characters, that is parsed as a value of another type."""
+"""Maximum length of a string that is parsed as a value of another type."""
 _KNOWN = frozenset(KINDS)
 
 
 class Exhausted(Exception):
-    """The budget of a check is spent."""
+    """Raised when the budget of a check is spent."""
 
 
 class Budget:
-    """The schema that references lead into, and the steps that are left to check a value."""
+    """The root schema for references, and the number of steps left to check a value."""
 
     def __init__(self, root: Mapping[str, Any], value: Any) -> None:
         self.root = root
@@ -297,7 +297,7 @@ class Budget:
     def spend(self, steps: int = 1) -> None:
         """
         Raises:
-            Exhausted: there are fewer left.
+            Exhausted: too few steps are left.
         """
         self._left -= steps
         if self._left < 0 and not self._extended:  # most values are small, and never counted
@@ -308,7 +308,7 @@ class Budget:
 
 
 def _size(value: object) -> int:
-    """Number of parts of a value."""
+    """Return the number of parts of a value."""
     count, level = 0, [value]
     while level:
         count += len(level)
@@ -323,7 +323,8 @@ def _size(value: object) -> int:
 
 @lru_cache(maxsize=256)
 def linear(pattern: str) -> Callable[[str], bool] | None:
-    """Predicate that matches texts; None, with one line in the log, if the engine cannot try the pattern."""
+    """Return a predicate that matches strings; None, with one line in the log, if the engine does not support the
+    pattern."""
     if len(pattern) <= LONGEST:
         try:
             return SchemaValidator(core_schema.str_schema(pattern=pattern)).isinstance_python
@@ -334,7 +335,7 @@ def linear(pattern: str) -> Callable[[str], bool] | None:
 
 
 def faults(value: object, schema: object, root: Mapping[str, object], place: str = "") -> list[str]:
-    """Everything that is wrong with a value, each fault beginning with its place.
+    """Return all faults of a value, each starting with its place.
 
     A value that cannot be checked within the budget has one fault that says so.
     """
@@ -475,7 +476,7 @@ def _at(place: str, name: str) -> str:
 
 
 def _is_multiple(value: float, step: float) -> bool:
-    """True if a number is a multiple of a step, by their decimal digits: 0.3 is one of 0.1."""
+    """Return True if a number is a multiple of a step, by their decimal digits: 0.3 is a multiple of 0.1."""
     if isinstance(value, float) and not math.isfinite(value):
         return False
     number, each = (Fraction(one if isinstance(one, int) else repr(one)) for one in (value, step))
@@ -483,12 +484,12 @@ def _is_multiple(value: float, step: float) -> bool:
 
 
 def _same(one: object, other: object) -> bool:
-    """Equality as JSON sees it: true is not 1."""
+    """Return True if two values are equal in JSON: true differs from 1."""
     return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
 
 
 def _key(value: object) -> object:
-    """Hashable key, equal for equal values."""
+    """Return a hashable key, equal for equal values."""
     return canonical(value) if isinstance(value, list | dict) else (isinstance(value, bool), value)
 
 
@@ -497,17 +498,17 @@ def _words(kinds: tuple[str, ...]) -> str:
 
 
 def _shown(value: object) -> str:
-    """A value as an error message quotes it: not too long."""
+    """Return a value as an error message quotes it: not too long."""
     text = as_json(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
 def coerced(value: object, schema: object, root: Mapping[str, object]) -> Any:
-    """Convert texts in a value to the types that the schema names: `"60"` to 60 for a number.
+    """Convert strings in a value to the types that the schema names: `"60"` to 60 for a number.
 
-    A text is read as JSON or as a Python literal; it is never evaluated. It stays a text where the schema also takes
-    texts, or names no type, and where it cannot be read as one of the named types. Whole numbers such as 3.0 become 3
-    where an integer is wanted. A value for which the schema has too many ways to be read stays as it is.
+    A string is read as JSON or as a Python literal; it is never evaluated. It is kept if the schema also accepts
+    strings or names no type, and if it cannot be read as one of the named types. Whole numbers such as 3.0 become 3 if
+    an integer is required. A value is kept if the schema allows too many ways to read it.
     """
     try:
         return _coerced(value, schema, Budget(root, value), 0)
@@ -516,7 +517,7 @@ def coerced(value: object, schema: object, root: Mapping[str, object]) -> Any:
 
 
 def kinds_taken(schema: object, root: Mapping[str, object]) -> set[str]:
-    """JSON types that a schema accepts; all types if it names none."""
+    """Return the JSON types that a schema accepts; all types if it names none."""
     try:
         return set().union(*map(_kinds, _ways(schema, Budget(root, None), 0)))
     except Exhausted:
@@ -548,7 +549,7 @@ def _coerced(value: Any, schema: Any, budget: Budget, depth: int) -> Any:
 
 
 def _ways(schema: Any, budget: Budget, depth: int) -> list[list[dict[str, Any]]]:
-    """Alternatives of a schema, with references resolved. A value fits an alternative if it fits all its schemas."""
+    """Return the alternatives of a schema, with references resolved. A value fits one if it fits all its schemas."""
     budget.spend()
     if schema is False:
         return []
@@ -566,7 +567,7 @@ def _ways(schema: Any, budget: Budget, depth: int) -> list[list[dict[str, Any]]]
 
 
 def _kinds(way: list[dict[str, Any]]) -> set[str]:
-    """JSON types that all schemas of an alternative accept."""
+    """Return the JSON types that all schemas of an alternative accept."""
     kinds = {*_KNOWN}
     for schema in way:
         named = {*kinds_of(schema)}
@@ -579,7 +580,7 @@ def _kinds(way: list[dict[str, Any]]) -> set[str]:
 
 
 def _part(ways: list[list[dict[str, Any]]], place: int | str, budget: Budget) -> Any:
-    """The schema of a list's item, or of an object's property."""
+    """Return the schema of a list's item, or of an object's property."""
     budget.spend(len(ways))
     inside = _item if isinstance(place, int) else _property
     found = [[one for schema in way for one in inside(schema, place)] for way in ways]
@@ -599,7 +600,7 @@ def _property(schema: dict[str, Any], name: Any) -> list[Any]:
 
 
 def _may_fit(value: dict[str, Any], schema: dict[str, Any]) -> bool:
-    """True if an object has the required properties, and tags that match the schema's."""
+    """Return True if an object has the required properties, and tags that match the schema's."""
     properties = {name: one for name, one in schema.get("properties", {}).items() if isinstance(one, dict)}
     tags = {name: one.get("enum", [one["const"]] if "const" in one else []) for name, one in properties.items()}
     tagged = all(value[name] in tags[name] for name in tags if tags[name] and isinstance(value.get(name), str))
@@ -607,7 +608,7 @@ def _may_fit(value: dict[str, Any], schema: dict[str, Any]) -> bool:
 
 
 def _read(text: str) -> object:
-    """The JSON value or Python literal that a text is; None if it is none."""
+    """Return the value of a string that is JSON or a Python literal; None otherwise."""
     if len(text) > _LONGEST:
         return None
     try:
@@ -621,7 +622,7 @@ def _read(text: str) -> object:
 
 
 def _plain(value: object) -> object:
-    """The value as JSON; None if JSON cannot represent it."""
+    """Return the value as JSON; None if JSON cannot represent it."""
     if isinstance(value, tuple):
         value = list(value)
     try:

@@ -1,4 +1,4 @@
-"""Questions about calls: what a page shows next to them, and the wording of the possible answers."""
+"""Questions about calls: context for a page, and the wording of the possible answers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class ApprovalContext:
     """Context of a question."""
 
     seq: int
-    """The record that asked it; 0: none did."""
+    """The record of the question; 0 if there is none."""
     text: str = ""
-    """Text of the model's reply that asked for the call; empty: it had none, or no model asked."""
+    """Text of the model's reply that asked for the call; empty if there is none."""
     schema: Mapping[str, object] | None = None
-    """JSON Schema of the tool's arguments, as the model saw it; None: no model was offered the tool."""
+    """JSON Schema of the tool's arguments, as sent to the model; None if the tool was not offered to a model."""
 
 
 def context_of(records: Sequence[r.Record], question: str, call: Mapping[str, object]) -> ApprovalContext:
@@ -29,8 +29,8 @@ def context_of(records: Sequence[r.Record], question: str, call: Mapping[str, ob
 
     Args:
         records: the journal of the run.
-        question: the id of an open question of it.
-        call: the call that it is about, see `parts_of`.
+        question: the id of one of its open questions.
+        call: the call in question, see `parts_of`.
     """
     at = next((n for n, one in enumerate(records) if isinstance(one, r.Asked) and one.question.id == question), None)
     if at is None:
@@ -48,7 +48,7 @@ def context_of(records: Sequence[r.Record], question: str, call: Mapping[str, ob
 
 
 def _said(reply: object, call_id: object) -> str:
-    """The text of a model's reply that has this call; empty if it has not."""
+    """Return the text of a model's reply with this call; empty if it has no such call."""
     if not isinstance(reply, Mapping):
         return ""
     calls, text = reply.get("tool_calls"), reply.get("text")
@@ -57,7 +57,7 @@ def _said(reply: object, call_id: object) -> str:
 
 
 def _schema(offered: object, tool: object) -> Mapping[str, object] | None:
-    """The schema of a tool among those that a model was offered."""
+    """Return the schema of a tool among those offered to a model."""
     for one in offered if isinstance(offered, list) else ():
         inner = one.get("function", one) if isinstance(one, Mapping) else None
         if isinstance(inner, Mapping) and inner.get("name") == tool:
@@ -99,7 +99,7 @@ CHOICES = tuple(one.choice for one in _UNKNOWN)
 
 
 def outcome_title(payload: Mapping[str, object]) -> str:
-    """Short form of the question."""
+    """Return the short form of the question."""
     tool = payload.get("tool", "")
     return (
         f"The result of {tool} was refused" if payload.get("why") == "refused" else f"What became of this call? {tool}"
@@ -107,7 +107,7 @@ def outcome_title(payload: Mapping[str, object]) -> str:
 
 
 def outcome_choices(question: Question) -> tuple[OutcomeChoice, ...]:
-    """Answers to a question of kind `unknown_outcome`, in display order; empty for other kinds."""
+    """Return answers to a question of kind `unknown_outcome`, in display order; empty for other kinds."""
     if question.kind != "unknown_outcome":
         return ()
     first, *others = _BY_WHY.get(str(question.payload.get("why")), _UNKNOWN)

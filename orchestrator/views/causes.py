@@ -39,9 +39,9 @@ class Cause:
 
     kind: Literal["model", "tool", "effect", "answer", "event", "timer", "graph"]
     name: str
-    """The model, the tool or the effect; of an answer `approve`, `deny` or `value`; of a graph how it ended."""
+    """The model, the tool or the effect; for an answer `approve`, `deny` or `value`; for a graph, how it ended."""
     seq: int
-    """The record that holds it."""
+    """The record of the result."""
     by: str = ""
     """Name of the person who answered."""
     policy: bool = False
@@ -50,11 +50,11 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A transition: where an outcome led."""
+    """Target of an outcome."""
 
     seq: int
     activation: str
-    """The step that ended; for START the key of its graph, for a spent limit empty."""
+    """The step that ended; for START, the key of its graph; for a spent limit, empty."""
     place: str
     path: str
     node: str
@@ -62,7 +62,7 @@ class Transition:
     outcome: str
     taken: tuple[TransitionEdge, ...]
     not_taken: tuple[TransitionEdge, ...]
-    """The other edges that begin here."""
+    """The other edges that start here."""
     cause: Cause | None = None
     error: Failure | None = None
 
@@ -73,9 +73,9 @@ class Origin:
 
     by: Literal["edge", "join", "limit", "event"]
     seq: int
-    """The record after which it could begin."""
+    """The record after which it could start."""
     after: tuple[str, ...]
-    """Activations (for START the graph's key) that it comes from; for a join all of them, in order of arrival."""
+    """Preceding activations (for START, the graph's key); for a join all of them, in order of arrival."""
     edge: TransitionEdge | None = None
     """The edge; None for a join."""
     branch: int | None = None
@@ -86,9 +86,9 @@ class Origin:
     losers: tuple[tuple[str, str], ...] = ()
     """For a race: (path, node) of the tokens that were dropped because they were too late."""
     lets_run: bool = False
-    """For a join: whether the branches that it did not wait for went on."""
+    """For a join: whether the branches that it did not wait for continued."""
     needs: tuple[int, ...] = ()
-    """For an item of a map: the items that it needs."""
+    """For an item of a map: the items that it depends on."""
     limit: str = ""
     """The limit that was spent, or the event that interrupted the graph."""
 
@@ -134,13 +134,13 @@ class _GraphEnd(NamedTuple):
 
 
 class Causes(Fold):
-    """Keeps the causes in a run. It has data for each step, so use it to show runs, not to drive them.
+    """Collects the causes in a run. It has data for each step, so use it to show runs, not to drive them.
 
     Attributes:
-        transitions: Activation -> where it led.
-        origins: Activation -> why it ran.
-        drops: Activation -> why it was dropped.
-        ends: Key of a graph -> why it ended.
+        transitions: Activation -> its transition.
+        origins: Activation -> its origin.
+        drops: Activation -> the reason why it was dropped.
+        ends: Key of a graph -> the reason why it ended.
     """
 
     def __init__(self) -> None:
@@ -150,7 +150,7 @@ class Causes(Fold):
         self.ends: dict[str, GraphEnd] = {}
         self._causes: dict[str, Cause] = {}
         self._doing: list[Transition | _Joining | _Collapsing | _GraphEnd] = []
-        """The reasons for what happens now, innermost last."""
+        """Reasons for current events, innermost last."""
         self._edge: TransitionEdge | None = None
         self._lost: list[tuple[str, str]] = []
         self._failing: r.StepFailed | None = None
@@ -307,7 +307,7 @@ class Causes(Fold):
 
     @property
     def end(self) -> GraphEnd | None:
-        """The end of the run itself; None if it has not ended."""
+        """Return the end of the run itself; None if it has not ended."""
         return None if self.run.root is None else self.ends.get(self.run.root.key)
 
 
@@ -319,7 +319,7 @@ def _items(version: Version, field: str | None) -> int | None:
 
 
 def _beginning(edges: Iterable[Edge], node: str, outcome: str) -> Iterable[tuple[int, Edge]]:
-    """Edges that begin at a node; for a reserved outcome also those of any node (`*`)."""
+    """Return the edges that start at a node; for a reserved outcome also those of any node (`*`)."""
     any_too = outcome in RESERVED
     return [
         (index, edge)

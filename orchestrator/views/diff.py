@@ -4,7 +4,7 @@ A step is compared with the step of the other run that has the same branch, the 
 node's steps in that branch. So the order in which branches ran makes no difference, and runs of different versions of a
 graph, or of different graphs, can be compared.
 
-A `ComparedRun` is one run, without what does not count; a `StepPair` a step that both have; `PairedRuns` are both runs.
+A `ComparedRun` is one run, without superseded parts; a `StepPair` a step of both; `PairedRuns` are both runs.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def diff(run_a: Run, run_b: Run) -> RunDiff:
         run_b: another run, of the same graph, another version of it, or another graph.
 
     Returns:
-        The differences: prompts, results, answers, outcomes, updates, the end, and what both spent.
+        The differences: prompts, results, answers, outcomes, updates, the end, and usage.
     """
     return diff_of(run_a, run_a.records(), run_b, run_b.records())
 
 
 def diff_of(run_a: Run, records_a: Sequence[Record], run_b: Run, records_b: Sequence[Record]) -> RunDiff:
-    """The same, of runs whose records were read."""
+    """Compare two runs whose records were read."""
     found = PairedRuns.of(run_a, records_a, run_b, records_b).differences()
     kept = tuple(islice(found, MOST))
     more = next(found, None) is not None
@@ -60,7 +60,7 @@ def diff_of(run_a: Run, records_a: Sequence[Record], run_b: Run, records_b: Sequ
 
 
 MOST = 100
-"""Differences and lines that are kept."""
+"""Maximum of differences and of lines that are kept."""
 
 
 def failure_text(error: Failure | None) -> str:
@@ -68,13 +68,13 @@ def failure_text(error: Failure | None) -> str:
 
 
 def changed_fields(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """The fields whose values differ, or that only one side has."""
+    """Return the fields whose values differ, or that only one side has."""
     names = dict.fromkeys((*one, *other))
     return [name for name in names if one.get(name) != other.get(name) or (name in one) != (name in other)]
 
 
 def fields_diff(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Field -> the lines in which its values differ."""
+    """Return field -> the lines in which its values differ."""
     found: dict[str, tuple[str, ...]] = {}
     for name in changed_fields(one, other):
         a, b = ({name: side[name]} if name in side else {} for side in (one, other))
@@ -92,30 +92,30 @@ def flat(fields: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
 
 
 Place: TypeAlias = tuple[str, str, int]
-"""A step: the path of its branch, its node, and which of the node's steps in that branch it is."""
+"""A step: the path of its branch, its node, and its number among the steps of that node in the branch."""
 NumberedCall: TypeAlias = tuple[JournaledCall, int]
-"""A call, and the number of its attempt among those that count."""
+"""A call, and the number of its attempt, without superseded ones."""
 _CUT_OFF = ("Cancelled", "NotMade", "Suspended")
-"""Errors of calls that the run itself stopped, or that had to ask something first."""
+"""Errors of calls that the run itself stopped, or that first needed an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """A run, read for a comparison."""
+    """A run, prepared for a comparison."""
 
     run: Run
     records: Sequence[Record]
     steps: dict[Place, TimelineRow]
-    """In the order in which they began."""
+    """In the order in which they started."""
     messages: Mapping[str, Mapping[str, object]]
     cut: bool
-    """True if it is a replay that ended where it diverged: the missing rest is no difference."""
+    """True if it is a replay that ended where it diverged: its missing rest is not a difference."""
     superseded: Superseded
-    """Its parts that do not count, because it was reopened or asked again."""
+    """Its parts that do not count, because it was reopened or its questions were repeated."""
     counted: bool
-    """True if attempts that were set aside are left out of the comparison: one of the runs is a replay."""
+    """True if superseded attempts are left out of the comparison: one of the runs is a replay."""
     names: VersionNames | None = None
-    """Names in which a run that moved to other versions is compared."""
+    """Names for the comparison of a run that moved to other versions."""
 
     @classmethod
     def of(
@@ -132,9 +132,10 @@ class ComparedRun:
         Args:
             run: the run.
             records: its records.
-            beside: a run of the same family, whose steps have the same keys where they are the same.
+            beside: a run of the same family, whose equal steps have the same keys.
             counted: see the attribute.
-            structure: of the version in whose names the steps are compared; empty: each in those that it had.
+            structure: structure digest of the version whose names are used for the comparison; empty: names are not
+                changed.
         """
         known = {} if beside is None else {row.activation: place for place, row in beside.steps.items()}
         counts: Counter[tuple[str, str]] = Counter()
@@ -162,26 +163,26 @@ class ComparedRun:
         return cls(run, records, steps, messages_of(records), ended_diverged(records), superseded, counted, names)
 
     def number_of(self, call: JournaledCall) -> int:
-        """The number of a call's attempt among those of its step that count, from 1."""
+        """Return the number of a call's attempt among the counted attempts of its step, from 1."""
         before = self.superseded.first.get(call.intended.activation, 1) - 1 if self.counted else 0
         return max(1, call.intended.attempt - before)
 
     def keeps(self, call: JournaledCall) -> bool:
-        """True if the call is of an attempt that was set aside and holds for later attempts."""
+        """True if the call is of a superseded attempt, and its result holds for later attempts."""
         return self.counted and self.superseded.is_kept(call.intended.key)
 
     @property
     def start(self) -> Mapping[str, object] | None:
-        """The values that it began with."""
+        """Return the initial values."""
         first = self.records[0] if self.records else None
         if not isinstance(first, r.RunStarted):
             return None
         return first.values if self.names is None else self.names.start(first.values)
 
     def set_from_outside(self) -> Iterator[tuple[int, Mapping[str, object]]]:
-        """The values that forks and migrations set, with their records.
+        """Return the values that forks and migrations set, with their records.
 
-        Not those of migrations where one run is a replay of the other: it may run in one version from its beginning.
+        Migrations are left out if one run is a replay of the other, which may use one version from the start.
         """
         for record in self.records:
             if isinstance(record, r.Forked) and record.update:
@@ -195,7 +196,7 @@ def _has_moved(records: Sequence[Record]) -> bool:
 
 
 def _rename(rows: Timeline, names: VersionNames) -> None:
-    """Name what the steps were by the version in which they are compared."""
+    """Rename steps as in the version used for the comparison."""
     for row in rows.rows:
         if row.seq is not None:
             row.update = names.fields(row.seq, row.place, row.update)
@@ -204,7 +205,7 @@ def _rename(rows: Timeline, names: VersionNames) -> None:
 
 
 def _drop_superseded(rows: Timeline, superseded: Superseded) -> None:
-    """Leave out what a run set aside when it was reopened."""
+    """Leave out the parts that became superseded when the run was reopened."""
     rows.rows = [row for row in rows.rows if not superseded.is_undone(row.activation)]
     for row in rows.rows:
         first = superseded.first.get(row.activation, 1)
@@ -221,7 +222,7 @@ def _drop_superseded(rows: Timeline, superseded: Superseded) -> None:
 
 
 def ended_diverged(records: Sequence[Record]) -> bool:
-    """True if the records are those of a replay that ended where it would have been live."""
+    """Return True if the records are those of a replay that ended where live calls would follow."""
     cancelled = next((record for record in reversed(records) if isinstance(record, r.Cancelled)), None)
     own = next((record.seq for record in reversed(records) if isinstance(record, r.Forked)), None)
     if cancelled is None or own is None or cancelled.seq < own or cancelled.by != "replay":
@@ -230,9 +231,9 @@ def ended_diverged(records: Sequence[Record]) -> bool:
 
 
 def _unmake(rows: Sequence[TimelineRow], fork: r.Forked) -> None:
-    """Leave out what counts as not made in a fork: calls without a result, and answers that it asks for again.
+    """Leave out parts that a fork repeats: calls without a result, and questions that it asks again.
 
-    A call that was cut off, and that the fork makes, has another key there.
+    A call that was cut off has another key in the fork.
     """
     for row in rows:
         if row.began < fork.seq:
@@ -247,7 +248,7 @@ def _unmake(rows: Sequence[TimelineRow], fork: r.Forked) -> None:
 
 
 def _calls_not_made(records: Sequence[Record]) -> Iterator[JournaledCall]:
-    """Calls that a replay asked for and did not make, because the replayed run had not asked for them."""
+    """Return calls that a replay asked for and did not make, because the replayed run had not asked for them."""
     made = {(one.activation, one.digest, one.occurrence) for one in records if isinstance(one, r.EffectIntended)}
     for one in records:
         if isinstance(one, r.Diverged) and one.kind != "question":
@@ -282,13 +283,13 @@ def was_cut_off(call: JournaledCall) -> bool:
 
 
 class StepPair:
-    """The same step of both runs: the differences of its calls, questions, attempts and end.
+    """A step of both runs: the differences of its calls, questions, attempts and end.
 
     Args:
         place: the step.
         one: a run.
         other: another run.
-        texts: whether differences have their lines.
+        texts: whether differences include lines of texts.
     """
 
     def __init__(self, place: Place, one: ComparedRun, other: ComparedRun, *, texts: bool = True) -> None:
@@ -296,7 +297,7 @@ class StepPair:
         self.rows = one.steps.get(place), other.steps.get(place)
 
     def differences(self) -> Iterator[Difference]:
-        """Differences of the runs in this step."""
+        """Return the differences of the runs in this step."""
         one, other = self.rows
         if (other is None and self.reads[1].cut) or (one is None and self.reads[0].cut):
             return
@@ -308,7 +309,7 @@ class StepPair:
             yield self._of("step", seqs, f"only the {which} run came here")
             return
         if one.status == other.status == "dropped":
-            return  # how far it came before it was stopped is a matter of time
+            return  # its progress before it was stopped depends on timing
         yield from self._calls(one, other)
         yield from self._questions(one, other)
         cut = any(read.cut and row.status == "dropped" for read, row in zip(self.reads, (one, other), strict=True))
@@ -332,10 +333,10 @@ class StepPair:
                 yield from self._result(mine[0], theirs[0])
 
     def _made(self, row: TimelineRow, beside: TimelineRow, which: int) -> list[NumberedCall]:
-        """The calls of a step, each with the number of its attempt among those that count.
+        """Return the calls of a step, each with the number of its attempt among those that count.
 
-        Of an attempt that was set aside it has those that hold for the later ones, if the other run has them, too:
-        the journal does not have whether a later attempt asked for them.
+        Calls of a superseded attempt that hold for later ones are included if the other run has them, too: the journal
+        does not record whether a later attempt asked for them.
         """
         read, other = self.reads[which], self.reads[1 - which]
         made = [(call, read.number_of(call)) for call in row.calls]
@@ -395,10 +396,10 @@ class StepPair:
                 yield self._of("answer", (mine.answered or mine.seq, theirs.answered or theirs.seq), words)
 
     def _own_questions(self, which: int) -> list[AskedQuestion]:
-        """The questions of the step that its graph asks.
+        """Return the questions that the graph of the step asks.
 
-        Not those that were asked again, those about calls of unknown outcome, and those inside a call whose result the
-        other run, a replay, has without making it. A replay is not asked what a fork is about calls of its family.
+        Left out are repeated questions, those about calls of unknown outcome, and those inside a call whose result a
+        replay takes over. A replay is not asked about calls of its family, but a fork is.
         """
         row, beside = self.rows[which], self.rows[1 - which]
         assert row is not None
@@ -445,7 +446,7 @@ class StepPair:
             yield self._of("error", seqs, f"the errors are {faults[0] or 'none'} and {faults[1] or 'none'}")
         if (one.update, one.ops) != (other.update, other.ops):
             a, b = one.update, other.update
-            if not changed_fields(a, b):  # the same values, merged otherwise
+            if not changed_fields(a, b):  # the same values, merged differently
                 a, b = one.ops, other.ops
             lines = flat(fields_diff(a, b)) if self._texts else ()
             yield self._of("update", seqs, f"the updates differ in {names_of(changed_fields(a, b))}", lines)
@@ -454,7 +455,7 @@ class StepPair:
 def _paired(
     one: Sequence[NumberedCall], other: Sequence[NumberedCall]
 ) -> Iterator[tuple[NumberedCall | None, NumberedCall | None]]:
-    """Calls with the same request side by side, in the order of the first run; the others by kind, in their order."""
+    """Pair calls with the same request, in the order of the first run; the others by kind, in their order."""
     same: dict[object, deque[int]] = {}
     for number, made in enumerate(other):
         same.setdefault(request_of(made), deque()).append(number)
@@ -472,7 +473,7 @@ def _paired(
 
 
 def _result_of(call: JournaledCall) -> object:
-    """The result of a call, without the ids of runs and instances that differ each time."""
+    """Return the result of a call, without ids of runs and instances, which always differ."""
     settled = call.settled
     if settled is None or call.running:
         return "no result yet"
@@ -494,7 +495,7 @@ def _question(asked: AskedQuestion) -> dict[str, object]:
     question = asked.question
     call, shown = parts_of(question.kind, question.payload)
     payload = {key: value for key, value in call.items() if key not in OWN_PARTS} | ({"shown": shown} if shown else {})
-    prompt = "" if question.kind == "timer" else question.prompt  # it has the time
+    prompt = "" if question.kind == "timer" else question.prompt  # it contains the time
     choices = list(question.choices)
     return {
         "kind": question.kind,
@@ -514,15 +515,15 @@ def _said(answer: object) -> str:
 
 
 _FINISHED = ("completed", "exhausted")
-"""Statuses of runs whose state is a result. The state of a stopped run depends on which of its branches was faster."""
+"""Statuses of runs whose state is a result. The state of a stopped run depends on timing."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairedRuns:
-    """Two runs, read to be compared.
+    """Two runs, prepared for a comparison.
 
-    `texts` of its methods: whether differences have their lines. Without them a comparison takes a fraction of the
-    time, because no two texts are compared line by line.
+    `texts` of its methods: whether differences include lines of texts. Without them a comparison is much faster,
+    because texts are not compared line by line.
     """
 
     one: ComparedRun
@@ -545,18 +546,18 @@ class PairedRuns:
         return cls(one, ComparedRun.of(run_b, records_b, beside, counted=counted, structure=structure))
 
     def places(self) -> list[Place]:
-        """The steps of both, in the order of the first run."""
+        """Return the steps of both, in the order of the first run."""
         return [*in_order([*self.one.steps], [*self.other.steps])]
 
     def differences(self) -> Iterator[Difference]:
-        """All differences, in their order, with their lines."""
+        """Return all differences in order, with their lines."""
         yield from self.starts()
         for place in self.places():
             yield from self.step(place)
         yield from self.ends()
 
     def starts(self, *, texts: bool = True) -> Iterator[Difference]:
-        """Differences of the states that the runs began with, and of what was set from outside."""
+        """Return the differences of the states that the runs started with, and of values set from outside."""
         a, b = self.one.start, self.other.start
         if a is not None and b is not None and (names := changed_fields(a, b)):
             lines = flat(fields_diff(a, b)) if texts else ()
@@ -571,11 +572,11 @@ class PairedRuns:
                 yield Difference("state", seqs=(before[0], after[0]), what=words, lines=lines)
 
     def step(self, place: Place, *, texts: bool = True) -> Iterator[Difference]:
-        """Differences of one step."""
+        """Return the differences of a step."""
         return StepPair(place, self.one, self.other, texts=texts).differences()
 
     def ends(self, *, texts: bool = True) -> Iterator[Difference]:
-        """Differences of how the runs ended."""
+        """Return the differences of the ends of the runs."""
         if self.one.cut or self.other.cut:
             return
         a, b = self.one.run, self.other.run
@@ -601,7 +602,7 @@ class PairedRuns:
 
 
 def in_order(one: Sequence[Place], other: Sequence[Place]) -> Iterator[Place]:
-    """All places in the order of the first sequence; places of the second alone where it reached them."""
+    """Return all places in the order of the first sequence; places of the second alone where it reached them."""
     known, at = set(one), {place: number for number, place in enumerate(other)}
     passed = 0
     for place in one:
@@ -614,6 +615,6 @@ def in_order(one: Sequence[Place], other: Sequence[Place]) -> Iterator[Place]:
 
 
 def _is_replay(run: Run, other: Run) -> bool:
-    """True if a run is a replay of the other one, which then counts as it went in the end, if it was reopened."""
+    """Return True if a run is a replay of the other one, which then counts without its superseded parts."""
     fork = run.machine.fork
     return fork is not None and fork.relation == "replay" and fork.parent == other.run_id

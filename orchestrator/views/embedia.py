@@ -3,7 +3,7 @@
     ToolStart, AgentStart, [ChatLLMInit, ChatLLMStart, ChatLLMEnd] ..., ToolStart, ToolEnd, AgentStep, ...,
     AgentEnd, ToolEnd
 
-The events follow from the journal alone, so they are the same live and years later. The publisher of an event is the
+The events follow from the journal alone, so they are the same live and later. The publisher of an event is the
 run's id for the agent itself, the activation for an agent inside it, and the effect's key for a model or tool call.
 
 `executor.events(style="embedia")` loads this module through `orchestrator._lazy`; no other module imports it.
@@ -42,7 +42,7 @@ _STEP = frozenset(Step.model_fields) - {"ended"}
 
 
 class EmbediaEvent(Event):
-    """An event with a publisher. `seq` is that of its record; one record can give several events."""
+    """An event with a publisher. `seq` is that of its record; a record can result in several events."""
 
     id: str
     """Its publisher."""
@@ -58,7 +58,7 @@ class EmbediaEvent(Event):
         return utc(self.ts).isoformat()
 
     def to_json(self) -> dict[str, object]:
-        """`timestamp, id, event, data`, and the record's `seq`."""
+        """Return `timestamp, id, event, data`, and the record's `seq`."""
         return {
             "timestamp": self.timestamp,
             "id": self.id,
@@ -69,11 +69,11 @@ class EmbediaEvent(Event):
 
 
 class Embedia:
-    """Turns the records of one run, in order, into events.
+    """Converts the records of one run, in order, to events.
 
     Args:
         graph: the run's graph, which names the field of the question.
-        tokenizer: counts the tokens of a text. Without it only replies have counts, those of the provider.
+        tokenizer: counts the tokens of a text. Without it, only replies have counts, which the provider reports.
         run_id: the run; needed for a fork, whose first records are those of another run.
     """
 
@@ -87,7 +87,7 @@ class Embedia:
         self._count = tokenizer
         self._run_id, self._name = run_id, ""
         self._started: dict[str, float] = {}
-        """Publisher of an open agent -> its start."""
+        """Publisher of an active agent -> its start."""
         self._agents: dict[str, tuple[str, str]] = {}
         """Path of an open inner graph -> (activation, its node's name)."""
         self._steps: dict[str, list[object]] = {}
@@ -97,7 +97,7 @@ class Embedia:
         self._questions: dict[str, Question] = {}
 
     def events_of(self, record: r.Record) -> list[EmbediaEvent]:
-        """The events of a record; often none."""
+        """Return the events of a record, often none."""
         handler = _HANDLERS.get(record.type)
         if handler is None:
             return []
@@ -134,7 +134,7 @@ class Embedia:
         if status == "completed":
             yield publisher, "AgentEnd", {"answer": output}
         elif status == "exhausted":
-            # Published at the end: that steps or visits are spent follows from the journal and is no record of its own.
+            # Published at the end: spent steps or visits follow from the journal and have no record.
             spent = {"step_history": steps, "duration": f"{ts - started:.2f}s", "num_steps": len(steps)}
             yield publisher, "AgentTimeout", spent
         else:
@@ -143,7 +143,7 @@ class Embedia:
         yield publisher, "ToolEnd", {"name": name, "exit_code": int(status != "completed"), "output": output}
 
     def _ended(self, record: r.Ended) -> _Published:
-        # Agents that are still open, such as those in other branches; the innermost ends first.
+        # Agents that have not ended, such as those in other branches; the innermost ends first.
         status = "cancelled" if record.status == "completed" else record.status
         for path in sorted(self._agents, key=len, reverse=True):
             publisher, name = self._agents.pop(path)
@@ -157,7 +157,7 @@ class Embedia:
             yield publisher, "AgentStep", dict(step)
         status = {"error": "failed", "exhausted": "exhausted"}.get(record.outcome, "completed")
         if status == "completed" and record.error is not None:
-            status = "exhausted"  # the agent spent its own limits, and no edge takes that
+            status = "exhausted"  # the agent spent its own limits, and no edge leads on from that
         given = list(record.update.values())
         output = given[0] if len(given) == 1 else dict(record.update)
         yield from self._left(record, status, output, record.error)
@@ -174,7 +174,7 @@ class Embedia:
             yield from self._closed(publisher, name, record.ts, status, output, error)
 
     def _agent_at(self, path: str) -> str:
-        """Publisher of the innermost agent around a path."""
+        """Return the publisher of the innermost agent around a path."""
         inside = [opened for opened in self._agents if path == opened or path.startswith((f"{opened}/", f"{opened}."))]
         return self._agents[max(inside, key=len)][0] if inside else self._run_id
 
@@ -183,7 +183,7 @@ class Embedia:
     def _intended(self, record: r.EffectIntended) -> _Published:
         known = record.key in self._calls
         self._calls[record.key] = record
-        if known:  # made again after a crash: the same call, published once
+        if known:  # made again after a crash: the same call, published only once
             return
         if record.kind == "tool":
             kwargs = record.request.get("args", {})
@@ -217,7 +217,7 @@ class Embedia:
         return {"role": role, "tokens": None if self._count is None else self._count(content), "content": content}
 
     def _messages_of(self, request: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """A request's messages in full: it holds earlier ones as references."""
+        """Return a request's messages in full: it contains earlier ones as references."""
         found = []
         for message in request.get("messages", ()):
             if "digest" in message:
@@ -241,7 +241,7 @@ class Embedia:
 def embedia(
     records: Iterable[r.Record], graph: GraphDefinition | None = None, tokenizer: Callable[[str], int] | None = None
 ) -> Iterator[EmbediaEvent]:
-    """All events of a journal, or of its first records. See `Embedia` for the arguments."""
+    """Return all events of a journal, or of its first records. See `Embedia` for the arguments."""
     records = list(records)
     forks = [record for record in records if isinstance(record, r.Forked)]
     style = Embedia(graph, tokenizer, forks[-1].run_id if forks else "")
@@ -263,7 +263,7 @@ _HANDLERS: Mapping[str, Callable[[Embedia, Any], _Published]] = {
 
 
 def _steps_in(update: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
-    """The steps of a strategy in an update: every value with the fields of `nodes.steps.Step`."""
+    """Return the steps of a strategy in an update: every value with the fields of `nodes.steps.Step`."""
     for value in update.values():
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, Mapping) and item.keys() - {"ended"} == _STEP:

@@ -11,13 +11,13 @@ from pydantic import BaseModel, ConfigDict
 from orchestrator.kernel.records import RECORD_TYPES, Record, RunStarted, record_from_fields
 
 LIVE_TYPES = ("step_started", "token", "reset", "progress", "emitted")
-"""Types of live events: they are not journaled, so `seq` is None and a replay does not have them."""
+"""Types of live events: they are not journaled, so `seq` is None and a replay lacks them."""
 EVENT_TYPES = (*RECORD_TYPES, *LIVE_TYPES)
 """Every `type` that an event can have."""
 
 
 class Event(BaseModel):
-    """Something that happened in a run. A journaled event has a `seq` and is the same whenever it is read."""
+    """Something that happened in a run. A journaled event has a `seq` and is the same each time it is read."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -29,38 +29,38 @@ class Event(BaseModel):
     """Unix seconds."""
     run_id: str
     data: dict[str, object] = {}
-    """The other fields of the record, without those at their default; for a live event the data of its type."""
+    """The other fields of the record, without defaults; for a live event the data of its type."""
 
     @property
     def node(self) -> str:
-        """The node that it is about; empty for events of the whole run."""
+        """The node of the event; empty for events of the whole run."""
         return str(self.data.get("node", ""))
 
     @property
     def path(self) -> str:
-        """The path of the branch that it is about."""
+        """The path of the event's branch."""
         return str(self.data.get("path", ""))
 
     def to_json(self) -> dict[str, object]:
-        """The event as one flat JSON object: `type`, `seq`, `ts`, `run_id`, and the fields of `data`."""
+        """Return the event as one flat JSON object: `type`, `seq`, `ts`, `run_id`, and the fields of `data`."""
         return {"type": self.type, "seq": self.seq, "ts": self.ts, "run_id": self.run_id, **self.data}
 
     def to_sse(self) -> str:
-        """The event as a server-sent event: its JSON as `data`, and of a journaled event its number as `id`."""
+        """Return the event as a server-sent event: its JSON as `data`, and for a journaled event its number as `id`."""
         number = "" if self.seq is None else f"id: {self.seq}\n"
         return f"{number}data: {json.dumps(self.to_json())}\n\n"
 
 
 def event_of(run_id: str, record: Record) -> Event:
-    """The event of a record."""
+    """Return the event of a record."""
     data = record.model_dump(mode="json", exclude={"type", "seq", "ts", "v", "run_id", "seal"}, exclude_defaults=True)
-    if isinstance(record, RunStarted) and record.run_id != run_id:  # of a fork it is the first record of another run
+    if isinstance(record, RunStarted) and record.run_id != run_id:  # in a fork it is the first record of another run
         data["root"] = record.run_id
     return Event(type=record.type, seq=record.seq, ts=record.ts, run_id=run_id, data=data)
 
 
 def record_of(event: Event) -> Record | None:
-    """The record of a journaled event; None for a live event.
+    """Return the record of a journaled event; None for a live event.
 
     Raises:
         ValueError: the record is unknown to this version, or the event has another style.
@@ -74,8 +74,8 @@ def record_of(event: Event) -> Record | None:
 
 
 class EventStyle(Protocol):
-    """Gives the records of one run, in order, as events under other names."""
+    """Converts the records of one run, in order, to events with other names."""
 
     def events_of(self, record: Record) -> Sequence[Event]:
-        """The events of a record; often none."""
+        """Return the events of a record, often none."""
         ...

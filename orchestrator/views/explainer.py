@@ -1,4 +1,4 @@
-"""Wording the reasons of a run: why each step ran, where it led, and why the run is where it is.
+"""Words the reasons in a run: of each step, of the edges it took, and of the state of the run.
 
 The reasons follow from the journal (`orchestrator.views.causes`). Untrusted text in them is made safe to show.
 """
@@ -35,11 +35,11 @@ class StepExplanation:
     not_taken: tuple[str, ...] = ()
     """The other edges of the node, each with its outcome."""
     waits: str = ""
-    """The pool in which it waits for a place, and who holds the places; empty: it waits for none."""
+    """The pool in which it waits for a place, and the holders of the places; empty if it does not wait."""
 
     @property
     def line(self) -> str:
-        """The edges taken, what decided that, and the edges not taken; for a step that has not ended, why it ran."""
+        """The edges taken, the reason, and the edges not taken; for a step that has not ended, why it ran."""
         said = self.went or self.waits or self.came
         return f"{said}; not taken: {'; '.join(self.not_taken)}" if self.not_taken else said
 
@@ -61,7 +61,7 @@ class StepExplanation:
 
 @dataclass(frozen=True, slots=True)
 class RunExplanation:
-    """Reason why a run is where it is."""
+    """Reason for the state of a run."""
 
     run_id: str
     seq: int
@@ -83,7 +83,7 @@ class RunExplanation:
 
 @dataclass(frozen=True, slots=True)
 class RunReasons:
-    """Reasons for the place of a run, and for each of its ended steps."""
+    """Reasons for the state of a run, and for each of its ended steps."""
 
     run: str
     """The reason of the run, in one line."""
@@ -101,7 +101,7 @@ class Explainer:
 
     Args:
         rows: the run's timeline.
-        status: the run's status, as `Run.status`. The journal does not have whether a process drives it.
+        status: the run's status, as `Run.status`. The journal does not record whether a process drives it.
         queued: see `Run.queued`.
         standby: see `Run.standby`.
     """
@@ -112,10 +112,10 @@ class Explainer:
         self.pool_waits = tuple(pool_waits(rows.causes.run, rows))
 
     def explain(self, seq: int | None = None) -> RunExplanation:
-        """Explain why the run is where it is, or why a step of it ran and led where it led.
+        """Explain the state of the run, or why a step ran and which edges it took.
 
         Args:
-            seq: a record: the step that it ended, or that ran at that time. None: the run itself.
+            seq: the record that ended the step, or at which it ran; None: the run itself.
 
         Raises:
             ValueError: the run has no such record.
@@ -134,7 +134,7 @@ class Explainer:
         return RunExplanation(run.run_id, run.head, self.status, one.line, (one,))
 
     def reasons(self) -> RunReasons:
-        """The reasons of the run and of all its ended steps."""
+        """Return the reasons of the run and of all its ended steps."""
         ended = [row for row in self.rows.rows if row.seq is not None and row.status != "dropped"]
         return RunReasons(self.run_reason(), {row.seq or 0: self.why(row) for row in ended})
 
@@ -150,7 +150,7 @@ class Explainer:
         return StepExplanation(row.seq, step_name(row), state, came, went, self.not_taken(took), waits)
 
     def state(self, row: TimelineRow) -> str:
-        """A row's status; `interrupted` or `queued` if it should run and no process drives the run."""
+        """Return a row's status; `interrupted` or `queued` if it should run and no process drives the run."""
         if row.status != "running":
             return row.status
         return "interrupted" if self.status == "interrupted" else "queued" if self.queued else "running"
@@ -203,7 +203,7 @@ class Explainer:
         return f"{count} branches were joined: {_some(names)}; {names[-1]} came last (record {came.seq})"
 
     def _token(self, key: str) -> str:
-        """The step that a token came from."""
+        """Describe the step that a token came from."""
         came = self.causes.origins.get(key)
         before = self.rows.by_activation.get(came.after[0]) if came is not None and came.after else None
         if before is not None:
@@ -212,7 +212,7 @@ class Explainer:
         return took.node if took is not None else "a branch"
 
     def destination(self, row: TimelineRow) -> str:
-        """Explain which edges a step took, and what decided it."""
+        """Explain which edges a step took, and why."""
         took = self.causes.transitions.get(row.activation)
         gone = self.causes.drops.get(row.activation)
         if took is None:
@@ -241,13 +241,13 @@ class Explainer:
         }[gone.why]
 
     def not_taken(self, took: Transition | None) -> tuple[str, ...]:
-        """The edges that a transition did not take, each with its outcome."""
+        """Return the edges that a transition did not take, each with its outcome."""
         return () if took is None else tuple(map(_untaken, took.not_taken))
 
     # -- the run --------------------------------------------------------------------------------------------------
 
     def current_steps(self) -> list[TimelineRow]:
-        """The steps that show the place of the run: the live ones, else the one that ended it."""
+        """Return the steps that show the state of the run: the live ones, else the one that ended it."""
         live = [row for row in self.rows.rows if row.live and not (row.graph and self._open_inside(row))]
         if live:
             return live[:_MOST]
@@ -256,7 +256,7 @@ class Explainer:
         return (failed or sorted(ended, key=lambda row: row.seq or 0))[-1:]
 
     def waiting_steps(self) -> Iterator[StepExplanation]:
-        """The steps that have not begun because they wait for a place in a pool."""
+        """Return the steps that have not started because they wait for a place in a pool."""
         for one in self.pool_waits[:_MOST]:
             came = self._came(self.causes.origins.get(one.activation))
             yield StepExplanation(None, one.step, "queued", came, waits=one.what)
@@ -265,7 +265,7 @@ class Explainer:
         return any(other.parent == row.number and other.live for other in self.rows.rows)
 
     def run_reason(self) -> str:
-        """Explain in one line why the run is where it is; for a fork also its origin."""
+        """Explain the state of the run in one line; for a fork also its origin."""
         fork = self.causes.run.fork
         reason = f"{self._run_reason()}{self._queues()}"
         if fork is None:
@@ -274,7 +274,7 @@ class Explainer:
         return f"{reason}; it is a {what} of {plain(fork.parent)}, from record {fork.at} on"
 
     def _queues(self) -> str:
-        """The first step that waits for a place in a pool, and how many more do."""
+        """Describe the first step that waits for a place in a pool, and the number of others."""
         if not self.pool_waits:
             return ""
         more = len(self.pool_waits) - 1
@@ -325,7 +325,7 @@ class Explainer:
 
 
 def step_name(row: TimelineRow) -> str:
-    """A row's path and node on one line."""
+    """Return a row's path and node on one line."""
     return plain(f"{row.path}/{row.node}" if row.path else row.node, 120)
 
 
@@ -361,7 +361,7 @@ def _decided(cause: Cause | None, row: TimelineRow) -> str:
 
 
 def guards_told(guards: Mapping[str, bool | str]) -> str:
-    """The values of guards, including those of edges that were not taken; empty: there were none."""
+    """Return the values of guards, including those of edges that were not taken; empty if there are none."""
     said = [
         f"{plain(name)} {str(value).lower() if isinstance(value, bool) else told(value, 80)}"
         for name, value in guards.items()
@@ -401,10 +401,10 @@ class PoolWait:
         activation: The step.
         step: Its path and node.
         pool: The pool.
-        places: How many places it has.
-        holders: Number of the steps that hold one.
-        held_by: The path and node of each of them, in the order in which they began, as far as the journal has it.
-        ahead: How many steps wait before this one.
+        places: Number of its places.
+        holders: Number of steps that hold a place.
+        held_by: The path and node of each of them, in the order in which they started, as far as it is journaled.
+        ahead: Number of steps that wait before this one.
     """
 
     activation: str
@@ -417,7 +417,7 @@ class PoolWait:
 
     @property
     def what(self) -> str:
-        """The pool that it waits for, without its own name."""
+        """The pool that it waits for, without the pool's name."""
         more = len(self.held_by) - _MOST_HOLDERS
         names = ", ".join(self.held_by[:_MOST_HOLDERS]) + (f" and {more} more" if more > 0 else "")
         taken = f"{self.holders} of {self.places} taken" + (f" by {names}" if names else "")
@@ -426,10 +426,10 @@ class PoolWait:
 
 
 def pool_waits(run: RunState, rows: Timeline) -> Iterator[PoolWait]:
-    """The steps of a run that wait for places, pool by pool, the next one first.
+    """Return the steps of a run that wait for places, by pool, next first.
 
     Args:
-        run: the run, as far as the timeline goes.
+        run: the run at the end of the timeline.
         rows: its timeline, which names the steps.
     """
     for pool, line in run.lines.items():
@@ -442,9 +442,9 @@ def pool_waits(run: RunState, rows: Timeline) -> Iterator[PoolWait]:
 
 
 def executor_pool(run: RunState, row: TimelineRow) -> str:
-    """The pool of the executor in which a step that has called nothing so far needs a place; empty: it needs none.
+    """Return the executor's pool in which a step without calls so far needs a place; empty if none.
 
-    The graph leaves the number of places to the executor (`pools={"api": None}`), so no record has who holds them.
+    The graph leaves the number of places to the executor (`pools={"api": None}`), so the holders are not journaled.
     """
     token = run.running.get(row.activation)
     pool = None if token is None else token.frame.plan.pooled.get(token.node)

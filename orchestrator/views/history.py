@@ -25,44 +25,44 @@ from orchestrator.views.reader import Fold, read
 from orchestrator.views.step_work import AskTracker, Unasked, asked_at
 
 _EVERY = 1000
-"""Records between two kept copies of the run's state: an earlier step is reached by a short fold from a copy."""
+"""Records between cached copies of the run's state: an earlier step is reached by a short fold from a copy."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A step of a run's history: a checkpoint that a fork can begin from."""
+    """A step of a run's history: a checkpoint from which a fork can start."""
 
     seq: int
     ts: float
     path: str
     node: str
     outcome: str | None
-    """None: the step failed, and its graph with it."""
+    """None if the step failed, and its graph with it."""
     update: Mapping[str, object]
     attempt: int
     started: float
     ended: float
     error: Failure | None
     failed: int
-    """Tool calls that failed or could not be made in a step that ended with an outcome nevertheless."""
+    """Number of tool calls that failed or could not be made in a step that ended with an outcome."""
     guards: Mapping[str, bool | str]
     """For a `Route`: outcome -> True if its guard was true, or why that is unknown."""
     cached: bool
-    """True if outcome and update are those of an earlier step, from the cache."""
+    """True if outcome and update come from an earlier step, from the cache."""
     unasked: Unasked
-    """Name of a step that ended without asking what its kind asks: `passed` or `no call`."""
+    """Marks a step that ended without asking what its kind asks: `passed` or `no call`."""
     _cursor: StateReader
 
     @property
     def values(self) -> dict[str, Any]:
         """The state of the acting branch after the step, as plain JSON.
 
-        It is folded from the records when it is read. Reading the points in order folds each record once.
+        The records are folded when it is read. Reading the points in order folds each record once.
         """
         return self._cursor.values(self.seq)
 
     def to_json(self) -> dict[str, Any]:
-        """The step as plain JSON, without the state."""
+        """Return the step as plain JSON, without the state."""
         return {
             "seq": self.seq,
             "path": self.path,
@@ -78,15 +78,15 @@ class Point:
 
 
 class StateReader(Protocol):
-    """Gives states of a run."""
+    """Reads states of a run."""
 
     def values(self, seq: int) -> dict[str, Any]:
-        """The state of the acting branch after the step that a record ended, as plain JSON."""
+        """Return the state of the acting branch after the step that a record ended, as plain JSON."""
         ...
 
 
 class StateCursor:
-    """The state of a run at any of its records: it moves by folding, and starts over from copies."""
+    """The state of a run at any of its records: it moves by folding, and restarts from copies."""
 
     def __init__(self, plan: Plan, records: Sequence[Record]) -> None:
         self._records = records
@@ -96,7 +96,7 @@ class StateCursor:
         self._reopened = max((record.seq for record in records if record.type == "reopened"), default=0)
 
     def values(self, seq: int) -> dict[str, Any]:
-        """The state of the acting branch after the step that a record ended, as plain JSON."""
+        """Return the state of the acting branch after the step that a record ended, as plain JSON."""
         with self._lock:
             self._go_to(seq - 1)
             record = self._records[seq - 1]
@@ -124,7 +124,7 @@ class StateCursor:
 
 
 class LateCursor:
-    """The same, of a run whose records are read when a state is first asked for.
+    """A state cursor of a run whose records are read when a state is first requested.
 
     Args:
         make: makes the cursor of all records; it may block.
@@ -143,13 +143,13 @@ class LateCursor:
 
 
 class StepFold:
-    """Makes the steps of a run from its records, which may come part by part.
+    """Makes the steps of a run from its records, which may arrive in parts.
 
     Args:
-        plan: of the graph that the run began in; its code is not needed.
+        plan: the plan of the run's first graph; its code is not needed.
 
     Attributes:
-        later: content digest -> plan of each graph that the records migrate the run to.
+        later: content digest -> plan of each graph to which the records migrate the run.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -157,7 +157,7 @@ class StepFold:
         self.later = dict(plan.later)
 
     def take(self, records: Iterable[Record], cursor: StateReader) -> list[Point]:
-        """The steps that further records ended, with what gives the states after them."""
+        """Return the steps that further records ended, with a source of the states after them."""
         ask_tracker, found = self._ask_tracker, list[Point]()
         for record in records:
             ask_tracker.note(record)
@@ -170,10 +170,10 @@ class StepFold:
 
 
 def points(plan: Plan, records: Sequence[Record]) -> list[Point]:
-    """The steps of a run.
+    """Return the steps of a run.
 
     Args:
-        plan: of the run's graph; its code is not needed.
+        plan: the plan of the run's graph; its code is not needed.
         records: the run's records from its first one.
     """
     return StepFold(plan).take(records, StateCursor(plan, records))
@@ -205,10 +205,10 @@ Patch: TypeAlias = dict[str, list[object]]
 
 @dataclass(slots=True)
 class StateDelta:
-    """The state before and after a step, as changes of other states."""
+    """The state before and after a step, as changes from other states."""
 
     base: str | int
-    """The activation whose state after is this one's state before, or the number of a whole state."""
+    """The activation whose final state is this one's initial state, or the number of a full state."""
     merged: Patch = field(default_factory=dict)
     """Values that a join added to the base."""
     patch: Patch = field(default_factory=dict)
@@ -216,10 +216,10 @@ class StateDelta:
 
 
 def states(plan: Plan, records: Iterable[r.Record]) -> States:
-    """The states of all steps of a run.
+    """Return the states of all steps of a run.
 
     Args:
-        plan: of the run's graph; its code is not needed.
+        plan: the plan of the run's graph; its code is not needed.
         records: the run's records from its first one.
     """
     found = States()
@@ -231,7 +231,7 @@ class States(Fold):
     """All states of a run.
 
     Attributes:
-        whole: States in full: those that the graphs began with.
+        whole: Full states: the initial states of graphs.
         steps: Activation -> its state.
     """
 
@@ -239,7 +239,7 @@ class States(Fold):
         self.whole: list[JsonObject] = []
         self.steps: dict[str, StateDelta] = {}
         self._made: dict[str, str | int] = {}
-        """Key of a version -> the activation, or number of a whole state, that has it as its state."""
+        """Key of a version -> the activation, or number of a full state, with this state."""
         self._merges: dict[str, tuple[str | int, Patch]] = {}
 
     def applying(self, record: r.Record) -> None:
@@ -259,7 +259,7 @@ class States(Fold):
             self._made[token.version.key] = self._whole(token.frame.plan.schema, token.version)
 
     def _restart(self) -> None:
-        """Tell later states from those that there are now."""
+        """Separate later states from the present ones, which may have the same keys."""
         self._made.clear()
         self._merges.clear()
         for frame in self.run.frames():
@@ -276,7 +276,7 @@ class States(Fold):
             self.before(activation)
 
     def added(self, token: Activation) -> None:
-        """See `Observer.added`. A merge is read while its parents are known."""
+        """See `Observer.added`. Merges are read while their parents are known."""
         version, schema = token.version, token.frame.plan.schema
         if version.key in self._made or version.key in self._merges:
             return
@@ -288,17 +288,17 @@ class States(Fold):
             self._made[version.key] = self._whole(schema, version)
 
     def dropped(self, token: Activation) -> None:
-        """See `Observer.dropped`. What was at work had a state, too."""
+        """See `Observer.dropped`. Active steps also had a state."""
         if token.counted:
             self.before(token)
 
     def restored(self, token: Activation) -> None:
-        """See `Observer.restored`. A step that landed after it was stopped has a state after it from now on."""
+        """See `Observer.restored`. A step that landed after it was stopped now has a state after it."""
         if token.late is not None:
             self._end(token, token.late)
 
     def before(self, activation: Activation) -> StateDelta:
-        """The state before a step, which is remembered."""
+        """Return the state before a step, which is remembered."""
         known = self.steps.get(activation.key)
         if known is not None:
             return known
@@ -307,7 +307,7 @@ class States(Fold):
             step = StateDelta(self._made[version.key])
         elif version.key in self._merges:
             step = StateDelta(*self._merges[version.key])
-        else:  # put in from outside, as a fork of the run does
+        else:  # set from outside, for example by a fork
             step = StateDelta(self._whole(activation.frame.plan.schema, version))
         self.steps[activation.key] = step
         return step
@@ -328,7 +328,7 @@ class States(Fold):
 
 
 def patch_of(schema: StateSchema, before: Mapping[str, object], after: Mapping[str, object]) -> Patch:
-    """The patch from one state to another, as plain JSON. Fields that are the same object cost nothing."""
+    """Return the patch from one state to another, as plain JSON. Fields with the same object cost nothing."""
     found: Patch = {}
     for name, new in after.items():
         old = before.get(name)

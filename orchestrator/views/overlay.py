@@ -1,4 +1,4 @@
-"""Marks on the drawing of a graph, as data: those of a run, and those of the path that breaks a claim about the graph.
+"""Marks on the drawing of a graph, as data: for a run, or for the path that breaks a claim about the graph.
 
 `orchestrator.views.trace` folds a run's overlay from its journal, record by record.
 """
@@ -27,7 +27,7 @@ NodeKey: TypeAlias = tuple[str, str]
 """Path of a graph and name of a node in it.
 
 The path of the top graph is empty. In other paths, segments that are names are the enclosing subgraph nodes; the others
-(`fork.0`) are the branches that they ran in."""
+(`fork.0`) are their branches."""
 EdgeKey: TypeAlias = tuple[str, int]
 """Path of a graph and number of an edge in its `edges`."""
 PlannedState: TypeAlias = Literal["planned", "running", "waiting", "visited", "failed", "skipped"]
@@ -35,7 +35,7 @@ PlannedState: TypeAlias = Literal["planned", "running", "waiting", "visited", "f
 
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
-    """An item of a map whose items depend on each other: a step of a plan that the run made itself."""
+    """An item of a map whose items depend on each other: a step of a plan that the run made."""
 
     id: str
     needs: tuple[str, ...] = ()
@@ -43,12 +43,12 @@ class PlannedStep:
     item: object = None
     """The item itself, plain JSON."""
     state: PlannedState = "planned"
-    """`skipped`: it never began, because a step that it needs left the map."""
+    """`skipped`: it never started, because a step that it needs left the map."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The steps of one such map, in their order."""
+    """The steps of one such map, in order."""
 
     path: str
     """Path of the map's graph."""
@@ -67,11 +67,11 @@ class Overlay:
     visits: Mapping[NodeKey, int] = field(default_factory=lambda: MappingProxyType({}))
     """Node -> number of its activations that ended with an outcome."""
     taken: Mapping[EdgeKey, int] = field(default_factory=lambda: MappingProxyType({}))
-    """Edge -> number of tokens that took it; of a map the number of branches that it opened."""
+    """Edge -> number of tokens that took it; for a map the number of branches that it opened."""
     waiting: AbstractSet[NodeKey] = frozenset()
-    """Nodes with an open question, and the subgraph nodes around them."""
+    """Nodes with an open question, and their enclosing subgraph nodes."""
     running: AbstractSet[NodeKey] = frozenset()
-    """Nodes that run, and the subgraph nodes around them."""
+    """Nodes that run, and their enclosing subgraph nodes."""
     failed: AbstractSet[NodeKey] = frozenset()
     """Nodes whose last activation failed without an edge for the failure."""
     status: str = ""
@@ -81,33 +81,33 @@ class Overlay:
     items: Mapping[NodeKey, tuple[int, int]] = field(default_factory=lambda: MappingProxyType({}))
     """Target of a map -> (items done, items)."""
     queued: AbstractSet[NodeKey] = frozenset()
-    """Nodes where the run continues; empty while a step runs."""
+    """Nodes at which the run continues; empty while a step runs."""
     entered: AbstractSet[NodeKey] = frozenset()
     """Subgraph nodes whose graph has started."""
     told: Mapping[NodeKey, Sequence[str]] = field(default_factory=lambda: MappingProxyType({}))
-    """Node -> its open questions, or why it failed."""
+    """Node -> its open questions, or its error."""
     faulty: Mapping[NodeKey, int] = field(default_factory=lambda: MappingProxyType({}))
-    """Node -> number of failed tool calls in activations that ended with an outcome nevertheless."""
+    """Node -> number of failed tool calls in activations that ended with an outcome."""
     asked: Mapping[NodeKey, int] = field(default_factory=lambda: MappingProxyType({}))
     """Node of a kind that asks a model, or a person -> number of model calls, or questions, of its ended steps."""
     unasked: Mapping[NodeKey, int] = field(default_factory=lambda: MappingProxyType({}))
     """Node of such a kind -> number of its ended steps that asked nothing."""
     planned: Sequence[Planned] = ()
-    """Plans that the run made itself, in their order."""
+    """Plans that the run made, in order."""
 
 
 def place_of(path: str) -> str:
-    """The path of a graph: the segments of a branch's path that are names of nodes."""
+    """Return the path of a graph: the segments of a branch's path that are names of nodes."""
     return "/".join(segment for segment in path.split("/") if segment.replace("-", "_").isidentifier())
 
 
 def machine_overlay(machine: RunState, status: str, error: Failure | None) -> Overlay:
-    """The overlay of a run whose journal is gone, from its state in memory. It has less than the one of `trace`.
+    """Return the overlay of a run whose journal is lost, from its state in memory, with less data than by `trace`.
 
     Args:
         machine: the run's state.
         status: the run's status.
-        error: why it failed.
+        error: the error of the run.
     """
     visits = node_visits(machine)
     waiting: set[NodeKey] = set()
@@ -131,7 +131,7 @@ def machine_overlay(machine: RunState, status: str, error: Failure | None) -> Ov
 
 
 def witness_overlay(graph: GraphDefinition, proof: Proof) -> Overlay:
-    """Return the marks of a proof's witness: the nodes and edges of its paths, and why its last node breaks the claim.
+    """Return the marks of a proof's witness: the nodes and edges of its paths, and how its last node breaks the claim.
 
     Args:
         graph: the graph that was proved, or that of the proof's tool.
@@ -174,7 +174,7 @@ def _key(step: WitnessStep) -> NodeKey:
 
 
 def _edges(graph: GraphDefinition, steps: Sequence[WitnessStep], begin: int) -> Iterator[EdgeKey]:
-    """The edges that a path takes; a jump, as after a spent limit, takes none."""
+    """Return the edges that a path takes; a jump, such as after a spent limit, takes none."""
     for number, step in enumerate(steps):
         path, node = _key(step)
         inner = _graph_at(graph, path)

@@ -1,10 +1,10 @@
-"""The one reader of journals: it folds a run's records once, for any number of views.
+"""The reader of journals: it folds a run's records once, for any number of views.
 
     causes, rows = Causes(), Rows()
     read(plan, records, causes, rows)
 
-A view is a `Fold`. It receives a record before the fold (`applying`), what the fold does (the other methods of
-`Observer`), and of the result (`applied`). Live events, which are not journaled, reach it through `live_event`.
+A view is a `Fold`. It is called before a record is folded (`applying`), for each action of the fold (the other methods
+of `Observer`), and afterwards (`applied`). Live events, which are not journaled, reach it through `live_event`.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ class Fold(Observer):
     """A view that is folded from a run's records.
 
     Attributes:
-        run: The run's state, which the reader sets and changes. Only to be read.
+        run: The run's state, which the reader sets and changes. Read-only.
     """
 
     run: RunState
 
     def applied(self, record: Record, delta: Delta) -> None:
-        """A record was folded in."""
+        """Called after a record was folded in."""
 
     def live_event(self, event: Event) -> None:
-        """A live event: it is about a step that runs, and no part of the journal."""
+        """Called for a live event, which is about a running step and not part of the journal."""
 
     def finish(self) -> None:
-        """The records were read to the last one."""
+        """Called after the last record."""
 
 
 class Reader:
@@ -42,7 +42,7 @@ class Reader:
 
     Args:
         plan: The plan of the run's graph; its code is not needed.
-        folds: Views, each of which may rely on the ones before it.
+        folds: Views, each of which may use the ones before it.
 
     Attributes:
         run: The run's state after the last record.
@@ -65,10 +65,10 @@ class Reader:
             fold.applied(record, delta)
 
     def take(self, event: Event) -> None:
-        """Fold in the record of an event, or hand on a live event.
+        """Fold in the record of an event, or pass on a live event.
 
         Raises:
-            ValueError: it is an event of another style.
+            ValueError: the event has another style.
             StoreCorrupt: its record does not follow the ones before it; nothing was changed.
         """
         record = record_of(event)

@@ -19,7 +19,7 @@ from orchestrator.views.timeline import timeline
 ReplayStatus: TypeAlias = Literal[
     "diverged", "running", "paused", "interrupted", "completed", "failed", "cancelled", "exhausted"
 ]
-"""The status of a replay: that of its run, or `diverged` if it ended where it would have been live."""
+"""The status of a replay: that of its run, or `diverged` if it ended where live calls would follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,12 @@ class Divergence:
     """The branch of the step; empty for the run's trunk."""
     node: str
     visit: int
-    """The how-manieth step of that node in its branch, from 1."""
+    """Number of the step among the steps of that node in its branch, from 1."""
     seq: int
     """The replay's record."""
     kind: Literal["model", "tool", "effect", "question"]
     name: str
-    """The model, the tool or the effect; of a question its kind."""
+    """The model, the tool or the effect; for a question its kind."""
     why: str
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ class Divergence:
         return f"{told(place, 200)}{visit}: {self.kind} {told(self.name, 80)}"
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
+        """Return the divergence as plain JSON."""
         return {
             "path": self.path,
             "node": self.node,
@@ -61,11 +61,11 @@ class Replay:
     """A replay of a run.
 
     Attributes:
-        run: The replay, a run of its own.
+        run: The replay, which is a run itself.
         parent: The replayed run.
-        diff: How the replay differs from the replayed run, up to where it ended as `diverged`.
-        diverged_at: Where it first asked something that the replayed run did not; None: nowhere.
-        saved: Calls, tokens and cost of what was taken from the replayed run, and not spent.
+        diff: Differences of the replay from the replayed run, up to where it ended as `diverged`.
+        diverged_at: First request that the replayed run did not make; None if there is none.
+        saved: Calls, tokens and cost saved by results of the replayed run.
     """
 
     run: Run
@@ -75,11 +75,11 @@ class Replay:
     saved: Usage
     ended_diverged: bool = False
     _refused: int = 0
-    """Calls that the replayed run has no result of, and that were not made."""
+    """Number of calls for which the replayed run has no result, and that were not made."""
 
     @property
     def same(self) -> bool:
-        """True if the replay did the same, to the same end, and nothing else was asked."""
+        """True if the replay made the same steps and requests, and ended the same way."""
         return self.diverged_at is None and not self.ended_diverged and self.diff.same
 
     @property
@@ -94,11 +94,11 @@ class Replay:
 
     @property
     def made(self) -> int:
-        """Number of calls of models and tools that were made, and not taken from the replayed run."""
+        """Number of calls of models and tools that were made, rather than taken from the replayed run."""
         return self.run.machine.own_usage.calls - self._refused
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
+        """Return the replay as plain JSON."""
         return {
             "run_id": self.run.run_id,
             "parent": self.parent.run_id,
@@ -115,7 +115,7 @@ class Replay:
         }
 
     def cells(self, width: int = 40) -> tuple[str, ...]:
-        """As a row of a table with the columns `COLUMNS`; `width`: characters of an answer."""
+        """Return the row for a table with the columns `COLUMNS`; `width`: characters of an answer."""
         if self.same:
             result = "same"
         elif self.diverged_at is not None:
@@ -141,7 +141,7 @@ COLUMNS = ("run", "graph", "result", "answer before", "answer after", "calls mad
 
 
 def table(replays: Sequence[Replay]) -> str:
-    """Replays as a table of text, without secrets."""
+    """Return replays as a table of text, without secrets."""
     rows = [COLUMNS, *(one.cells() for one in replays)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
     return "\n".join(
@@ -154,7 +154,7 @@ def table(replays: Sequence[Replay]) -> str:
 
 
 def answer_of(run: Run) -> Any:
-    """The answer of a run: its output, or its error if it failed."""
+    """Return the answer of a run: its output, or its error if it failed."""
     return run.output if run.error is None or run.status == "exhausted" else str(run.error)
 
 
@@ -181,7 +181,7 @@ def replay_of(parent: Run, before: Sequence[Record], run: Run, after: Sequence[R
 
 
 def _refused(records: Sequence[Record], after: int) -> int:
-    """Count the calls that began, to wait for what stopped them in the replayed run, and were not made."""
+    """Count the calls that were started, only to wait for the reason that stopped them in the replayed run."""
     begun: dict[str, bool] = {}
     for record in records[after:]:
         if isinstance(record, r.EffectIntended) and record.kind != "effect":

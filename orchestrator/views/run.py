@@ -1,4 +1,4 @@
-"""A run as its users see it, as of the moment at which it was loaded."""
+"""A run for users, as of the time at which it was loaded."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class Drawings(Protocol):
-    """Draws runs, as room `render` does."""
+    """Draws runs; implemented by `render`."""
 
     def to_svg(self, graph: GraphDefinition, run: Run, /) -> str: ...
     def to_mermaid(self, graph: GraphDefinition, run: Run, /) -> str: ...
@@ -92,7 +92,7 @@ def _drawings() -> Drawings:
 
 
 class Run(Generic[StateT]):
-    """A run as of one moment. It does not change afterwards.
+    """A run at one point in time. It does not change afterwards.
 
     `Run[State]` declares the class of its `state`. The run of a `Graph[State]` is a `Run[State]`. For a run that was
     loaded by its id, an annotation can declare the class: `run: Run[Essay] = await executor.load(run_id)`.
@@ -103,15 +103,18 @@ class Run(Generic[StateT]):
         status: `running`, `paused`, `interrupted`, `completed`, `failed`, `cancelled` or `exhausted`.
         seq: number of the last record that it includes.
         labels: its labels.
-        queued: whether it is `running` and waits for an executor to take it up: it was enqueued, or an answer or event
-            set it going while no process drove it.
-        standby: when it continues, and why its last drive stopped, if no process drives it and the store has that.
-        archived: where its records are, if they were moved from the store to an archive; else None.
+        queued: whether it is `running` and waits for an executor: it was enqueued, or an answer or event let it
+            continue while no process drove it.
+        standby: when it continues, and why its last drive stopped, if no process drives it and the store has the
+            reason.
+        archived: the place of its records if they were moved to an archive; else None.
     """
 
     REDACTED: ClassVar = ("output", "error", "labels", "standby")
-    """Fields of `to_json` that people, models and tools wrote: views blank the secrets in them. Open questions are none
-    of them, because what a person is to approve is shown as it is."""
+    """Fields of `to_json` that people, models and tools wrote: views redact the secrets in them.
+
+    Open questions are not included, because calls to approve are shown unchanged.
+    """
 
     def __init__(
         self,
@@ -136,17 +139,17 @@ class Run(Generic[StateT]):
 
     @property
     def plan(self) -> Plan:
-        """The plan to fold its records with: that of the graph it began in, and those that it migrated to."""
+        """The plan to fold its records with: that of its first graph, and those of the graphs that it migrated to."""
         return self.machine.from_start
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """The state as plain JSON; while a fork is open, that of the outermost fork with the merges of its joins."""
+        """The state as plain JSON; during a fork, that of the outermost fork with the merges of its joins."""
         return dict(state_values(self.machine))
 
     @property
     def state(self) -> StateT:
-        """The state as an instance of the state class; without the class as an object with the same attributes."""
+        """The state as an instance of the state class; without the class, an object with the same attributes."""
         schema = self.machine.plan.schema
         view: StateT = schema.view(schema.decode(self.values))
         return view
@@ -158,7 +161,7 @@ class Run(Generic[StateT]):
 
     @cached_property
     def output(self) -> Any:
-        """The graph's output as plain JSON; None before the end, and of a run that failed or was cancelled."""
+        """The graph's output as plain JSON; None before the end, and if the run failed or was cancelled."""
         return None if self.machine.ended is None else json_copy(self.machine.ended.output)
 
     def output_as(self, type: type[T]) -> T:  # noqa: A002  a public name
@@ -171,7 +174,7 @@ class Run(Generic[StateT]):
             The validated output.
 
         Raises:
-            InvalidValue: the output does not fit the type.
+            InvalidValue: the output does not match the type.
             RunFailed: the run has no output, because it is neither completed nor exhausted.
         """
         if self.status != "exhausted":
@@ -183,13 +186,13 @@ class Run(Generic[StateT]):
 
     @cached_property
     def waiting(self) -> tuple[AnyQuestion, ...]:
-        """Its open questions, in the order of the places of the steps that ask, whenever they were asked."""
-        # Copies: others are shown the machine's. The executor gave each question the payload of its kind.
+        """Its open questions, in the order of the places of the steps that ask, regardless of their age."""
+        # Copies, since the originals belong to the machine. The executor gave each question the payload of its kind.
         return cast("tuple[AnyQuestion, ...]", tuple(map(isolated, open_questions(self.machine))))
 
     @property
     def usage(self) -> Usage:
-        """Usage of the run: steps, calls, tokens, cost, seconds; for a fork without what is `inherited`."""
+        """Usage of the run: steps, calls, tokens, cost, seconds; for a fork without `inherited`."""
         return self.machine.own_usage
 
     @property
@@ -199,33 +202,33 @@ class Run(Generic[StateT]):
 
     @property
     def inherited(self) -> Usage:
-        """For a fork, the usage of its parent where it was forked. It counts against the limits of the fork."""
+        """For a fork, the usage of its parent up to the fork. It counts against the limits of the fork."""
         return self.machine.inherited
 
     @property
     def steps(self) -> int:
-        """Number of steps that have ended; of a fork its own."""
+        """Number of ended steps; for a fork only its own."""
         return self.usage.steps
 
     @property
     def seconds(self) -> float:
-        """Seconds alive, without pauses and gaps after a crash; of a fork its own."""
+        """Seconds alive, without pauses and gaps after a crash; for a fork only its own."""
         return self.usage.seconds
 
     @property
     def root_id(self) -> str:
-        """The id of the run at the root of its forks, from which the ids of activations come; else its own."""
+        """The id of the run at the root of its forks, from which the ids of activations are derived; else its own."""
         return self.machine.root_id
 
     @property
     def parent(self) -> Parent | None:
-        """The run that it was forked from, and the last record of it that it contains; None if it is no fork."""
+        """The run that it was forked from, and that run's last record that it contains; None if it is not a fork."""
         fork = self.machine.fork
         return None if fork is None else Parent(fork.parent, fork.at, fork.relation)
 
     def forks(self) -> list[ForkInfo]:
         """List the forks of the run, without replays, the newest first. Reads the store and blocks."""
-        with ThreadPoolExecutor(1) as threads:  # an event loop of its own, also where one runs
+        with ThreadPoolExecutor(1) as threads:  # a separate event loop, also if one is running
             return threads.submit(anyio.run, self._forks).result()
 
     async def _forks(self) -> list[ForkInfo]:
@@ -240,7 +243,7 @@ class Run(Generic[StateT]):
 
     @property
     def error(self) -> Failure | None:
-        """The failure of the run; for an interrupted run that of a model's server that interrupted it, if any."""
+        """The failure of the run; for an interrupted run the error of a model's server, if any."""
         machine = self.machine
         if machine.ended is not None:
             return machine.ended.error
@@ -270,7 +273,7 @@ class Run(Generic[StateT]):
 
     @property
     def refs(self) -> Mapping[str, object]:
-        """The references to its code, as text: those that it was started with, or was last given."""
+        """The references to its code, as text: those it was started with, or the latest ones."""
         return dict(self.machine.refs)
 
     def to_json(self) -> dict[str, Any]:
@@ -300,7 +303,7 @@ class Run(Generic[StateT]):
     # -- drawing -------------------------------------------------------------------------------------------------
 
     def overlay(self) -> Overlay:
-        """The marks of the run for a drawing of its graph. The first call reads the store and blocks."""
+        """Return the marks of the run for a drawing of its graph. The first call reads the store and blocks."""
         return self._overlay
 
     @cached_property
@@ -310,16 +313,16 @@ class Run(Generic[StateT]):
 
         try:
             records = self.records()
-        except (StoreError, RunUnknown):  # its store is gone, and what was loaded can still be shown
+        except (StoreError, RunUnknown):  # its store is gone, but the loaded state can be shown
             return machine_overlay(self.machine, self.status, self.error)
         return overlay_of(self.plan, records, self.status)
 
     def records(self) -> Sequence[Record]:
-        """The journal up to record `seq`. Reads the store and blocks."""
+        """Return the journal up to record `seq`. Reads the store and blocks."""
         return self._store.read_now(self.run_id, upto=self.seq)
 
     def at(self, seq: int) -> Run[StateT]:
-        """Return the run as it was after record `seq`. Reads the store and blocks.
+        """Return the run in its state after record `seq`. Reads the store and blocks.
 
         Args:
             seq: the number of a record of the run.
@@ -333,15 +336,15 @@ class Run(Generic[StateT]):
         return Run(machine, cast("GraphDefinition[StateT]", graph or self.definition), self._store)
 
     def why(self, seq: int | None = None) -> RunExplanation:
-        """Explain why the run is where it is, or why the step that record `seq` ended ran and led where it led.
+        """Explain the state of the run, or why the step that record `seq` ended ran and which edges it took.
 
         Reads the store and blocks.
 
         Args:
-            seq: the number of a record, for the step that it ended or that ran at that time; None: the run itself.
+            seq: the number of the record that ended the step, or at which it ran; None: the run itself.
 
         Returns:
-            The explanation; its text form is what `orchestrator why` prints.
+            The explanation; `orchestrator why` prints its text form.
 
         Raises:
             ValueError: the run has no record `seq`.
@@ -349,7 +352,7 @@ class Run(Generic[StateT]):
         return explainer_of(self).explain(seq)
 
     def to_svg(self, at: int | None = None) -> str:
-        """Draw the graph with the run laid over it, as SVG.
+        """Draw the run over its graph, as SVG.
 
         Args:
             at: the number of the last record to show; None: the whole run.
@@ -361,7 +364,7 @@ class Run(Generic[StateT]):
         return _drawings().to_svg(shown.definition, shown)
 
     def to_mermaid(self, at: int | None = None) -> str:
-        """Draw the graph with the run laid over it, as Mermaid text.
+        """Draw the run over its graph, as Mermaid text.
 
         Args:
             at: the number of the last record to show; None: the whole run.
@@ -393,15 +396,18 @@ class Run(Generic[StateT]):
             height: of the frame, in pixels. Default: 720.
 
         Returns:
-            What notebooks show.
+            An object that notebooks show.
 
         Raises:
-            ValueError: `height` is no positive number.
+            ValueError: `height` is not a positive number.
         """
         return _drawings().framed(self, other, height)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """For notebooks: the drawing as SVG and text. JupyterLab would draw Mermaid text rather than show an SVG."""
+        """Return the drawing as SVG and text for notebooks.
+
+        JupyterLab would draw Mermaid text rather than show an SVG.
+        """
         return {"image/svg+xml": self.to_svg(), "text/plain": _drawings().to_text(self.definition, self)}
 
 
@@ -410,9 +416,9 @@ def explainer_of(run: Run[Any], rows: Timeline | None = None) -> Explainer:
 
     Args:
         run: the run.
-        rows: its timeline; None: it is made of the run's records, which are read from its store; blocks meanwhile.
+        rows: its timeline; None: made from the run's records, which are read from its store; blocks meanwhile.
     """
-    from orchestrator.views.explainer import Explainer  # runs are driven without it
+    from orchestrator.views.explainer import Explainer  # driving a run does not need it
     from orchestrator.views.timeline import timeline
 
     found = timeline(run.plan, run.records()) if rows is None else rows

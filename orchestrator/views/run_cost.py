@@ -1,7 +1,7 @@
 """Cost of a run: the calls and usage of its journal, and its critical path.
 
 The critical path is the longest chain of calls that had to wait for each other. It follows from dependencies, not from
-the times at which things happened.
+times.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Spending:
     """Calls and usage of one journal."""
 
     calls: Mapping[str, int]
-    """Kind of a call (`model`, `tool`, `effect`) -> how many succeeded."""
+    """Kind of a call (`model`, `tool`, `effect`) -> number of successful calls."""
     usage: Usage
-    """Usage of all calls and attempts, failed ones too. Runs of graphs that were called as tools are not in it."""
+    """Usage of all calls and attempts, including failed ones, but not of runs of graphs that were called as tools."""
 
 
 def spending(records: Iterable[Record]) -> Spending:
@@ -54,12 +54,12 @@ class CompletedCall(NamedTuple):
 
 
 def critical_path(plan: Plan, records: Iterable[r.Record], weight: Callable[[CompletedCall], float]) -> float:
-    """The weight of the heaviest chain of calls, each of which could only begin after the one before had ended.
+    """Return the weight of the heaviest chain of calls, each of which could only start after the previous one.
 
-    Calls inside one step form a chain if one began after the other had ended.
+    Calls inside one step form a chain if one started after the other had ended.
 
     Args:
-        plan: of the run's graph; its code is not needed.
+        plan: the plan of the run's graph; its code is not needed.
         records: the run's records from its first one.
         weight: the weight of a call that succeeded: 1 to count it, 0 to ignore it.
     """
@@ -69,12 +69,12 @@ def critical_path(plan: Plan, records: Iterable[r.Record], weight: Callable[[Com
 
 
 class _Chains(Fold):
-    """The heaviest chain of calls behind each step."""
+    """The heaviest chain of calls up to each step."""
 
     def __init__(self, weight: Callable[[CompletedCall], float]) -> None:
         self._weight = weight
         self._before: dict[str, float] = {}
-        """Activation -> the heaviest chain that ends before it begins."""
+        """Activation -> the heaviest chain that ends before it starts."""
         self._made: dict[str, float] = {}
         """Key of a version -> the heaviest chain that leads to it."""
         self._most: dict[str, float] = {}
@@ -99,7 +99,7 @@ class _Chains(Fold):
         """See `Fold.applied`."""
         ended = self._ended
         for activation in delta.started:
-            # One that comes back, from a question or from the graph inside it, began when it first began.
+            # If it continues after a question or an inner graph, its first start counts.
             if activation.key not in self._before:
                 same = ended is not None and activation.version is ended.version
                 behind = self._made[ended.key] if same and ended is not None else 0.0
@@ -118,11 +118,11 @@ class _Chains(Fold):
         frame = activation.frame
         self._most[frame.key] = max(self._most.get(frame.key, 0.0), total)
         parent = frame.parent
-        if parent is not None:  # what is done inside is done before the node around it is
+        if parent is not None:  # inner steps end before the enclosing node
             self._made[parent.key] = max(self._made.get(parent.key, 0.0), total)
 
     def _of(self, version: Version, frame: FrameState) -> float:
-        """The heaviest chain behind a version."""
+        """Return the heaviest chain up to a version."""
         known = self._made.get(version.key) if version.key else None
         if known is not None:
             return known
@@ -139,7 +139,7 @@ class _Chains(Fold):
                     seen.add(id(one))
                     left += one.parents
             return max(found, self._outside(frame))
-        # The beginning of a graph, or all that was done in it became one version.
+        # The start of a graph, or a version merged from all its steps.
         return max(self._most.get(frame.key, 0.0), self._outside(frame))
 
     def _outside(self, frame: FrameState) -> float:
@@ -147,7 +147,7 @@ class _Chains(Fold):
 
 
 def _chain(calls: list[CompletedCall], weight: Callable[[CompletedCall], float]) -> float:
-    """The heaviest chain of calls inside one step."""
+    """Return the heaviest chain of calls inside one step."""
     ends: list[tuple[int, float]] = []
     for call in sorted(calls, key=lambda one: one.settled.seq):
         before = max((total for seq, total in ends if seq < call.intended.seq), default=0.0)

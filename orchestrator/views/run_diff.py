@@ -1,7 +1,7 @@
 """The difference of two runs as data, as `diff` returns it, and calls as lines of text for it.
 
-Secrets are blanked before anything is cut, long texts are cut, and long lines are wrapped, so that a diff of two
-prompts shows the sentence that differs.
+Secrets are redacted before texts are cut, and long lines are wrapped, so that a diff of two prompts shows the sentence
+that differs.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from orchestrator.views.run import Run
 from orchestrator.views.safe_text import bare, cut, plain, told
 
 LONGEST = 50_000
-"""Characters of one call that are compared line by line."""
+"""Maximum of characters of a call that are compared line by line."""
 WIDTH = 160
-"""Characters of a line; a longer one is wrapped."""
+"""Maximum of characters of a line; a longer one is wrapped."""
 MOST_LINES = 60
 """Lines of one diff."""
 _CONTEXT = 2
 _MOST_COMPARED = 2_000
-"""Lines of one call that are compared: the time that a diff takes grows faster than they do."""
+"""Maximum of lines of a call that are compared: the time for a diff grows faster than linearly."""
 
 
 def messages_of(records: Iterable[Record]) -> dict[str, Mapping[str, object]]:
-    """Digest -> message, of all requests to models: a request refers to a message that the journal has already."""
+    """Return digest -> message, of all requests to models: requests refer to messages that were journaled before."""
     found: dict[str, Mapping[str, object]] = {}
     for record in records:
         if isinstance(record, EffectIntended | Diverged) and record.kind == "model":
@@ -42,7 +42,7 @@ def messages_of(records: Iterable[Record]) -> dict[str, Mapping[str, object]]:
 
 
 def request_lines(intended: EffectIntended, messages: Mapping[str, Mapping[str, object]]) -> list[str]:
-    """The request of a call, as lines.
+    """Return the request of a call, as lines.
 
     Args:
         intended: the call.
@@ -64,12 +64,12 @@ def request_lines(intended: EffectIntended, messages: Mapping[str, Mapping[str, 
 
 
 def value_lines(value: object) -> list[str]:
-    """A value of a journal, as lines: a text as it is, anything else as JSON."""
+    """Return a value of a journal, as lines: text unchanged, other values as JSON."""
     return _bounded(_json_lines(value))
 
 
 def line_diff(one: Sequence[str], other: Sequence[str]) -> tuple[str, ...]:
-    """The lines that differ, with those around them: `-` of the first, `+` of the second, `@@` between two places."""
+    """Return the lines that differ, with context: `-` for the first, `+` for the second, `@@` between two places."""
     found = list(unified_diff(one, other, n=_CONTEXT, lineterm=""))[2:]
     if not found:
         return ("they differ in what is not shown: a secret, or text behind the first characters",)
@@ -79,7 +79,7 @@ def line_diff(one: Sequence[str], other: Sequence[str]) -> tuple[str, ...]:
 
 
 def short(value: object, limit: int = 200) -> str:
-    """A value on one line, without secrets."""
+    """Return a value on one line, without secrets."""
     clean = redacted(value)
     return told(clean if isinstance(clean, str) else json.dumps(clean, ensure_ascii=False, sort_keys=True), limit)
 
@@ -142,17 +142,17 @@ DifferenceKind: TypeAlias = Literal[
 ]
 """The kind of a difference.
 
-state      the state that the run began with, or that a fork or a migration set
+state      the initial state, or one set by a fork or a migration
 step       only one run reached the step
-request    a call of the step asked something else, or only one run made it
+request    a call of the step had another request, or only one run made it
 result     a call got another result
 question   the step asked something else
 answer     a question got another answer
 attempt    the step failed and was tried again in one run only, or for another reason
 outcome    the step took another outcome
-update     the step updated the state otherwise
-error      the step failed otherwise
-status     the runs ended otherwise
+update     the step updated the state differently
+error      the step failed differently
+status     the runs ended differently
 output     the runs have other outputs
 """
 
@@ -163,13 +163,13 @@ class Difference:
 
     kind: DifferenceKind
     path: str = ""
-    """The branch of the step; empty for the run's trunk, and for what concerns the whole run."""
+    """The branch of the step; empty for the run's trunk, and for differences of the whole run."""
     node: str = ""
-    """The step's node; empty for what concerns the whole run."""
+    """The step's node; empty for differences of the whole run."""
     visit: int = 0
-    """The how-manieth step of that node in its branch, from 1; 0 for what concerns the whole run."""
+    """Number of the step among those of the node in its branch, from 1; 0 if the difference concerns the whole run."""
     seqs: tuple[int | None, int | None] = (None, None)
-    """The record of each run that shows it, if it has one."""
+    """The record of each run that shows it, if any."""
     what: str = ""
     """The difference on one line."""
     lines: tuple[str, ...] = ()
@@ -177,7 +177,7 @@ class Difference:
 
     @property
     def place(self) -> str:
-        """The step as text, such as `plan.2/search (visit 3)`; empty for what concerns the whole run."""
+        """The step as text, such as `plan.2/search (visit 3)`; empty for differences of the whole run."""
         if not self.node:
             return ""
         name = f"{self.path}/{self.node}" if self.path else self.node
@@ -185,11 +185,11 @@ class Difference:
 
     @property
     def line(self) -> str:
-        """The difference on one line, with its place."""
+        """Return the difference on one line, with its place."""
         return f"{self.place}: {self.what}" if self.node else self.what
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
+        """Return the difference as plain JSON."""
         return {
             "kind": self.kind,
             "path": self.path,
@@ -203,7 +203,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """A compared run in figures."""
+    """Figures of a compared run."""
 
     run_id: str
     graph: str
@@ -212,10 +212,10 @@ class RunFigures:
     status: str
     steps: int
     usage: Usage
-    """Its usage, with what a fork inherited and a replay did not spend."""
+    """Its usage, including the inherited usage of a fork and the saved usage of a replay."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON."""
+        """Return the figures as plain JSON."""
         usage = self.usage.model_dump(mode="json", include={"calls", "input_tokens", "output_tokens", "cost"})
         return {
             "run_id": self.run_id,
@@ -227,14 +227,14 @@ class RunFigures:
         }
 
     def cells(self) -> tuple[str, ...]:
-        """As a row of a table."""
+        """Return the figures as a row of a table."""
         usage = self.usage
         figures = (self.steps, usage.calls, usage.input_tokens, usage.output_tokens)
         return (told(self.run_id, 40), told(self.graph, 40), self.status, *map(str, figures), f"{usage.cost:g}")
 
 
 def figures_of(run: Run) -> RunFigures:
-    """A run in figures."""
+    """Return the figures of a run."""
     graph = run.definition
     return RunFigures(run.run_id, graph.name, graph.content, run.status, run.steps, run.machine.usage)
 
@@ -244,12 +244,12 @@ _COLUMNS = ("run", "graph", "status", "steps", "calls", "tokens in", "tokens out
 
 @dataclass(frozen=True, slots=True)
 class RunDiff:
-    """The difference of two runs. Times, ids, costs, who answered, and which branch was faster are not compared.
+    """The difference of two runs. Times, ids, costs, answering persons and the order of branches are not compared.
 
     Attributes:
-        figures: Both runs in figures: steps, calls, tokens, cost.
-        differences: The differences in the order of the runs, the first one first.
-        more: Whether there are further differences, which were left out.
+        figures: Figures of both runs: steps, calls, tokens, cost.
+        differences: The differences in the order of the runs.
+        more: Whether further differences were left out.
     """
 
     figures: tuple[RunFigures, RunFigures]
@@ -259,7 +259,7 @@ class RunDiff:
 
     @property
     def same(self) -> bool:
-        """True if both took the same steps, asked and got the same, and ended the same."""
+        """True if both took the same steps, made the same requests with the same results, and ended the same way."""
         return not self.differences
 
     @property
@@ -275,7 +275,7 @@ class RunDiff:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The diff as lines for a terminal, without secrets."""
+        """Return the diff as lines for a terminal, without secrets."""
         rows = [_COLUMNS, *(one.cells() for one in self.figures)]
         widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
         found = [
@@ -295,11 +295,11 @@ class RunDiff:
         return (*found, "", "There are more differences.") if self.more else tuple(found)
 
     def to_text(self) -> str:
-        """The diff as text."""
+        """Return the diff as text."""
         return "\n".join(self.lines)
 
     def to_json(self) -> dict[str, Any]:
-        """The diff as plain JSON."""
+        """Return the diff as plain JSON."""
         return {
             "same": self.same,
             "same_graph": self.same_graph,
@@ -309,10 +309,10 @@ class RunDiff:
         }
 
     def to_html(self) -> str:
-        """A page of both runs side by side. Reads the runs' records and blocks meanwhile.
+        """Make a page of both runs side by side. Reads the runs' records and blocks meanwhile.
 
         Returns:
-            An HTML document that needs nothing else.
+            A self-contained HTML document.
         """
         if self._runs is None:
             raise ValueError("this diff was made without its runs: use run.to_html(other)")

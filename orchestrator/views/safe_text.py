@@ -18,15 +18,15 @@ _ANSI = re.compile(
 _SPACE = re.compile(r"\s+")
 _LONGEST = 100_000
 BEHIND = 2_000
-"""Characters behind a cut that are redacted too: the patterns do not match half a secret."""
+"""Characters after a cut that are redacted too: the patterns do not match half a secret."""
 
 
 def plain(text: str, limit: int | None = None) -> str:
-    """The text on one line, with control, direction and other invisible characters as escapes.
+    """Return the text on one line, with control, direction and other invisible characters as escapes.
 
     Args:
         text: any text.
-        limit: characters to cut the line to; None: no limit.
+        limit: maximum of characters; None: no limit.
     """
     text = _ANSI.sub("", text[:_LONGEST])
     if not (text.isascii() and text.isprintable()):
@@ -35,22 +35,22 @@ def plain(text: str, limit: int | None = None) -> str:
 
 
 def bare(text: str) -> str:
-    """The text without terminal control sequences."""
+    """Return the text without terminal control sequences."""
     return _ANSI.sub("", text)
 
 
 def lines(text: str, limit: int | None = None) -> str:
-    """Like `plain`, but keeps line breaks."""
+    """Escape characters like `plain`, but keep line breaks."""
     kept = (plain(line) for line in _ANSI.sub("", text[:_LONGEST]).splitlines())
     return cut("\n".join(kept).strip(), limit)
 
 
 def told(text: str, limit: int | None = None) -> str:
-    """Like `plain`, with secrets redacted before the cut can halve them: for texts of a model, a tool or a run."""
+    """Escape like `plain`, after redacting secrets that a cut could split: for texts of models, tools or runs."""
     found = plain(text)
     return cut(redact(found if limit is None else found[: limit + BEHIND]), limit)
 
 
 def cut(text: str, limit: int | None) -> str:
-    """The text, or its start with an ellipsis if it is longer than `limit`."""
+    """Return the text, or its start with an ellipsis if it is longer than `limit`."""
     return text if limit is None or len(text) <= limit else f"{text[: limit - 1].rstrip()}…"

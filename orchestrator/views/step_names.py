@@ -18,7 +18,7 @@ from orchestrator.views.timeline import Timeline, TimelineRow
 LONGEST_NAME = 60
 """Characters of a node's or tool's name."""
 LONGEST_SUBJECT = 80
-"""Characters of what the step is about."""
+"""Characters of the subject of a step."""
 LONGEST_PLACE = 60
 _NAMED = ("name", "title", "id", "key", "url", "path")
 """Keys that name an item of a map, the best one first."""
@@ -37,14 +37,14 @@ class StepName:
     about: str = ""
     """The main argument of the call, the item of a map, or the names of several tools; may be empty."""
     where: str = ""
-    """The subgraph nodes around it, and the node if `what` is a tool; the middle of a long path is left out."""
+    """The enclosing subgraph nodes, and the node if `what` is a tool; the middle of a long path is left out."""
 
     def __str__(self) -> str:
         return f"{self.what} {self.about}".rstrip()
 
 
 def step_name(row: TimelineRow) -> StepName:
-    """The name of a row's step.
+    """Return the name of a row's step.
 
     Args:
         row: the row, with its calls and questions so far.
@@ -63,7 +63,7 @@ def step_name(row: TimelineRow) -> StepName:
 
 
 def main_argument(args: object) -> str:
-    """The argument of a call that identifies it best, on one line; empty: there is none.
+    """Return the argument that identifies a call best, on one line; empty without one.
 
     Args:
         args: the arguments by name, or the only one.
@@ -77,10 +77,10 @@ def main_argument(args: object) -> str:
 
 
 def item_name(item: object) -> str:
-    """An item of a map, on one line: its name, title or id if it has one; of a planned call the tool and argument.
+    """Return an item of a map on one line: its name, title or id; for a planned call the tool and argument.
 
     Args:
-        item: the item, as plain JSON or as the state holds it.
+        item: the item, as plain JSON or as in the state.
     """
     fields = item if isinstance(item, Mapping) else getattr(item, "__dict__", None)
     if not isinstance(fields, Mapping) or not fields:
@@ -95,7 +95,7 @@ def item_name(item: object) -> str:
 
 
 def _approved_call(row: TimelineRow) -> str:
-    """The tool call that the step's question is about; empty: there is none."""
+    """Return the tool call that the step's question is about; empty if there is none."""
     for one in row.asked:
         payload = one.question.payload if one.question.kind == "approval" else {}
         tool = payload.get("tool")
@@ -119,12 +119,12 @@ def _place(place: str, node: str = "") -> str:
 
 
 def _short(value: object, key: str = "", depth: int = 0) -> str:
-    """The start of a value on one line; a text with spaces is quoted.
+    """Return the start of a value on one line; a text with spaces is quoted.
 
     Args:
         value: any value.
-        key: what it is called. The values of some keys are secrets.
-        depth: how many values are around it.
+        key: its name. The values of some keys are secrets.
+        depth: number of enclosing values.
     """
     if isinstance(value, str):
         text = told(str(_clean(value[: LONGEST_SUBJECT + BEHIND], key)), LONGEST_SUBJECT - 2)
@@ -159,17 +159,17 @@ class MapGroup:
     """A map that was opened."""
 
     source: str
-    """The activation whose outcome opened it; of a graph's start the key of the graph."""
+    """The activation whose outcome opened it; for a graph's start the key of the graph."""
     each: str
-    """The field that holds its items."""
+    """The field with its items."""
     target: str
-    """The node that it leads to."""
+    """Its target node."""
     count: int
     """Number of its items."""
     around: tuple[int, int] | None
-    """The map around it in the same graph, and the item."""
+    """The enclosing map in the same graph, and the item."""
     items: dict[int, object] = field(default_factory=dict)
-    """Its items that a step has worked on, by number."""
+    """Its items that were used by a step, by number."""
 
 
 class MapGroups:
@@ -179,8 +179,8 @@ class MapGroups:
         timeline: rows of a run.
 
     Attributes:
-        groups: In the order in which their first items began.
-        places: Activation -> the map and item that it is in, of the innermost map; steps outside of maps are missing.
+        groups: In the order in which their first items started.
+        places: Activation -> its innermost map and item; steps outside of maps are missing.
     """
 
     def __init__(self, timeline: Timeline) -> None:
@@ -193,7 +193,7 @@ class MapGroups:
             self.add(row)
 
     def add(self, row: TimelineRow) -> None:
-        """Add a row that the timeline did not have before. Rows come in the order in which they began."""
+        """Add a new row of the timeline. Rows arrive in the order in which they started."""
         places = self._known[row.activation] = self._places(row.activation)[: row.maps]
         if places:
             group, item = self.places[row.activation] = places[-1]
@@ -201,7 +201,7 @@ class MapGroups:
                 self.groups[group].items.setdefault(item, row.item[0])
 
     def _places(self, key: str) -> Places:
-        """The maps that are open at an activation, which may be one that waits at a join, as far as is known."""
+        """Return the maps that are open at an activation, which may wait at a join, as far as is known."""
         way: list[str] = []
         while key not in self._known and key not in way and (came := self._origins.get(key)) is not None:
             way.append(key)

@@ -1,7 +1,7 @@
-"""A run as a tree of steps: those that ended and those under way.
+"""A run as a tree of ended and active steps.
 
-It is folded from the journal, whichever process drives the run. Live events only add what the journal does not have:
-progress, and the text of a reply that is still streaming.
+It is folded from the journal, whichever process drives the run. Live events only add progress, and the text of a
+streaming reply, which are not journaled.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TreeBranch:
 
     path: str
     depth: int = 0
-    """Number of maps that are open around its fork."""
+    """Number of open maps around its fork."""
     item: tuple[object, ...] = ()
     """The item of a map, as the only element; empty for other branches."""
     steps: list[TreeStep] = field(default_factory=list)
@@ -55,11 +55,11 @@ class TreeStep:
     ended: float = 0.0
     outcome: str = "done"
     failed_calls: int = 0
-    """Failed tool calls of a step that ended with an outcome nevertheless."""
+    """Failed tool calls of a step that ended with an outcome."""
     asks_kind: Asked | None = None
     """`Node.asks` of its kind."""
     unasked: Unasked = ""
-    """Its name if it ended without asking that."""
+    """Set if it ended without asking what its kind asks."""
     update: dict[str, object] = field(default_factory=dict)
     cached: bool = False
     """True if its outcome and update came from the cache."""
@@ -72,17 +72,17 @@ class TreeStep:
     note: Event | None = None
     """The last `progress` or `emitted` event of the step."""
     depth: int = 0
-    """Number of maps that are open around it."""
+    """Number of open maps around it."""
     calls: dict[str, JournaledCall] = field(default_factory=dict)
-    """By key."""
+    """Calls by key."""
     call_notes: dict[str, Event] = field(default_factory=dict)
     """Key of a call -> its last `progress` event."""
     text: str = ""
-    """The end of the reply that is streaming."""
+    """The end of the streaming reply."""
     branches: dict[str, TreeBranch] = field(default_factory=dict)
-    """Last segment of a path -> the branch that the step opened, or what runs inside of it."""
+    """Last segment of a path -> a branch that the step opened, or its inner graph."""
     home: TreeBranch | None = None
-    """Its branch."""
+    """The branch that contains it."""
 
     @property
     def over(self) -> bool:
@@ -95,7 +95,7 @@ class LiveBranches:
     """The live branches of a run after a record, by path."""
 
     live: frozenset[str]
-    """Branches with live tokens, and the branches around them."""
+    """Branches with live tokens, and their enclosing branches."""
     landed: frozenset[str]
     """Branches all of whose tokens wait at a join for other branches."""
     queued: frozenset[str]
@@ -119,11 +119,11 @@ class StepTree(Fold):
     # -- queries ---------------------------------------------------------------------------------------
 
     def running(self) -> Iterator[TreeStep]:
-        """Steps that have not ended, in the order in which they began."""
+        """Steps that have not ended, in the order in which they started."""
         return iter(list(self._steps.values()))
 
     def live_branches(self) -> LiveBranches:
-        """The live branches, each of which is in the tree from now on. It visits every live token."""
+        """Return the live branches, and add them to the tree. It visits every live token."""
         live: set[str] = set()
         busy: set[str] = set()
         ready: set[str] = set()
@@ -137,7 +137,7 @@ class StepTree(Fold):
                 _add_with_all_around(ready, path)
             _add_with_all_around(live, path)
             _label(self._branch(path), token)
-        for key in self._steps.keys() - keys:  # what was in a graph that ended, or lost a race
+        for key in self._steps.keys() - keys:  # tokens of a graph that ended, or that lost a race
             self._ended(key, "dropped", self.run.updated)
         return LiveBranches(frozenset(live), frozenset(live - busy - ready), frozenset(ready - busy))
 
@@ -146,7 +146,7 @@ class StepTree(Fold):
         return step.over and not any(branch.path in standing.live for branch in step.branches.values())
 
     def forget(self, count: int) -> None:
-        """Drop the first steps of the top level, which were shown for good."""
+        """Drop the first steps of the top level, which were printed permanently."""
         del self.top.steps[:count]
 
     # -- the fold ----------------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class StepTree(Fold):
 
     def _done(self, record: r.StepDone) -> None:
         step = self._step_of(record)
-        if all("." in segment for segment in step.branches):  # else a graph ran in it, since it began
+        if all("." in segment for segment in step.branches):  # otherwise a graph ran in it since its start
             step.started = record.started or step.started
         step.outcome, step.update = record.outcome, dict(record.update)
         step.failed_calls, step.cached = record.failed, record.cached
@@ -298,7 +298,7 @@ class StepTree(Fold):
         step.state, step.asks = "running", ""
 
     def _step_of(self, record: StepRecord) -> TreeStep:
-        """The step that a record is about; for a step that was dropped already a new one that has ended."""
+        """Return the step of a record; for a step that was dropped already a new, ended one."""
         step = self._steps.get(record.activation)
         return step or TreeStep(record.activation, record.path, record.node, record.ts, state="dropped")
 
@@ -319,7 +319,7 @@ class StepTree(Fold):
         return found
 
     def _host(self, branch: TreeBranch, segment: str) -> TreeStep:
-        """The step that a branch came from: the last one at that node, or a new one in its place."""
+        """Return the step that a branch came from: the last one at that node, or a new one in its place."""
         node = segment.partition(".")[0]
         for step in reversed(branch.steps):
             if step.node == node:

@@ -1,7 +1,7 @@
-"""Work of steps that several folds count: their calls with results, what they asked, and how long they worked.
+"""Work of steps that several folds count: calls with results, questions, and working time.
 
-A kind of node declares what its steps ask (`Node.asks`). A step of it may have nothing to ask: the risk of a call is
-below what a person is asked about, or there is only one tool to choose.
+A kind of node declares what its steps ask (`Node.asks`). A step of it may have nothing to ask: the risk of a call needs
+no approval, or there is only one tool to choose.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ class JournaledCall:
     begun: float
     """Unix seconds of the last intent: a call that a crash cut off is intended again."""
     settled: EffectSettled | None = None
-    """The last result; of a call under way that of the try before, if there was one."""
+    """The last result; for an active call that of the previous attempt, if any."""
     running: bool = True
     usage: Usage = NO_USAGE
-    """Usage of the last attempt that has any."""
+    """Usage of the last attempt with a usage."""
 
     def begin(self, ts: float) -> None:
-        """It is intended again, after a crash or for another try."""
+        """Record a new intent, after a crash or for another attempt."""
         self.begun, self.running = ts, True
 
     def settle(self, record: EffectSettled) -> None:
-        """It has a result."""
+        """Record the result."""
         self.settled, self.running, self.usage = record, False, record.usage or self.usage
 
     @property
     def started(self) -> float:
-        """Time of its start, in Unix seconds."""
+        """Start time in Unix seconds."""
         return self.settled.started if self.settled is not None and self.settled.started else self.intended.ts
 
     @property
     def ended(self) -> float | None:
-        """Time of its end, in Unix seconds; None: it has not ended."""
+        """End time in Unix seconds; None if it has not ended."""
         settled = self.settled
         return None if settled is None or settled.next_at is not None else settled.ended or settled.ts
 
     @property
     def fault(self) -> str:
-        """Reason why it failed; empty if it did not."""
+        """Error of a failed call; empty otherwise."""
         settled = self.settled
         if settled is None:
             return ""
@@ -76,29 +76,29 @@ class JournaledCall:
 
 
 Unasked: TypeAlias = Literal["passed", "no call", ""]
-"""Name of a step that ended without asking; empty: it asked, or its kind asks nothing."""
+"""State of a step that ended without asking; empty: it asked, or its kind asks nothing."""
 _WORDS: dict[Asked, Unasked] = {"person": "passed", "model": "no call"}
 _BY_A_PERSON = ("approval", "input")
 """Kinds of questions that a node of a kind with `asks = "person"` asks."""
 
 
 def asked_at(plan: Plan | None, node: str) -> Asked | None:
-    """`Node.asks` of a node; its code is not needed."""
+    """Return `Node.asks` of a node; its code is not needed."""
     found = None if plan is None or plan.graph is None else plan.graph.nodes.get(node)
     return None if found is None else found._asks
 
 
 class AskTracker:
-    """Counts what each step has asked, from its records: calls of models, and questions that no rule answered.
+    """Counts the requests of each step, from its records: calls of models, and questions that no rule answered.
 
-    A call that a crash cut off and that was made again is one call. Calls inside calls of tools are not the step's.
+    A call that a crash cut off and that was made again is one call. Calls inside tool calls do not count.
     """
 
     def __init__(self) -> None:
         self._found: dict[str, dict[Asked, set[str]]] = {}
         self._places: dict[str, tuple[str, str]] = {}
         self._asked: set[str] = set()
-        """Steps that asked what their kind asks, also before they failed and were tried again."""
+        """Steps that asked what their kind asks, also in failed attempts."""
         self._askers: dict[str, str] = {}
 
     def note(self, record: r.Record) -> None:
@@ -116,7 +116,7 @@ class AskTracker:
                 self._found.get(asker, {}).get("person", set()).discard(record.question)
 
     def settle(self, activation: str, asks: Asked | None) -> int:
-        """Return how much a step of a kind that asks this has asked since it began, or since the last call of this."""
+        """Return how much a step of a kind that asks this has asked since its start, or the previous call."""
         found = self._found.pop(activation, {})
         self._places.pop(activation, None)
         asked = 0 if asks is None else len(found.get(asks, ()))
@@ -125,12 +125,12 @@ class AskTracker:
         return asked
 
     def unasked(self, activation: str, asks: Asked | None) -> Unasked:
-        """Name of an ended step of a kind that asks this."""
+        """Return the `Unasked` of an ended step of a kind that asks this."""
         self.settle(activation, asks)
         return "" if asks is None or activation in self._asked else _WORDS[asks]
 
     def open(self) -> list[tuple[str, tuple[str, str]]]:
-        """The steps that asked and were not settled: activation, and its path and node."""
+        """Return the steps that asked and were not settled: activation, and its path and node."""
         return list(self._places.items())
 
     def _add(self, record: r.EffectIntended | r.Asked, asked: Asked, key: str) -> None:
@@ -139,7 +139,7 @@ class AskTracker:
 
 
 def working_time(start: float, end: float, idle: Iterable[tuple[float, float]]) -> float:
-    """Seconds from start to end that no idle span covers. Idle spans may overlap."""
+    """Return the seconds from start to end that no idle span covers. Idle spans may overlap."""
     total, reached = end - start, start
     for began, ended in sorted(idle):
         began, ended = max(began, reached), min(ended, end)
@@ -149,19 +149,19 @@ def working_time(start: float, end: float, idle: Iterable[tuple[float, float]]) 
 
 
 class WorkTime:
-    """Remembers when a run stood still: paused, crashed, or waiting only for answers."""
+    """Records when a run was idle: paused, crashed, or only waiting for answers."""
 
     def __init__(self) -> None:
         self._gaps: list[tuple[float, float]] = []
         self._waits: dict[str, list[tuple[float, float]]] = {}
 
     def gap(self, begin: float, end: float) -> None:
-        """The run stood still between the times of two records. Gaps are added in order."""
+        """Add a gap between the times of two records, in which the run was idle. Gaps are added in order."""
         if end > begin:
             self._gaps.append((begin, end))
 
     def waited(self, activation: str, begin: float, end: float) -> None:
-        """An activation waited for an answer."""
+        """Add a time in which an activation waited for an answer."""
         self._waits.setdefault(activation, []).append((begin, end))
 
     def forget(self, activation: str) -> Sequence[tuple[float, float]]:
@@ -169,6 +169,6 @@ class WorkTime:
         return self._waits.pop(activation, ())
 
     def worked(self, activation: str, started: float, ended: float) -> float:
-        """Seconds that an activation worked, which has ended. Its waits are forgotten."""
+        """Return the seconds that an ended activation worked. Its waits are forgotten."""
         first = bisect_left(self._gaps, started, key=lambda gap: gap[1])
         return working_time(started, ended, (*self.forget(activation), *self._gaps[first:]))

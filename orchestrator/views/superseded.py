@@ -1,8 +1,8 @@
 """Parts of a run that no longer count, because the run ended there and was reopened.
 
-The attempts of a step that failed, up to its failure, are set aside when the run is reopened, with their calls; so is
-what followed a limit that was raised. What a later attempt still has of them counts: calls that cannot be undone and
-happened, and graphs called as tools whose runs went on.
+When a run is reopened, the attempts of a failed step are superseded, with their calls; so are records after a limit
+that was raised. Results that a later attempt still uses count: calls that happened and cannot be undone, and continued
+runs of graphs called as tools.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _ONE_CALL = Usage(calls=1)
 class _Call:
     activation: str
     attempt: int
-    """The attempt that asked for it last."""
+    """The last attempt that asked for it."""
     effect: r.EffectClass
     kind: r.EffectKind
     settled: r.EffectSettled | None = None
     spent: Usage = _NOTHING
-    """Usage behind the record `after`."""
+    """Usage after the record `after`."""
     inner: Usage | None = None
     """Usage of the run that it started."""
     asked: tuple[int, str] = (0, "")
@@ -47,15 +47,15 @@ class Superseded(Fold):
     """Parts of a run that no longer count.
 
     Args:
-        after: what was spent counts if it was spent behind this record.
+        after: usage counts if it occurred after this record.
 
     Attributes:
-        first: Activation -> the attempt from which on its calls count, and the graph inside it, where not all do.
-        begun: Activation -> the attempt from which on its failures count, where not all do.
+        first: Activation -> the first attempt whose calls and inner graph count, if not all do.
+        begun: Activation -> the first attempt whose failures count, if not all do.
         withdrawn: Questions that were asked again.
-        revoked: Records of what came from outside and was taken back: cancels, spent limits, time-outs.
-        limits: The limits that the run was last given; None: those that it began with.
-        raised: How often it was reopened after a spent limit.
+        revoked: Records of revoked external events: cancels, spent limits, time-outs.
+        limits: The last changed limits of the run; None: the initial ones.
+        raised: Number of times it was reopened after a spent limit.
     """
 
     def __init__(self, after: int = 0) -> None:
@@ -67,30 +67,30 @@ class Superseded(Fold):
         self.raised = 0
         self._after = after
         self._opened: dict[str, int] = {}
-        """Activation of a subgraph's node -> the attempt that opened the graph inside."""
+        """Activation of a subgraph's node -> the attempt that opened the inner graph."""
         self._ends: dict[str, int] = {}
         """Activation that was started again -> the record that restarted it."""
         self._calls: dict[str, _Call] = {}
         self._around: dict[str, tuple[str, int]] = {}
-        """Activation inside a subgraph -> the activation of its node, and the attempt that it is of."""
+        """Activation inside a subgraph -> the activation of its node, and its attempt."""
         self._undone: set[str] = set()
         self._behind_limit: set[str] | None = None
-        """Activations behind the limit that is spent now."""
+        """Activations after the limit that is spent now."""
         self._collapsed = 0
         self._spans: list[tuple[int, int]] = []
-        """First and last record of what followed a limit that was raised."""
+        """First and last record after a limit that was raised."""
         self._ended = 0
         self._asked: dict[str, dict[str, _Asked]] = {}
-        """Activation -> its questions, and what they ask."""
+        """Activation -> its questions, and their subjects."""
         self._standing: dict[str, set[str]] = {}
         """Activation -> questions that the end withdrew. They count until the step asks them again, or lands."""
         self._outside: dict[int, str] = {}
         """Record that stopped something -> the activation of the subgraph's node, or the kind of the record."""
         self._inherited: dict[str, Usage] = {}
         self._known: dict[str, int] = {}
-        """Activation -> the record that made it."""
+        """Activation -> the record that created it."""
 
-    # -- what it says ----------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------------
 
     def is_undone(self, activation: str) -> bool:
         """True if a step counts as never started: it followed a limit that was raised, or its graph started again."""
@@ -123,11 +123,11 @@ class Superseded(Fold):
         return settled is not None and self._calls[key].asked[0] > settled.seq
 
     def was_undone(self, at: int) -> bool:
-        """True if a record lies behind a limit that was raised later."""
+        """Return True if a record follows a limit that was raised later."""
         return any(first <= at < last for first, last in self._spans)
 
     def set_aside(self) -> dict[str, r.SetAside]:
-        """Attempts and usage with which a replay from behind the record `after` starts its steps."""
+        """Return attempts and usage with which a replay from after the record `after` starts its steps."""
         spent: dict[str, Usage] = {}
         for key, call in self._calls.items():
             if call.spent != _NOTHING and self.is_lost(key):
@@ -144,7 +144,7 @@ class Superseded(Fold):
         }
 
     def _holds(self, call: _Call) -> bool:
-        """True if the result of a call holds for later attempts, too."""
+        """Return True if the result of a call holds for later attempts, too."""
         settled = call.settled
         if settled is None or settled.next_at is not None:
             return False
@@ -161,7 +161,7 @@ class Superseded(Fold):
         return call.attempt < self.first.get(call.activation, 1)
 
     def _counted_at(self, activation: str) -> str:
-        """The activation that what a step spent is counted at: the outermost one that began again; empty for none."""
+        """Return the activation that usage of a step is counted at: the outermost restarted one; empty for none."""
         found = activation if activation in self.first else ""
         for around, attempt in self._outward(activation):
             if attempt < self.first.get(around, 1):
@@ -214,7 +214,7 @@ class Superseded(Fold):
                 pass
 
     def _ask(self, activation: str, question: Question) -> None:
-        """Note a question. Where the step asks it again, the one that was withdrawn does not count any more."""
+        """Record a question. If the step repeats it, the withdrawn one no longer counts."""
         asked, standing = self._asked.setdefault(activation, {}), self._standing.get(activation, set())
         asked[question.id] = wanted = question.kind, question.prompt, question.choices
         call = self._calls.get(str(question.payload.get("key"))) if question.kind == "unknown_outcome" else None
@@ -248,7 +248,7 @@ class Superseded(Fold):
             call.spent += _shared(record.usage - before)
 
     def _forked(self, record: r.Forked) -> None:
-        """A fork continues where its parent was over; a replay of a reopened run starts where that was reopened."""
+        """Handle a fork, which continues where its parent ended, or the replay of a reopened run."""
         root = self.run.root
         self._goes_on("" if root is None or root.result is None else root.result.status, record.seq)
         self.first = {name: attempt for name, attempt in self.first.items() if name in self._known}
@@ -271,7 +271,7 @@ class Superseded(Fold):
             self._behind_limit = None
 
     def _revoke(self, kind: str) -> None:
-        """Note that what a record from outside stopped continues."""
+        """Record that an external stop was revoked."""
         gone = [seq for seq, what in self._outside.items() if what == kind]
         self.revoked.update(gone)
         for seq in gone:
@@ -311,13 +311,13 @@ class Superseded(Fold):
 
 
 def _status_inside(result: object) -> str:
-    """The status of the run that a call of a graph began."""
+    """Return the status of the run that a call of a graph started."""
     metadata = result.get("metadata") if isinstance(result, Mapping) else None
     return str(metadata.get("status", "")) if isinstance(metadata, Mapping) else ""
 
 
 def _shared(usage: Usage) -> Usage:
-    """The part of a usage that limits count, besides steps and seconds."""
+    """Return the part of a usage that limits count, besides steps and seconds."""
     return usage.model_copy(update={"steps": 0, "seconds": 0.0})
 
 
@@ -325,11 +325,11 @@ T = TypeVar("T")
 
 
 class VersionNames:
-    """The names of a run in one of its versions: the last one with this structure, else the one that it has now.
+    """The names of a run in one of its versions: the last one with this structure, else the current one.
 
     Args:
         records: the records of the run.
-        structure: digest of the structure of that version.
+        structure: structure digest of that version.
     """
 
     def __init__(self, records: Sequence[Record], structure: str) -> None:
@@ -345,16 +345,16 @@ class VersionNames:
         self._back = [_inverse(names) for names in forward[self._to :]]
 
     def place(self, seq: int, path: str, node: str) -> tuple[str, str]:
-        """A path and a node in a record, as the version names them."""
+        """Return a path and a node of a record, as named in the version."""
         for names in self._names_from(seq):
             path, node = _renamed(names, path, node)
         return path, node
 
     def fields(self, seq: int, place: str, values: Mapping[str, T]) -> dict[str, T]:
-        """Values of state fields, by the names that the version has for the fields.
+        """Return values of state fields by the field names of the version.
 
         Args:
-            place: the path of the graph that the state is of.
+            place: the path of the state's graph.
         """
         found = dict(values)
         for names in self._names_from(seq):
@@ -363,7 +363,7 @@ class VersionNames:
         return found
 
     def start(self, values: Mapping[str, object]) -> dict[str, object]:
-        """The values that the run began with, and those that migrations added until the version."""
+        """Return the initial values of the run, and those added by migrations up to the version."""
         found = dict(values)
         for names, added in zip(self._forward, self._added, strict=True):
             kept = {names.state_field("", name): value for name, value in found.items()}
@@ -371,7 +371,7 @@ class VersionNames:
         return found
 
     def _names_from(self, seq: int) -> Sequence[Renames]:
-        """Renames to apply, version by version, from the version of a record."""
+        """Return the renames to apply, version by version, from the version of a record."""
         at = sum(move < seq for move in self._seqs)
         if at <= self._to:
             return self._forward[at:]
@@ -379,7 +379,7 @@ class VersionNames:
 
 
 def _inverse(names: Renames) -> Renames:
-    """The way back."""
+    """Return the inverse renames."""
     nodes = {names.path(old): old for old in names.nodes}
     fields = {}
     for old in names.fields:
@@ -389,7 +389,10 @@ def _inverse(names: Renames) -> Renames:
 
 
 def _renamed(names: Renames, path: str, node: str) -> tuple[str, str]:
-    """The path of a branch, and a node in it. A part of the path is a branch, `plan.2`, or the node of a subgraph."""
+    """Rename the path of a branch, and a node in it.
+
+    A segment of the path is a branch, `plan.2`, or a subgraph node.
+    """
     place, parts = "", []
     for part in path.split("/") if path else ():
         fork, dot, number = part.rpartition(".")
@@ -402,7 +405,7 @@ def _renamed(names: Renames, path: str, node: str) -> tuple[str, str]:
 
 
 def _fork(names: Renames, place: str, fork: str) -> str:
-    """The name of a fork: a node, or a map next to other edges, `plan*search:queries`."""
+    """Rename a fork: a node, or a map next to other edges, `plan*search:queries`."""
     source, star, rest = fork.partition("*")
     target, colon, field = rest.partition(":")
     if not star or not colon:

@@ -1,4 +1,4 @@
-"""A run over time: one row per activation, with its calls, waits and usage, and the times in which no row worked.
+"""A run over time: one row per activation, with its calls, waits and usage, and idle times.
 
 Times are Unix seconds from the journal. A row's working time excludes waits for people, waits for the next attempt, and
 times in which no process drove the run.
@@ -24,7 +24,7 @@ from orchestrator.views.step_work import NO_USAGE, AskTracker, JournaledCall, Un
 
 TimelineRowStatus: TypeAlias = Literal["running", "waiting", "done", "failed", "dropped"]
 _MOMENT = 0.05
-"""Seconds. A shorter gap between two drives is the time that resuming takes, and left out."""
+"""In seconds. A shorter gap between two drives is the time for resuming, and is ignored."""
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Wait:
     start: float
     end: float | None = None
     seq: int = 0
-    """The record that began it."""
+    """The record that started it."""
 
 
 @dataclass(slots=True)
@@ -56,24 +56,24 @@ class TimelineRow:
     """An activation of a node, from its first attempt to its end."""
 
     number: int
-    """From 0, in the order in which they began."""
+    """Number from 0, in the order of starts."""
     activation: str
     parent: int | None
-    """Number of the row of the subgraph around it."""
+    """Row number of the enclosing subgraph."""
     depth: int
     place: str
-    """Names of the subgraph nodes around it, joined by `/`: together with `node` it names a node of a drawing."""
+    """Names of the enclosing subgraph nodes, joined by `/`: with `node` it identifies a node of a drawing."""
     path: str
     node: str
     began: int
-    """The record after which it began."""
+    """The record after which it started."""
     started: float
     item: tuple[object, ...] = ()
-    """The item of the innermost map of its graph that it is in, as the only element."""
+    """The item of the innermost map of its graph around it, as the only element."""
     maps: int = 0
-    """Number of maps of its graph that it is in."""
+    """Number of maps of its graph around it."""
     named: int = 0
-    """The first record in which it has the names that it has here, if it moved to another version of its graph."""
+    """The first record with its current names, if it moved to another version of its graph."""
     status: TimelineRowStatus = "running"
     attempt: int = 1
     ended: float | None = None
@@ -85,7 +85,7 @@ class TimelineRow:
     ops: Mapping[str, str] = field(default_factory=dict)
     error: r.Failure | None = None
     failed: int = 0
-    """Failed tool calls of a step that ended with an outcome nevertheless."""
+    """Failed tool calls of a step that ended with an outcome."""
     guards: Mapping[str, bool | str] = field(default_factory=dict)
     """For a `Route`: outcome -> True if its guard was true, or why that is unknown."""
     cached: bool = False
@@ -93,7 +93,7 @@ class TimelineRow:
     asks: Asked | None = None
     """`Node.asks` of its kind."""
     unasked: Unasked = ""
-    """Its name if it ended without asking that."""
+    """Set if it ended without asking what its kind asks."""
     graph: bool = False
     """True if it runs, or ran, a subgraph."""
     waits: list[Wait] = field(default_factory=list)
@@ -110,7 +110,7 @@ class TimelineRow:
         return self.status in ("running", "waiting")
 
     def working(self, until: float) -> float:
-        """Seconds that it worked.
+        """Return the seconds that it worked.
 
         Args:
             until: end of the time that counts for a row that has not ended, in Unix seconds.
@@ -121,23 +121,23 @@ class TimelineRow:
 
 
 def is_asked(run: RunState, record: r.Asked | r.TimerSet, delta: Delta) -> bool:
-    """True if a step waits, or waited, for what a record asks: not if it had been stopped by then.
+    """Return True if a step waits, or waited, for the question of a record; False if it had been stopped by then.
 
     Args:
-        run: the run behind the record.
+        run: the run after the record.
         record: the record.
-        delta: what it changed.
+        delta: its changes.
     """
     name = record.question.id if isinstance(record, r.Asked) else record.name
     return name in run.questions or any(question.id == name for _, question, _ in delta.moved)
 
 
 def timeline(plan: Plan, records: Iterable[r.Record]) -> Timeline:
-    """The rows of a run.
+    """Return the rows of a run.
 
     Args:
-        plan: of the run's graph; its code is not needed.
-        records: from the run's first one, without gaps.
+        plan: the plan of the run's graph; its code is not needed.
+        records: records from the run's first one, without gaps.
 
     Raises:
         StoreCorrupt: the records do not follow each other.
@@ -149,18 +149,18 @@ def timeline(plan: Plan, records: Iterable[r.Record]) -> Timeline:
 
 
 _WAITS: Mapping[str, Literal["event", "timer"]] = {"event": "event", "timer": "timer"}
-"""Kind of a question -> why its step waits, where no person answers it."""
+"""Kind of a question -> why its step waits, if it is not answered by a person."""
 
 
 class Timeline(Fold):
     """A run as rows.
 
     Args:
-        causes: Why the run went as it did: a fold that is read before this one.
+        causes: The causes in the run: a fold that is read before this one.
 
     Attributes:
-        rows: In the order in which they began.
-        by_activation: The same by activation.
+        rows: In the order in which they started.
+        by_activation: The rows by activation.
         gaps: Times in which no process drove the run.
         start: Time of the first record.
         end: Time of the last record.
@@ -185,7 +185,7 @@ class Timeline(Fold):
         return self._live
 
     def row_at(self, seq: int) -> TimelineRow | None:
-        """The row that a record ended; else the last one that ran then; else the one that had ended last, if any."""
+        """Return the row that a record ended; else the last row that ran then; else the last ended one, if any."""
         exact = next((row for row in self.rows if row.seq == seq and row.status != "dropped"), None)
         if exact is not None:
             return exact
@@ -244,7 +244,7 @@ class Timeline(Fold):
         self._live[token.key] = row
 
     def finish(self) -> None:
-        """See `Fold.finish`. Graphs spent what the steps inside them spent, and open questions wait."""
+        """See `Fold.finish`. Adds the usage of inner steps to graphs, and the waits of open questions."""
         for row in reversed(self.rows):
             if row.parent is not None:
                 self.rows[row.parent].usage += row.usage
@@ -255,7 +255,7 @@ class Timeline(Fold):
 
     def _begin(self, activation: Activation, record: r.Record) -> None:
         known = self.by_activation.get(activation.key)
-        if known is not None:  # it goes on after an answer, or after the graph inside it
+        if known is not None:  # it continues after an answer, or after its inner graph
             known.status = "running"
             return
         frame = activation.frame
@@ -304,7 +304,7 @@ class Timeline(Fold):
                 row.usage += record.usage or NO_USAGE
             case r.Asked() | r.TimerSet():
                 question = record.question if isinstance(record, r.Asked) else timer_question(record)
-                if row.status != "dropped":  # else it is asked when no answer is waited for any more
+                if row.status != "dropped":  # otherwise it is asked when no answer is awaited any more
                     row.status = "waiting"
                 asking = AskedQuestion(question, record.seq)
                 span = Wait(_WAITS.get(question.kind, "person"), record.ts, seq=record.seq)
@@ -315,7 +315,7 @@ class Timeline(Fold):
                 pass
 
     def _answered(self, answered: r.Answered, question: str, seq: int, ts: float) -> None:
-        """Note the answer of a question, which a record has or causes."""
+        """Record the answer of a question, which a record contains or causes."""
         asking, span = self._asked.get(question, (None, None))
         if asking is None or span is None or asking.answer is not None:
             return
@@ -323,7 +323,7 @@ class Timeline(Fold):
         asking.answered, span.end = seq, ts
 
     def _ask_again(self, record: r.Migrated) -> None:
-        """Questions that a migration withdrew are not waited for any more."""
+        """End the waits for questions that a migration withdrew."""
         for key in record.withdrawn:
             row = self._live.get(key)
             for span in row.waits if row is not None else ():
@@ -339,14 +339,14 @@ class Timeline(Fold):
         if isinstance(record, r.StepFailed):
             self._failed[row.activation] = record
         if row.status == "dropped":
-            pass  # it landed when nobody waited for it any more: its update is part of nothing
+            pass  # it landed too late, so its update is not used
         elif isinstance(record, r.StepFailed):
             row.status = "failed"
         else:
             row.status, row.outcome = "done", record.outcome
             row.update, row.ops = record.update, record.ops
         if not row.waits and not row.graph and row.started < record.started <= row.ended:
-            row.started = record.started  # it was let in a little before it was begun
+            row.started = record.started  # it was admitted shortly before it was started
         self._close(row, row.ended)
 
     def _drop(self, key: str, record: r.Record) -> None:
@@ -372,11 +372,11 @@ class Timeline(Fold):
 
 
 _SHORTEST = 0.001
-"""Seconds. A shorter idle span is left out."""
+"""In seconds. Shorter idle spans are left out."""
 
 
 def working_seconds(timeline: Timeline) -> list[float]:
-    """Seconds that each row worked, by row number; a row with a graph inside works while a row inside does."""
+    """Return the seconds that each row worked, by row number; rows with inner graphs work while inner rows do."""
     found = [row.working(timeline.end) for row in timeline.rows]
     inside = [0.0] * len(found)
     for row in reversed(timeline.rows):
@@ -388,11 +388,11 @@ def working_seconds(timeline: Timeline) -> list[float]:
 
 
 def idle_spans(timeline: Timeline) -> list[tuple[float, float]]:
-    """Times (start and end, Unix seconds) in which no row worked, because every live one waited."""
+    """Return times (start and end, Unix seconds) in which no row worked, because every live one waited."""
     edges: list[tuple[float, int]] = []
     for row in timeline.rows:
         if row.graph:
-            continue  # the rows inside say when it works
+            continue  # the inner rows determine when it works
         at = row.started
         end = timeline.end if row.ended is None else row.ended
         for wait in sorted(row.waits, key=lambda one: one.start):
@@ -413,7 +413,7 @@ def idle_spans(timeline: Timeline) -> list[tuple[float, float]]:
 
 
 def nested(rows: Sequence[TimelineRow]) -> list[TimelineRow]:
-    """Rows in the order in which they began; rows of a graph inside follow the row that it runs in."""
+    """Return rows in the order of starts; rows of an inner graph follow their enclosing row."""
     inside: dict[int | None, list[TimelineRow]] = {}
     for row in rows:
         inside.setdefault(row.parent, []).append(row)

@@ -1,6 +1,7 @@
-"""Overlays of a run, record by record. Each record reports its changes, so a moment costs what the record touches.
+"""Overlays of a run, record by record.
 
-Plans that the run makes itself (maps over items that depend on each other) are part of an overlay.
+Each record reports its changes, so the cost of an update depends on the record only. Plans that the run makes
+(maps over items that depend on each other) are part of an overlay.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from orchestrator.views.step_work import AskTracker, WorkTime, asked_at
 
 
 class _PlannedMap:
-    """A map whose items need each other, with its steps."""
+    """A map whose items depend on each other, with its steps."""
 
     __slots__ = ("busy", "edge", "ended", "group", "path", "steps")
 
@@ -45,7 +46,7 @@ class _PlannedMap:
         self.look(number)
 
     def end(self, number: int, state: PlannedState) -> None:
-        """A step ended."""
+        """Record the end of a step."""
         self.ended[number] = state
         self.look(number)
 
@@ -77,18 +78,18 @@ class _PlannedMap:
 
 
 class PlannedMaps:
-    """All plans of a run, in the order in which it made them."""
+    """All plans of a run, in order."""
 
     def __init__(self) -> None:
         self._plans: list[_PlannedMap] = []
         self._numbers: dict[int, int] = {}
-        """Identity of a map in the kernel -> number of its plan, which keeps that map alive."""
+        """Identity of a map in the kernel -> number of its plan, which keeps the map alive."""
 
     def __len__(self) -> int:
         return len(self._plans)
 
     def planned(self, number: int) -> Planned:
-        """A plan after the last record."""
+        """Return a plan after the last record."""
         plan = self._plans[number]
         return Planned(plan.path, plan.edge, tuple(plan.steps))
 
@@ -107,7 +108,7 @@ class PlannedMaps:
             path: path of its graph.
             edge: number of its edge.
             items: its items, as plain JSON.
-            doing: states of the tokens that run or wait already.
+            doing: states of the tokens that already run or wait.
         """
         number = self._numbers[id(group)] = len(self._plans)
         plan = _PlannedMap(path, edge, items, group)
@@ -117,11 +118,11 @@ class PlannedMaps:
                 if item.ordered_map is group:
                     plan.move(item.index, state, 1)
         for item in group.items:
-            plan.settle(item)  # a map may lead right to its join
+            plan.settle(item)  # a map may lead directly to its join
         return number
 
     def move(self, machine: RunState, names: Renames) -> None:
-        """The run moved to another version of its graph, in which its maps are other objects."""
+        """Handle the move of the run to another version of its graph, in which its maps are other objects."""
         there = {
             item.ordered_map.items[0].fork.key: item.ordered_map
             for token in machine.live_tokens()
@@ -135,14 +136,14 @@ class PlannedMaps:
             self._numbers[id(plan.group)] = number
 
     def moves(self, token: Activation, state: str, by: int) -> Collection[int]:
-        """A token enters (1) or leaves (-1) a state. Returns the numbers of the plans that change."""
+        """Record that a token enters (1) or leaves (-1) a state. Returns the numbers of the plans that change."""
         found = self._of(token)
         for number, item in found:
             self._plans[number].move(item.index, state, by)
         return {number for number, _ in found}
 
     def settles(self, token: Activation) -> Collection[int]:
-        """A token landed or was dropped. Returns the numbers of the plans that may change."""
+        """Record that a token landed or was dropped. Returns the numbers of the plans that may change."""
         found = self._of(token)
         for number, item in found:
             self._plans[number].settle(item)
@@ -156,12 +157,12 @@ class PlannedMaps:
         return {number for number, _ in found}
 
     def fails(self, token: Activation) -> None:
-        """A token failed without a further attempt."""
+        """Record that a token failed without a further attempt."""
         for number, item in self._of(token):
             self._plans[number].end(item.index, "failed")
 
     def _of(self, token: Activation) -> list[tuple[int, MapItem]]:
-        """The plans and items that a token belongs to."""
+        """Return the plans and items that a token belongs to."""
         return [
             (self._numbers[id(item.ordered_map)], item)
             for item in token.map_items
@@ -178,7 +179,7 @@ def _step(number: int, item: object) -> PlannedStep:
 
 
 _BEGINNINGS = ("resumed", "migrated", "forked")
-"""Types of records before which a run stood still."""
+"""Types of records before which a run was idle."""
 _STILL = frozenset({Phase.QUEUED, Phase.IN_LINE, Phase.WAITING, Phase.PENDING})
 _COUNTS = ("visits", "taken", "seconds", "items", "told", "faulty", "asked", "unasked")
 _PLACES = ("waiting", "running", "failed", "queued", "entered")
@@ -201,15 +202,15 @@ class _BusyToken(NamedTuple):
     state: str
     """`running` or `waiting`."""
     nodes: list[NodeKey]
-    """Its node, and the subgraph nodes around it: all of them are in this state."""
+    """Its node, and the enclosing subgraph nodes: all of them are in this state."""
     token: Activation
 
 
 def overlay_of(plan: Plan, records: Iterable[r.Record], status: str | None = None) -> Overlay:
-    """The overlay of a run.
+    """Return the overlay of a run.
 
     Args:
-        plan: of the run's graph (`run.plan`); its code is not needed.
+        plan: the plan of the run's graph (`run.plan`); its code is not needed.
         records: the run's records from its first one.
         status: the run's status; None: the one in the journal.
     """
@@ -219,10 +220,10 @@ def overlay_of(plan: Plan, records: Iterable[r.Record], status: str | None = Non
 
 
 class Trace(Fold):
-    """Keeps a run's overlay, record by record.
+    """Maintains a run's overlay, record by record.
 
     Attributes:
-        changed: What the last record may have changed.
+        changed: Parts that the last record may have changed.
     """
 
     def __init__(self) -> None:
@@ -246,10 +247,10 @@ class Trace(Fold):
         self._doing: dict[str, _BusyToken] = {}
         self._asked: dict[str, tuple[Activation, NodeKey, float]] = {}
         self._now: Activation | None = None
-        """The activation that the record being folded is about."""
+        """The activation of the record being folded."""
         self._opened: list[OpenedMap] = []
         self._groups: deque[OrderedMap] = deque()
-        """Open maps whose items need each other."""
+        """Open maps whose items depend on each other."""
         self._was_over = False
         """True if the run had a result before the record being folded."""
         self._took: list[tuple[FrameState, int]] = []
@@ -298,7 +299,7 @@ class Trace(Fold):
             self._again.append((token, (token.frame.place, token.node), token.late))
 
     def moved(self, record: r.Migrated) -> None:
-        """See `Observer.moved`. What the run did is kept for the nodes and edges that are still there."""
+        """See `Observer.moved`. Marks of nodes and edges that still exist are kept."""
         names = Renames(record.nodes, record.fields, record.forks)
 
         def at(key: NodeKey) -> NodeKey:
@@ -329,7 +330,7 @@ class Trace(Fold):
         self._rebind(record)
 
     def _rebind(self, record: r.Migrated) -> None:
-        """Watch the tokens that stand for the ones before the migration."""
+        """Watch the tokens that replace those before the migration."""
         for question, (asker, _, since) in list(self._asked.items()):
             token = self.run.activation(asker.key)
             _, place, _ = self._asked.pop(question)
@@ -370,7 +371,7 @@ class Trace(Fold):
             self._set_activity(gone, None, changed)
             self._time.forget(gone.key)
             self._count_asked(gone.key, (gone.frame.place, gone.node), changed, ended=False)
-        if isinstance(record, r.StepDone | r.StepFailed):  # also one that had been stopped before
+        if isinstance(record, r.StepDone | r.StepFailed):  # also a step that had been stopped before
             place = (place_of(record.path), record.node)
             self._count_asked(record.activation, place, changed, ended=activation is not None)
         if activation is not None:
@@ -392,7 +393,7 @@ class Trace(Fold):
         self._update_queued(changed)
 
     def overlay(self, status: str | None = None) -> Overlay:
-        """The overlay after the last record; later records do not change it.
+        """Return the overlay after the last record; later records do not change it.
 
         Args:
             status: the run's status; None: the one in the journal.
@@ -405,7 +406,7 @@ class Trace(Fold):
 
     @property
     def live(self) -> Overlay:
-        """The overlay as a view that changes with each record. It has no `planned`: call `planned()` for each plan."""
+        """Return the overlay as a view that changes with each record. It has no `planned`: use `planned()` instead."""
         return Overlay(
             visits=self._visits,
             taken=self._taken,
@@ -429,10 +430,10 @@ class Trace(Fold):
         return len(self._plans)
 
     def planned(self, number: int) -> Planned:
-        """A plan after the last record."""
+        """Return a plan after the last record."""
         return self._plans.planned(number)
 
-    # -- what a record did --------------------------------------------------------------------------------------
+    # -- effects of a record -----------------------------------------------------------------------------------------
 
     def _count_edges(self, changed: OverlayChange) -> None:
         for frame, index in self._took:
@@ -441,7 +442,7 @@ class Trace(Fold):
             changed.edges.add((frame.place, index))
 
     def _set_activity(self, token: Activation, to: str | None, changed: OverlayChange) -> None:
-        """A token begins to run, to wait for an answer (`waiting`), or ends either (None)."""
+        """Set whether a token runs, waits for an answer (`waiting`), or neither (None)."""
         was = self._doing.pop(token.key, None)
         nodes = was.nodes if was is not None else enclosing_nodes(token.frame.place, token.node)
         if to is not None:
@@ -467,7 +468,7 @@ class Trace(Fold):
             self._moved(self._asked[record.question][0], record.question, record.ts, changed)
 
     def _moved(self, asker: Activation, question: str, ts: float, changed: OverlayChange) -> None:
-        """A step that waited continues."""
+        """Record that a waiting step continues."""
         _, _, since = self._asked[question]
         self._time.waited(asker.key, since, ts)
         self._withdraw(question, changed)
@@ -496,7 +497,7 @@ class Trace(Fold):
         self._done_with(record, activation, place)
 
     def _count_asked(self, activation: str, place: NodeKey, changed: OverlayChange, *, ended: bool) -> None:
-        """A step is over: it asked what its kind asks, or, if it ended, found that it need not."""
+        """Count an ended step: it asked what its kind asks, or, if it has an outcome, did not need to."""
         asks = asked_at(plan_at(self.run.plan, place[0]), place[1])
         asked = self._ask_tracker.settle(activation, asks)
         if asked:
@@ -506,14 +507,14 @@ class Trace(Fold):
         changed.places.add(place)
 
     def _done_with(self, record: r.StepDone, activation: Activation, place: NodeKey) -> None:
-        """A step ended with an outcome that counts."""
+        """Record that a step ended with an outcome that counts."""
         self._visits[place] += 1
         if record.failed:
             self._faulty[place] += record.failed
         if self._failed.pop(place, "") is None:
             self._notes.recover(place)
         if record.error is not None and record.outcome not in IF_NAMED:
-            self._notes.fail(place, str(record.error))  # it went on with what a graph inside had made by then
+            self._notes.fail(place, str(record.error))  # it continued with the result of its inner graph
         if place in self._items:
             done = self._done.setdefault(place, set())
             if (branch := branch_of(activation)) is not None:
@@ -522,7 +523,7 @@ class Trace(Fold):
 
     def _reopen(self, changed: OverlayChange) -> None:
         """Try failed steps again, and count those that landed too late."""
-        if not any(late is None for _, _, late in self._again):  # no step failed: a merge did
+        if not any(late is None for _, _, late in self._again):  # no step failed, but a merge
             self._recover(list(self._failed), changed)
         for token, place, late in self._again:
             if late is None:
@@ -577,14 +578,14 @@ class Trace(Fold):
 
 
 def _rename(found: dict[NodeKey, Any], at: Callable[[NodeKey], NodeKey]) -> None:
-    """Give the nodes of a mapping their names in another version of the graph."""
+    """Rename the nodes of a mapping for another version of the graph."""
     items = [(at(key), value) for key, value in found.items()]
     found.clear()
     found.update(dict(items))
 
 
 def _all_plans(plan: Plan, path: str = "") -> Iterator[tuple[str, Plan]]:
-    """The plan of a graph, and those of the graphs inside it, each with its path."""
+    """Return the plan of a graph, and those of its inner graphs, each with its path."""
     yield path, plan
     for name, inner in plan.sub.items():
         yield from _all_plans(inner, f"{path}/{name}" if path else name)
@@ -594,7 +595,7 @@ class OpenedMap(NamedTuple):
     """A map that a record opens."""
 
     path: str
-    """Path of its graph: names of the subgraph nodes around it."""
+    """Path of its graph: names of the enclosing subgraph nodes."""
     plan: Plan
     edge: int
     """Number of its edge."""
@@ -602,7 +603,7 @@ class OpenedMap(NamedTuple):
 
 
 def opened_maps(source: Activation, version: Version, outcome: str) -> list[OpenedMap]:
-    """The maps that an outcome opens: what `Observer.sending` is given."""
+    """Return the maps that an outcome opens, from the arguments of `Observer.sending`."""
     frame = source.frame
     routes = [route for route in frame.plan.topology.routes(source.node, outcome) if route.each is not None]
     if not routes:
@@ -617,7 +618,7 @@ def opened_maps(source: Activation, version: Version, outcome: str) -> list[Open
 
 
 def enclosing_nodes(path: str, node: str) -> list[NodeKey]:
-    """A node and the subgraph nodes around it, whose names `path` holds."""
+    """Return a node and its enclosing subgraph nodes, whose names are in `path`."""
     found = [(path, node)]
     while path:
         path, _, name = path.rpartition("/")
@@ -626,7 +627,7 @@ def enclosing_nodes(path: str, node: str) -> list[NodeKey]:
 
 
 def branch_of(token: Activation) -> Path | None:
-    """The branch of the innermost map that a token is in; None outside of maps."""
+    """Return the branch of the innermost map around a token; None outside of maps."""
     if not token.stack:
         return None
     vertex = token.stack[-1][0]
@@ -644,7 +645,7 @@ _MOST_NOTES = 3
 
 
 class NodeNotes:
-    """Keeps the notes of a run's nodes.
+    """Maintains the notes of a run's nodes.
 
     Attributes:
         texts: Node -> its notes. Nodes without any are missing.
@@ -656,12 +657,12 @@ class NodeNotes:
         self._failures: dict[NodeKey, str] = {}
 
     def ask(self, node: NodeKey, question: Question) -> None:
-        """A node asks a question."""
+        """Record that a node asks a question."""
         self._questions.setdefault(node, {})[question.id] = question
         self._update(node)
 
     def withdraw(self, node: NodeKey, question: str) -> None:
-        """A question, named by its id, is not open any more."""
+        """Record that a question, named by its id, is not open any more."""
         asked = self._questions.get(node, {})
         asked.pop(question, None)
         if not asked:
@@ -669,17 +670,17 @@ class NodeNotes:
         self._update(node)
 
     def fail(self, node: NodeKey, reason: str) -> None:
-        """A node failed."""
+        """Record that a node failed."""
         self._failures[node] = reason
         self._update(node)
 
     def recover(self, node: NodeKey) -> None:
-        """A node that failed before did not fail this time."""
+        """Record that a node that failed before has succeeded."""
         self._failures.pop(node, None)
         self._update(node)
 
     def rename(self, at: Callable[[NodeKey], NodeKey]) -> None:
-        """Move the notes to the names that nodes have in another version of the graph."""
+        """Rename the nodes of the notes for another version of the graph."""
         self.texts = {at(node): notes for node, notes in self.texts.items()}
         self._questions = {at(node): asked for node, asked in self._questions.items()}
         self._failures = {at(node): reason for node, reason in self._failures.items()}

@@ -1,4 +1,4 @@
-"""Workers as a list of them shows each, and the state of runs that no process drives."""
+"""Workers for display in a list, and the state of runs that no process drives."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ WorkerState = Literal["alive", "draining", "lapsed", "dead"]
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """An executor that works as a worker, or holds runs.
+    """An executor that is a worker, or holds runs.
 
     Attributes:
         id: the executor's id, which is the `holder` of its leases.
-        state: `alive`; `draining`: it takes no more runs; `lapsed`: its heartbeat is overdue, and others take its runs
-            over; `dead`: its process is known to have ended.
-        worker: whether it acquires runs by itself (`Executor.work`).
+        state: `alive`; `draining`: it takes no more runs; `lapsed`: its heartbeat is overdue, and others take over its
+            runs; `dead`: its process is known to have ended.
+        worker: whether it acquires runs (`Executor.work`).
         host: the machine's name, for people.
         pid: the process id on that machine.
         graphs: the graphs whose runs it acquires.
-        slots: how many runs it drives at the same time; None if it is no worker.
-        started: when it began to work, in Unix seconds; None if it is no worker.
-        version: the version of this library that it runs.
-        heartbeat: seconds since it was last heard from, by the store's clock.
+        slots: maximum of runs that it drives at the same time; None if it is not a worker.
+        started: when it started to work, in Unix seconds; None if it is not a worker.
+        version: its version of this library.
+        heartbeat: seconds since its last heartbeat, by the store's clock.
         ttl: seconds without a heartbeat after which it lapses.
         held: the number of runs that it holds.
-        runs: the ids of these runs, 20 at most.
+        runs: the ids of these runs, at most 20.
     """
 
     id: str
@@ -47,21 +47,21 @@ class WorkerInfo:
     runs: tuple[str, ...]
 
     def to_json(self) -> dict[str, object]:
-        """The fields as plain JSON."""
+        """Return the fields as plain JSON."""
         found: dict[str, object] = asdict(self)
         return found | {"graphs": [*self.graphs], "runs": [*self.runs]}
 
 
 @dataclass(frozen=True, slots=True)
 class Standby:
-    """State of a run that no process drives, as the store has it.
+    """State of a run that no process drives, from the store.
 
     Attributes:
-        due: when a worker may acquire it at the earliest, in Unix seconds; None: it waits for no worker.
-        deaths: how many drives in a row failed or died since a step landed.
-        retry_at: before this time, in Unix seconds, no worker takes it up; None: no such time.
+        due: when a worker may acquire it at the earliest, in Unix seconds; None if it does not wait for a worker.
+        deaths: number of consecutive failed or dead drives since a step landed.
+        retry_at: before this time, in Unix seconds, no worker acquires it; None: unrestricted.
         fault: why the last drive stopped.
-        parked: whether only `resume` continues it, and no worker takes it up.
+        parked: whether only `resume` continues it, and no worker acquires it.
     """
 
     due: float | None = None
@@ -74,7 +74,7 @@ class Standby:
         """Explain in one line why no process drives the run, and when one will.
 
         Args:
-            at: where the run is.
+            at: the run's place.
         """
         place = f" at {at}" if at else ""
         if not self.deaths:
@@ -91,5 +91,5 @@ class Standby:
 
 
 def moment(seconds: float) -> str:
-    """A moment in Unix seconds as a date and time in UTC."""
+    """Return a time in Unix seconds as a date and time in UTC."""
     return f"{utc(seconds):%Y-%m-%d %H:%M:%S} UTC"

@@ -5,7 +5,7 @@
     executor = Executor("sqlite:///runs.db", graphs=[graph], model=model, streams="always")
     api = web.app(executor)                      # Starlette; mount it, or serve it with uvicorn
 
-`orchestrator serve` is the same with a server around it. Needs the extra `web`; importing this package does not.
+`orchestrator serve` runs the same application in a server. Needs the extra `web`; importing this package does not.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ def app(
     save_graphs: str | Path | None = None,
     limits: Limits | None = None,
 ) -> Starlette:
-    """Make the ASGI application of an executor, to be mounted in another one or served by itself.
+    """Make the ASGI application of an executor, to mount in another one or to serve alone.
 
-    The caller opens the executor, for example in the lifespan of the application around it. Without `authorize` only
-    requests that name this machine's loopback interface as their host are answered: everybody who reaches the API can
+    The caller opens the executor, for example in the lifespan of the outer application. Without `authorize`, only
+    requests whose host is this machine's loopback interface are answered, because everybody who reaches the API can
     approve calls.
 
     Args:
         executor: the open executor. Only its graphs can be started.
         read_only: whether to leave out every route that changes something.
         authorize: called with (request, action, run) for each request, sync or async; `action` is a name from
-            docs/web_api.md, `run` the run's row in the store, or None if the request is about no run. It returns a
-            principal (a text, or an object with a `name`), whose name is journaled as `by`; None refuses the request
-            with 403, or with 404 if it is about a run for which `show_run` is refused, too. Rows of lists are asked
-            about one by one, and those that are refused are left out.
+            docs/web_api.md, `run` the run's row in the store, or None if the request does not concern a run. It returns
+            a principal (a string, or an object with a `name`), whose name is journaled as `by`; None refuses the
+            request with 403, or with 404 if it is about a run for which `show_run` is refused, too. It is called for
+            each row of a list, and refused rows are left out.
         prefix: a path before all routes, such as `/agents`; not needed for a mounted application.
-        save_graphs: the folder into which the page saves graphs, which are graphs of the executor then, also after a
-            restart; None: it saves none.
-        limits: the highest limits that a request may set, by the fields that are set. A request may always lower the
-            limits of a graph or run. With `authorize`, a principal that may `raise_limits` has no such bound.
+        save_graphs: the folder into which the page saves graphs, which become graphs of the executor, also after a
+            restart; None: the page cannot save.
+        limits: the highest limits that a request may set, for the fields that are set. A request may always lower the
+            limits of a graph or run. With `authorize`, a principal that may `raise_limits` is not bound by them.
 
     Returns:
         The application.
 
     Raises:
         ImportError: the extra `web` is not installed.
-        ValueError: `prefix` is not a path, or there is no folder `save_graphs`.
+        ValueError: `prefix` is not a path, or the folder `save_graphs` does not exist.
     """
     from orchestrator.web.settings import LOOPBACK, Settings
 
@@ -75,7 +75,7 @@ def app(
 
 
 def configured(executor: Executor, settings: Settings) -> Starlette:
-    """The application with all that `serve` can set.
+    """Make the application with all settings of `serve`.
 
     Raises:
         ImportError: the extra `web` is not installed.

@@ -1,6 +1,6 @@
-"""Several runs side by side: rows of the same step, and how each run differs there from the first.
+"""Several runs side by side: rows of the same step, with the differences of each run from the first.
 
-Each run is compared with the first one as `diff` compares two; the rows of all pairs are then put into one order.
+Each run is compared with the first one as by `diff` compares two; the rows of all pairs are then put into one order.
 Reading long runs takes seconds, so alignments are kept while their runs do not change.
 """
 
@@ -39,9 +39,9 @@ class AlignedStep:
     """A step of one run."""
 
     number: int
-    """From 1, in the order in which the run's steps began."""
+    """Number from 1, in the order in which the run's steps started."""
     began: int
-    """The record after which it began."""
+    """The record after which it started."""
     seq: int | None
     """The record that ended it; None: it has not ended."""
     status: TimelineRowStatus
@@ -53,7 +53,7 @@ class AlignedStep:
 
     @classmethod
     def of(cls, row: TimelineRow, now: float) -> AlignedStep:
-        """A row of a timeline.
+        """Make the step of a row of a timeline.
 
         Args:
             row: the row.
@@ -77,20 +77,20 @@ class AlignedRow:
     """A row: the same step of all runs."""
 
     number: int
-    """From 0, which is what the runs began with."""
+    """Number from 0, which is the row of the inputs."""
     kind: RowKind
     place: Place
-    """Branch, node, and which of the node's steps in that branch it is; of a start and an end nothing."""
+    """Branch, node, and number of the step among the node's steps in that branch; empty for a start or an end."""
     name: str
     """Name of the step; empty for a start and an end."""
     steps: tuple[AlignedStep | None, ...]
-    """The step of each run; None: the run did not come here. Empty for a start and an end."""
+    """The step of each run; None: the run has no such step. Empty for a start and an end."""
     differences: tuple[tuple[Difference, ...], ...]
-    """For each run but the first: how it differs here from the first. Without the lines of texts, see `texts`."""
+    """For each run but the first: its differences from the first. Without the lines of texts, see `texts`."""
 
     @property
     def differs(self) -> bool:
-        """True if any run differs here from the first."""
+        """True if any run differs from the first in this row."""
         return any(self.differences)
 
 
@@ -104,7 +104,7 @@ class Alignment:
 
     @property
     def first(self) -> AlignedRow | None:
-        """The first row in which a run differs from the first one; None: there is none."""
+        """The first row in which a run differs from the first one; None if there is none."""
         return next((row for row in self.rows if row.differs), None)
 
     @property
@@ -113,11 +113,11 @@ class Alignment:
         return sum(row.differs for row in self.rows)
 
     def row(self, kind: RowKind, place: Place = _NOWHERE) -> AlignedRow | None:
-        """The row of a step; None: no run came there."""
+        """Return the row of a step; None if no run has it."""
         return next((row for row in self.rows if (row.kind, row.place) == (kind, place)), None)
 
     def texts(self, row: AlignedRow) -> tuple[tuple[Difference, ...], ...]:
-        """The differences of a row with their lines, for each run but the first."""
+        """Return the differences of a row with their lines, for each run but the first."""
         return tuple(tuple(_differences(pair, row.kind, row.place, texts=True)) for pair in self._pairs)
 
 
@@ -158,14 +158,14 @@ def _differences(pair: PairedRuns, kind: RowKind, place: Place, *, texts: bool) 
         yield from pair.starts(texts=texts)
     elif kind == "end":
         yield from pair.ends(texts=texts)
-    elif place in pair.one.steps or place in pair.other.steps:  # else a third run alone came here
+    elif place in pair.one.steps or place in pair.other.steps:  # otherwise only a third run has it
         yield from pair.step(place, texts=texts)
 
 
 _KEPT = 3
 """Alignments that are kept. Each has the records of its runs."""
 _SIZE = 1 << 26
-"""Characters of these records: of more, only the alignment is kept that was asked for last."""
+"""Characters of these records: beyond it, only the alignment requested last is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,20 +180,20 @@ class _Made:
 
 @dataclass(slots=True)
 class Alignments:
-    """The alignments that were asked for last."""
+    """The alignments that were requested last."""
 
     _kept: dict[tuple[str, ...], _Made] = field(default_factory=dict)
     _lock: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def of(self, executor: Executor, infos: Sequence[RunInfo]) -> Alignment:
-        """Some runs side by side, as they are now.
+        """Return runs side by side, in their current state.
 
         Args:
             executor: reads them.
             infos: their rows, that of the first run first.
 
         Raises:
-            RunUnknown: one was deleted meanwhile.
+            RunUnknown: a run was deleted meanwhile.
         """
         ids = tuple(info.run_id for info in infos)
         async with self._lock:  # a second request for the same runs waits here and finds the result cached
@@ -209,12 +209,12 @@ class Alignments:
         return sum(one.size for one in self._kept.values())
 
     def forget(self, run_id: str) -> None:
-        """Drop what has a run that is deleted."""
+        """Drop the alignments of a run that is deleted."""
         for ids in [ids for ids in self._kept if run_id in ids]:
             del self._kept[ids]
 
     def rest(self, ids: Sequence[str]) -> float:
-        """Seconds for which a reader of these runs should wait before it asks again, because an answer costs much."""
+        """Seconds that a reader of these runs should wait before its next request, because an answer costs much."""
         made = self._kept.get(tuple(ids))
         return 0.0 if made is None else 4 * made.seconds
 

@@ -87,7 +87,7 @@ def _routes(service: Service, offered: Sequence[Endpoint]) -> list[BaseRoute]:
 
 
 def _dispatcher(service: Service, endpoints: Sequence[Endpoint]) -> Callable[[Request], Awaitable[Response]]:
-    """Return the handler of all methods of a path, so that a refusal of another method names them all."""
+    """Return the handler of all methods of a path, so that an error for another method lists them all."""
     by_method = {one.method: one for one in endpoints}
 
     async def handle(request: Request) -> Response:
@@ -98,7 +98,7 @@ def _dispatcher(service: Service, endpoints: Sequence[Endpoint]) -> Callable[[Re
 
 
 async def respond(service: Service, endpoint: Endpoint, request: Request) -> Response:
-    """The answer to a request, whatever goes wrong."""
+    """Return the response to a request, also if an error occurs."""
     try:
         try:
             call = await _call(service, endpoint, request)
@@ -120,14 +120,14 @@ async def respond(service: Service, endpoint: Endpoint, request: Request) -> Res
 
 
 def _refusal(settings: Settings, request: Request, problem: problems.HttpProblem, *, page: bool) -> Response:
-    """Return a problem as a response; as a page if a browser has asked for a page."""
+    """Return a problem as a response: a page if a browser requested a page."""
     if page and request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", ""):
         return problem_page(problem, root=f"{_root(request)}{settings.prefix}", read_only=settings.read_only)
     return problems.answer(problem)
 
 
 def _alone(group: ExceptionGroup[Exception]) -> Exception:
-    """The one error of a group of tasks; the group, if there are several."""
+    """Return the only error of a group of tasks, or the group if it has several."""
     error: Exception = group
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
@@ -138,7 +138,7 @@ async def _call(service: Service, endpoint: Endpoint, request: Request) -> Call[
     """Check a request: first the permission for it, then its query and body.
 
     Raises:
-        HttpProblem: it is refused, or does not fit.
+        HttpProblem: the request is refused or invalid.
         RunUnknown: there is no such run.
     """
     row: RunInfo | None = None
@@ -162,10 +162,10 @@ async def _call(service: Service, endpoint: Endpoint, request: Request) -> Call[
 
 
 def _run_id(request: Request) -> str:
-    """The id in the address, if it is one that a run can have.
+    """Return the run id in the URL, if it is valid.
 
     Raises:
-        RunUnknown: it is none.
+        RunUnknown: the id is not valid.
     """
     given = str(request.path_params["run_id"])
     try:

@@ -93,7 +93,7 @@ class DifferenceNote(documents.Document):
 
 
 class ComparedRow(documents.Document):
-    """The same step of all runs; or what they began with, or how they ended."""
+    """A step of all runs; or their inputs, or their ends."""
 
     key: Annotated[str, Field(description="`start`, `end`, or a step as `VISIT:BRANCH/NODE`.")]
     number: int
@@ -196,10 +196,10 @@ async def texts(call: Call[TextsQuery]) -> RowTexts:
 
 
 async def texts_of(call: Call[Any], runs: Sequence[str], key: str) -> RowTexts:
-    """The texts of the row with this key.
+    """Return the texts of the row with this key.
 
     Raises:
-        HttpProblem: there is none.
+        HttpProblem: there is no such row.
     """
     found = await call.service.alignments.of(call.executor, await _seen(call, runs))
     row = found.row(*_place(key))
@@ -210,10 +210,10 @@ async def texts_of(call: Call[Any], runs: Sequence[str], key: str) -> RowTexts:
 
 
 def names_of(given: Sequence[str]) -> list[str]:
-    """The ids that a query names.
+    """Return the ids in a query.
 
     Raises:
-        HttpProblem: they are too few, too many, or one occurs twice.
+        HttpProblem: there are too few, too many, or one occurs twice.
     """
     names = [name for name in (given[0].split(",") if len(given) == 1 else given) if name]
     if not FEWEST <= len(names) <= MOST:
@@ -228,7 +228,7 @@ def names_of(given: Sequence[str]) -> list[str]:
 
 
 def row_key(kind: RowKind, place: Place) -> str:
-    """The key of a row."""
+    """Return the key of a row."""
     path, node, visit = place
     return f"{visit}:{path}/{node}" if kind == "step" else kind
 
@@ -312,7 +312,7 @@ def _note(one: Difference) -> DifferenceNote:
 
 async def _states(call: Call[Any], found: Alignment, row: AlignedRow) -> list[StateLines]:
     """Compare the states after a step, or at the end, with that of the first run."""
-    if row.kind == "start":  # its differences say it
+    if row.kind == "start":  # its differences contain it
         return []
     moments = (
         [(run, None) for run in found.runs]
@@ -332,5 +332,5 @@ async def _states(call: Call[Any], found: Alignment, row: AlignedRow) -> list[St
 
 
 def _values(run: Run, path: str) -> dict[str, Any]:
-    """The state that the steps of a branch see."""
+    """Return the values of the state that the steps of a branch read."""
     return next((dict(one.values) for one in run.branches if path and one.path == path), run.values)

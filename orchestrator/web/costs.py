@@ -1,7 +1,7 @@
 """Spending of runs in groups: an answer, a stream of changes, and the screen of costs.
 
-The screen has a row with a bar for each group, which leads to the group's runs, and days as columns of a chart. Its
-address holds the groups, the range, the filters, and the column that the bars show.
+The screen has a row with a bar for each group, which links to the group's runs, and a chart with a column for each day.
+Its URL contains the groups, the range, the filters, and the column that the bars show.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 SHARE = 0.1
 """The largest part of the time in which a stream reads the store: sums over many runs take long."""
 _REST = 2.0
-"""Least seconds between two readings of a stream."""
+"""Minimum of seconds between two readings of a stream."""
 
 
 class StatsEvent(documents.Document):
@@ -91,14 +91,14 @@ async def groups_of(
 
     Args:
         call: the request.
-        by: what makes a group.
+        by: the grouping.
         since: Unix seconds: only runs that were created at this time or later.
         until: only runs that were created before this time.
         graph: the name of a graph.
         label: labels, `name:value`, that a run must have.
 
     Raises:
-        InvalidValue: something in `by` cannot make a group.
+        InvalidValue: an entry of `by` is not a grouping.
     """
     labels = {**documents.labels_of(label), **call.own}
     rows = await call.executor.stats(by, since=since, until=until, graph=graph, labels=labels)
@@ -115,17 +115,17 @@ def _group(row: StatsRow) -> documents.StatsGroup:
 GROUPS = ("day", "graph", "model", "node", "tool")
 """Groupings besides labels."""
 WITHIN = ("model", "node", "tool")
-"""Groupings that lie within runs: a run counts in several, and lists of runs have no such filter."""
+"""Groupings within runs: a run counts in several groups, and lists of runs have no such filter."""
 LABEL = "label:"
-"""Prefix of the name of a label that makes groups."""
+"""Prefix of groupings by a label."""
 RANGES = ((1, "Today"), (7, "7 days"), (30, "30 days"))
-"""Days, and what their range is called."""
+"""Days, and the name of their range."""
 
 Measure: TypeAlias = Literal["cost", "tokens", "runs", "p50", "p95", "failed", "tools"]
 
 
 def _given(value: object) -> object:
-    """A field of a form that was left empty was not given."""
+    """Treat an empty field of a form as missing."""
     return None if value == "" else value
 
 
@@ -156,16 +156,16 @@ class CostsQuery(requests.Query):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Grouping for the store. Nodes of two graphs that have one name are two groups."""
+        """Grouping for the store. Nodes of two graphs with the same name are two groups."""
         return ("graph", "node") if self.by == "node" else (self.by,)
 
     @property
     def label_name(self) -> str:
-        """The name of the label that makes groups; empty: something else does."""
+        """The name of the label to group by; empty for other groupings."""
         return self.by.removeprefix(LABEL) if self.by.startswith(LABEL) else ""
 
     def span(self, now: float) -> tuple[float | None, float | None]:
-        """The first moment that counts and the one after the last, Unix seconds; None: no bound."""
+        """Start and end (exclusive) of the range, Unix seconds; None: unbounded."""
         if self.days is not None:
             return now - now % requests.DAY - (self.days - 1) * requests.DAY, None
         return requests.unix(self.since), requests.unix(self.until)
@@ -173,7 +173,7 @@ class CostsQuery(requests.Query):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter that is set, and the address without it."""
+    """A filter that is set, and the URL without it."""
 
     label: str
     without: str
@@ -181,13 +181,13 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class CostsAddress:
-    """The address of the screen: its query, with something else in it."""
+    """The URL of the screen: its query, with some parameters changed."""
 
     root: str
     query: Sequence[tuple[str, str]]
 
     def __call__(self, changes: Mapping[str, str | None]) -> str:
-        """The address with these parameters; None takes one away."""
+        """Return the URL with these parameters; None removes one."""
         kept = [(name, value) for name, value in self.query if name not in changes]
         return self._with(kept + [(name, value) for name, value in changes.items() if value is not None])
 
@@ -200,7 +200,7 @@ class CostsAddress:
         ]
 
     def beside_range(self) -> list[tuple[str, str]]:
-        """Hidden fields of the form that chooses another range."""
+        """Hidden fields of the form that selects another range."""
         return [pair for pair in self.query if pair[0] not in ("days", "since", "until")]
 
     def _with(self, pairs: Sequence[tuple[str, str]]) -> str:
@@ -208,17 +208,17 @@ class CostsAddress:
 
 
 def day_of(moment: float | None, *, last: bool = False) -> str:
-    """A moment as a day in UTC, as a form shows it; empty: there is none.
+    """Return a time as a day in UTC for a form; empty for None.
 
     Args:
         moment: Unix seconds.
-        last: whether it is the moment after the last that counts.
+        last: whether it is the exclusive end of a range.
     """
     return "" if moment is None else utc(moment - last * 0.001).date().isoformat()
 
 
 def text_of(moment: float) -> str:
-    """A moment for an address: a day where one begins, else Unix seconds."""
+    """Return a time for a URL: a day if it is the start of one, else Unix seconds."""
     return day_of(moment) if moment % requests.DAY == 0 and day_of(moment) else repr(moment)
 
 
@@ -228,7 +228,7 @@ Unpriced = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A number of a group, which can be the one that the bars show."""
+    """A number of a group, which the bars can show."""
 
     name: Measure
     title: str
@@ -239,7 +239,7 @@ class Column:
 
 
 def money(amount: float) -> str:
-    """A cost as text."""
+    """Return a cost as text."""
     return f"{amount:,.2f}" if amount >= 1 else f"{amount:.4f}" if amount >= 0.0001 else f"{amount:.1g}"
 
 
@@ -301,7 +301,7 @@ class Cell:
     note: str = ""
     """Note on it."""
     query: str = ""
-    """The query of the runs behind it; empty: it leads nowhere."""
+    """The query of its runs; empty: no link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,14 +312,14 @@ class Group:
     version: str
     name: str
     graph: str
-    """The graph of a node; empty: it is no node."""
+    """The graph of a node; empty for other groups."""
     known: bool
-    """True if the name is a value, and not a text for a missing one."""
+    """True if the name is a value, rather than a text for a missing one."""
     query: str
     """The query of its runs, or of the nearest list."""
     cells: Sequence[Cell]
     width: float
-    """The length of its bar, parts of 100."""
+    """Length of its bar, from 0 to 100."""
     said: str
     """Text of the bar's value."""
 
@@ -333,12 +333,12 @@ class Scope:
     until: float | None
 
     def group_of(self, row: documents.StatsGroup, most: float, unpriced: Unpriced) -> Group:
-        """A group as a row of the table.
+        """Return a group as a row of the table.
 
         Args:
             row: the group, as the API lists it.
             most: the largest number of the column that the bars show.
-            unpriced: the models of the group that have no known price.
+            unpriced: the models of the group without a known price.
         """
         values = dict(row.group)
         graph = values.pop("graph") if self.query.by == "node" else None
@@ -362,7 +362,7 @@ class Scope:
         )
 
     def same_runs(self) -> list[tuple[str, str]]:
-        """The query of the API for sums over the runs that count."""
+        """Return the query of the API for sums over the runs that count."""
         query = self.query
         graph = [] if query.graph is None else [("graph", query.graph)]
         return [*graph, *(("label", one) for one in query.label), *self._range()]
@@ -377,7 +377,7 @@ class Scope:
         return found
 
     def runs_on(self, day: str) -> str:
-        """The query of the runs of a day."""
+        """Return the query of the runs of a day."""
         return urlencode(self._runs_of(None, day), errors="replace")
 
     def _cell(
@@ -400,7 +400,7 @@ class Scope:
         return Cell(column, text)
 
     def _runs_of(self, graph: str | None, name: str | None) -> list[tuple[str, str]]:
-        """The query of the runs of a group, as far as lists of runs can be filtered."""
+        """Return the query of the runs of a group, as far as lists of runs can be filtered."""
         query = self.query
         pairs = [("label", one) for one in query.label]
         if query.label_name and name is not None:
@@ -418,12 +418,12 @@ class Scope:
 
 
 def column_of(query: CostsQuery) -> Column:
-    """The column that the bars show."""
+    """Return the column that the bars show."""
     return next(one for one in COLUMNS if one.name == query.show)
 
 
 def ordered(found: Sequence[documents.StatsGroup], query: CostsQuery) -> list[documents.StatsGroup]:
-    """Days with the newest first, other groups with the largest number first."""
+    """Return days newest first, other groups largest number first."""
     if query.by == "day":
         return [*reversed(found)]
     value = column_of(query).value
@@ -433,11 +433,11 @@ def ordered(found: Sequence[documents.StatsGroup], query: CostsQuery) -> list[do
 def unpriced_in(
     found: Sequence[documents.StatsGroup], names: Sequence[str]
 ) -> dict[tuple[str | None, ...], dict[str, int]]:
-    """The models without a known price, by the values of a group: those that used tokens and cost nothing.
+    """Return the models without a known price by group values: those with tokens, but without cost.
 
     Args:
         found: groups by `names` and by model.
-        names: what makes a group on the page.
+        names: the grouping of the page.
     """
     models: dict[tuple[str | None, ...], dict[str, int]] = {}
     for row in found:
@@ -448,14 +448,14 @@ def unpriced_in(
 
 
 MOST = 90
-"""The most days of a chart, the newest."""
+"""Maximum number of days of a chart, the newest."""
 STEP = 10
 """Width of a day in the chart's own units."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A day of the chart. `top` and `height` are parts of 100."""
+    """A day of the chart. `top` and `height` are from 0 to 100."""
 
     day: str
     at: int
@@ -468,7 +468,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Days that follow each other, also those without runs."""
+    """Consecutive days, including those without runs."""
 
     bars: list[Bar]
     width: int
@@ -478,7 +478,7 @@ class Chart:
 
 
 def chart_of(scope: Scope, found: list[documents.StatsGroup]) -> Chart | None:
-    """The chart of groups by day; None: one day or none is not worth one."""
+    """Return the chart of groups by day; None for fewer than two days."""
     column = column_of(scope.query)
     rows: Mapping[str, documents.StatsGroup] = {day: row for row in found if (day := row.group["day"]) is not None}
     days = _days(sorted(rows))
@@ -498,7 +498,7 @@ def chart_of(scope: Scope, found: list[documents.StatsGroup]) -> Chart | None:
 
 
 def _days(known: list[str]) -> list[str]:
-    """All days from the first known one to the last, the newest `MOST` of them."""
+    """Return all days from the first known one to the last, the newest `MOST` of them."""
     try:
         first, last = date.fromisoformat(known[0]), date.fromisoformat(known[-1])
     except (IndexError, ValueError):
@@ -508,9 +508,9 @@ def _days(known: list[str]) -> list[str]:
 
 
 SHOWN = 200
-"""The most groups that a page shows."""
+"""Maximum number of groups on a page."""
 _LABELS = 6
-"""The most names of labels that are offered."""
+"""Maximum number of labels offered for grouping."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -526,7 +526,7 @@ class Sums:
 
     @staticmethod
     def of(groups: Sequence[documents.StatsGroup]) -> Sums:
-        """The sums over groups, each run in one of them."""
+        """Return the sums over groups, with each run in one of them."""
         statuses = [row.statuses for row in groups]
         return Sums(
             runs=sum(row.runs for row in groups),
@@ -538,7 +538,7 @@ class Sums:
         )
 
     def text(self, *, whole: bool) -> str:
-        """The sums as a line; empty: there are no runs. `whole`: whether the cost has all calls."""
+        """Return the sums as a line; empty without runs. `whole`: whether the cost includes all calls."""
         if not self.runs:
             return ""
         parts = [f"{self.runs:,} {'run' if self.runs == 1 else 'runs'}", f"{self.tokens:,} tokens"]
@@ -554,7 +554,7 @@ async def costs(call: Call[CostsQuery]) -> Response:
     query = call.query
     scope = Scope(query, *query.span(time.time()))
     found = await _groups(call, scope, query.names)
-    apart = query.by in WITHIN  # then a run counts in several groups
+    apart = query.by in WITHIN  # otherwise a run counts in several groups
     total = Sums.of(await _groups(call, scope, ()) if apart else found)
     models = (
         {}
@@ -616,7 +616,7 @@ async def _groups(call: Call[CostsQuery], scope: Scope, by: Sequence[str]) -> li
 
 
 async def _labels(call: Call[CostsQuery]) -> list[str]:
-    """Names of labels to group by: those of the newest runs, and the one that makes groups now."""
+    """Return the names of labels to group by: those of the newest runs, and the current one."""
     query = requests.RunsQuery.model_validate({"graph": call.query.graph})
     newest = await run_lists.page_of(Call(call.service, call.request, call.action, query, None))
     names = dict.fromkeys(name for row in newest.runs for name in row.labels)
@@ -633,7 +633,7 @@ _LEADS = {
 
 
 def _about_groups(query: CostsQuery, more: int, chart: Chart | None) -> list[str]:
-    """Notes on the groups that are shown."""
+    """Return notes on the groups that are shown."""
     notes = []
     if more:
         which = "older days" if query.by == "day" else f"groups with less in the column {column_of(query).title}"
@@ -648,7 +648,7 @@ def _about_groups(query: CostsQuery, more: int, chart: Chart | None) -> list[str
 
 
 def _about_sums(total: Sums, unpriced: Iterable[Unpriced]) -> list[str]:
-    """Notes on what is missing from the sums."""
+    """Return notes on missing parts of the sums."""
     notes = ["What a fork took over from its parent is in no sum. Days are in UTC."]
     tokens: Counter[str] = Counter()
     for models in unpriced:

@@ -1,7 +1,7 @@
-"""Answers as models that describe them in OpenAPI, and the functions that make and send them.
+"""Responses as models that describe them in OpenAPI, and the functions that make and send them.
 
-What looks like a secret is blanked in all of them. An open question is the exception: what a person is to approve is
-shown as it is, because that is what will run. A server that only reads takes no answers, and blanks it, too.
+Values that look like secrets are redacted. An exception is an open question: the call to approve is shown unchanged,
+because exactly that will run. A read-only server accepts no answers, and redacts questions, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from orchestrator.visible import exact
 _FIRST = 300
 """Characters of the first line of a text in a row."""
 _GRAPHS = 50
-"""Graphs of a worker that are named at most."""
+"""Maximum number of graphs listed for a worker."""
 
 
 class Document(BaseModel):
@@ -404,17 +404,17 @@ class QuestionEvent(Document):
 
 # -- as JSON ----------------------------------------------------------------------------------------------------------
 
-# ASCII: half a surrogate pair in a text, which UTF-8 cannot have, is written as an escape.
+# ASCII: half a surrogate pair, which UTF-8 cannot encode, is written as an escape.
 JSON = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=to_jsonable_python)
 
 
 def json_of(document: Document) -> Iterator[str]:
-    """A document as JSON, in pieces."""
+    """Return a document as JSON, in pieces."""
     return in_pieces(_plain(document), JSON)
 
 
 def _plain(value: object) -> object:
-    """Documents as plain JSON. What is large in them is not copied."""
+    """Return documents as plain JSON. Large parts are not copied."""
     if isinstance(value, BaseModel):
         if is_small(value, PIECE):
             return value.model_dump(mode="json", by_alias=True)
@@ -426,39 +426,39 @@ def _plain(value: object) -> object:
     return value
 
 
-# -- made of runs ---------------------------------------------------------------------------------------------------
+# -- from runs --------------------------------------------------------------------------------------------------------
 
 
 def blank(value: object) -> Any:
-    """Plain JSON in which what looks like a secret is blanked."""
+    """Return plain JSON with values that look like secrets redacted."""
     return redacted(value)
 
 
 def first_line(text: str) -> str:
-    """The first line of a text that is not empty, blanked and cut."""
+    """Return the first non-empty line of a text, redacted and cut."""
     line = next((line.strip() for line in str(redacted(text)).splitlines() if line.strip()), "")
     return line if len(line) <= _FIRST else f"{line[: _FIRST - 1]}…"
 
 
 def row_of(info: RunInfo) -> RunRow:
-    """The row of a run; its status is that of a reader (see `with_status`)."""
+    """Return the row of a run; its status is that of a reader (see `with_status`)."""
     made = info.to_json()
     shown = {name: first_line(made[name]) for name in info.REDACTED if name != "labels"}
     return RunRow(**{**made, **shown, "labels": blank(made["labels"])})
 
 
 async def rows_of(infos: Sequence[RunInfo]) -> list[RunRow]:
-    """The rows of runs."""
+    """Return the rows of runs."""
     texts = [(one.labels, one.input, one.output, one.question, one.error, one.fault) for one in infos]
     return await away(lambda: [row_of(info) for info in infos], texts)
 
 
 def worker_of(info: WorkerInfo, runs: Iterable[str]) -> WorkerRow:
-    """The row of a worker.
+    """Return the row of a worker.
 
     Args:
         info: the worker.
-        runs: the ids of its runs that are named.
+        runs: the ids of its runs that are listed.
     """
     return WorkerRow(
         id=info.id,
@@ -479,12 +479,12 @@ def worker_of(info: WorkerInfo, runs: Iterable[str]) -> WorkerRow:
 
 
 def question_of(question: Question, made: JsonObject | None = None, *, answerable: bool) -> QuestionDocument:
-    """A question as it is to be shown.
+    """Return a question for display.
 
     Args:
         question: the question.
-        made: the question as plain JSON, where it is at hand.
-        answerable: whether the reader can answer it, and so must see it as it is.
+        made: the question as plain JSON, if already available.
+        answerable: whether the reader can answer it, and so must see it unredacted.
     """
     data: dict[str, Any] = {**(question.model_dump(mode="json") if made is None else made)}
     if not answerable:
@@ -495,7 +495,7 @@ def question_of(question: Question, made: JsonObject | None = None, *, answerabl
 
 
 def result_fields(run: Run, *, answerable: bool = True) -> dict[str, Any]:
-    """The fields of a `RunResult`; see `question_of`."""
+    """Return the fields of a `RunResult`. `answerable`: see `question_of`."""
     made = run.to_json()
     asked = zip(run.waiting, made["waiting"], strict=True)
     waiting = [question_of(question, data, answerable=answerable) for question, data in asked]
@@ -503,14 +503,14 @@ def result_fields(run: Run, *, answerable: bool = True) -> dict[str, Any]:
 
 
 async def result_of(run: Run) -> RunResult:
-    """A run and its result."""
+    """Return a run and its result."""
     machine = run.machine
     shown = machine.ended, [*machine.questions.values()], run.error, run.labels
     return await away(lambda: RunResult(**result_fields(run)), *shown)
 
 
 def branches_of(run: Run) -> list[BranchDocument]:
-    """The live tokens of a run."""
+    """Return the live tokens of a run."""
     return [
         BranchDocument(path=one.path, node=one.node, phase=one.phase, values=blank(dict(one.values)))
         for one in run.branches
@@ -518,7 +518,7 @@ def branches_of(run: Run) -> list[BranchDocument]:
 
 
 def labels_of(given: Iterable[str]) -> Mapping[str, str]:
-    """Labels of a query, `name:value`."""
+    """Return labels of a query, `name:value`."""
     pairs = (one.partition(":") for one in given)
     return {name: value for name, _, value in pairs}
 
@@ -526,7 +526,7 @@ def labels_of(given: Iterable[str]) -> Mapping[str, str]:
 def response_of(
     parts: Sequence[bytes], media: str, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """An answer.
+    """Return a response.
 
     Args:
         parts: its body.

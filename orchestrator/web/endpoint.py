@@ -1,4 +1,4 @@
-"""A row of the table of routes, and a request as its handler sees it, with what the server keeps between requests."""
+"""A row of the table of routes, a request as passed to its handler, and the server's state between requests."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 
 _GOING = 8
-"""Batches that a server works on at the same time."""
+"""Maximum number of batches that a server works on at the same time."""
 _REMEMBERED = 100
-"""Batches that are over and remembered, with why runs could not be replayed."""
+"""Ended batches that are kept, with the reasons why runs could not be replayed."""
 _KEPT = 500
-"""Results of replays that are kept: each takes the reading of two runs."""
+"""Results of replays that are kept: each requires two runs to be read."""
 
 
 @dataclass(slots=True)
@@ -54,12 +54,12 @@ class ReplayBatches:
 
     _batches: dict[str, list[ReplayBatch]] = field(default_factory=dict)
     results: dict[str, tuple[object, Replay]] = field(default_factory=dict)
-    """Replay -> the versions of both runs, and what came of it."""
+    """Replay -> the versions of both runs, and the result."""
 
     def check(self) -> None:
         """
         Raises:
-            HttpProblem: no further batch can be begun.
+            HttpProblem: no further batch can be started.
         """
         going = sum(not one.over for batches in self._batches.values() for one in batches)
         if going >= _GOING:
@@ -67,7 +67,7 @@ class ReplayBatches:
             raise HttpProblem(503, "batches-full", detail, headers={"Retry-After": "5"})
 
     def add(self, name: str, batch: ReplayBatch) -> None:
-        """Remember a batch. There may be others of the name, which began other runs of it."""
+        """Remember a batch. Others with the same name may have started other runs of it."""
         self._batches.setdefault(name, []).append(batch)
         over = [one for one, batches in self._batches.items() if all(batch.over for batch in batches)]
         for one in over[:-_REMEMBERED]:
@@ -83,11 +83,11 @@ class ReplayBatches:
             batch.stop()
 
     def runs(self, name: str) -> dict[str, ReplayProgress]:
-        """Replay -> its progress, as far as this server has it."""
+        """Replay -> its progress, as far as known to this server."""
         return {one.replay_id: one for batch in self._batches.get(name, ()) for one in batch.runs}
 
     def keep(self, replay_id: str, version: object, result: Replay) -> None:
-        """Keep what came of a replay."""
+        """Keep the result of a replay."""
         self.results.pop(replay_id, None)
         self.results[replay_id] = version, result
         while len(self.results) > _KEPT:
@@ -112,7 +112,7 @@ class Surroundings(NamedTuple):
 
 @dataclass(frozen=True)
 class Service:
-    """Parts that all requests of an application share."""
+    """Objects that all requests of an application share."""
 
     executor: Executor
     settings: Settings
@@ -123,14 +123,14 @@ class Service:
     replays: ReplayBatches
     sessions: principals.Sessions
     scratch: Scratch | None = None
-    """The store of tries; None: texts are not tried."""
+    """The store of tries; None: tries are disabled."""
     saved: SavedGraphs | None = None
-    """The graphs that pages save; None: they save none."""
+    """The graphs that pages save; None: saving is disabled."""
     surroundings: dict[tuple[str, str], Surroundings] = field(default_factory=dict)
     """By run and question."""
 
     def forget(self, run_id: str) -> None:
-        """Drop what was kept of a run that is deleted."""
+        """Drop the cached data of a run that is deleted."""
         for key in [key for key in self.surroundings if key[0] == run_id]:
             del self.surroundings[key]
         self.feeds.forget(run_id)
@@ -140,7 +140,7 @@ class Service:
 
 @dataclass(frozen=True)
 class Call(Generic[QueryT, BodyT]):
-    """A request that was checked: its query and body fit, and the principal may make it."""
+    """A checked request: its query and body are valid, and the principal may make it."""
 
     service: Service
     request: Request
@@ -148,9 +148,9 @@ class Call(Generic[QueryT, BodyT]):
     query: QueryT
     body: BodyT
     row: RunInfo | None = None
-    """The row of the run in the address."""
+    """The row of the run in the URL."""
     principal: str = ""
-    """The name that `authorize` gave; empty without it."""
+    """The name returned by `authorize`; empty without it."""
 
     @property
     def executor(self) -> Executor:
@@ -164,17 +164,17 @@ class Call(Generic[QueryT, BodyT]):
 
     @property
     def run(self) -> RunInfo:
-        """The row of the run in the address, of a route that has one."""
+        """The row of the run in the URL, if the route has one."""
         assert self.row is not None
         return self.row
 
     @property
     def run_id(self) -> str:
-        """The id of the run in the address."""
+        """The id of the run in the URL."""
         return self.run.run_id
 
     def by(self, given: str) -> str:
-        """Return the name of the person who acts, for the journal.
+        """Return the name of the acting person, for the journal.
 
         Args:
             given: the name in the body.
@@ -187,10 +187,10 @@ class Call(Generic[QueryT, BodyT]):
         return self.principal or given
 
     def risk(self, approve: Risk | None) -> Risk | None:
-        """The policy that a request asks for.
+        """Return the policy that a request asks for.
 
         Raises:
-            HttpProblem: the server allows none that high.
+            HttpProblem: the server does not allow a risk that high.
         """
         cap = self.settings.approve
         if approve is not None and (cap is None or _RISKS.index(approve) > _RISKS.index(cap)):
@@ -201,12 +201,12 @@ class Call(Generic[QueryT, BodyT]):
         return approve
 
     async def limits(self, changes: LimitChanges | None, own: Limits, run: RunInfo) -> Limits | None:
-        """The limits that a request asks for.
+        """Return the limits that a request asks for.
 
         Args:
             changes: the limits in the request.
-            own: the limits of the graph, or of the run as it is.
-            run: the row of the run, also of one that is to be made.
+            own: the limits of the graph, or the current ones of the run.
+            run: the row of the run, also if it is yet to be created.
 
         Raises:
             HttpProblem: they are higher, and neither the server nor `authorize` (as `raise_limits`) allows that.
@@ -219,8 +219,8 @@ class Call(Generic[QueryT, BodyT]):
             raise HttpProblem(
                 403,
                 "limits-refused",
-                f"limits: this server lets requests lower {', '.join(higher)}, and not raise: start it with higher "
-                "--max-... options, or let authorize() allow raise_limits",
+                f"limits: requests may lower {', '.join(higher)} on this server, but not raise: start the server with "
+                "higher --max-... options, or let authorize() allow raise_limits",
             )
         return wanted
 
@@ -231,7 +231,7 @@ class Call(Generic[QueryT, BodyT]):
         return await principals.name_of(authorize, self.request, "raise_limits", await self.labelled(run)) is not None
 
     async def graphs(self) -> Mapping[str, GraphDefinition]:
-        """The graphs of the executor that the principal may see, by name: of the texts that are tried, its own."""
+        """Return the graphs that the principal may see, by name; for tried texts, only its own."""
         found = self.executor.graphs
         if not self.own:
             return found
@@ -241,14 +241,14 @@ class Call(Generic[QueryT, BodyT]):
 
     @property
     def own(self) -> Mapping[str, str]:
-        """The labels that runs must have to be the principal's; empty: `authorize` decides, or there is none."""
+        """The labels that the principal's runs must have; empty: `authorize` decides, or is not set."""
         return {OWNER: self.principal} if self.settings.scratch and self.settings.authorize is not None else {}
 
     async def graph(self, name: str) -> GraphDefinition:
-        """A graph of the executor. No other one is looked for, and nothing is imported.
+        """Return a graph of the executor. Nothing is imported.
 
         Raises:
-            GraphUnknown: it has none of this name.
+            GraphUnknown: it has no graph of this name.
         """
         saved = self.service.saved
         if saved is not None:
@@ -270,10 +270,10 @@ class Call(Generic[QueryT, BodyT]):
         return await principals.name_of(self.settings.authorize, self.request, self.action, asked) is not None
 
     async def check(self, action: str, act: principals.Act) -> None:
-        """Ask `authorize` whether the principal may do something to the run of the address, with details of it.
+        """Check with `authorize` that the principal may perform the action on the run in the URL.
 
         Raises:
-            HttpProblem: the principal may not.
+            HttpProblem: the principal may not perform it.
         """
         if self.settings.authorize is not None:
             self.request.state.act = act
@@ -284,7 +284,7 @@ class Call(Generic[QueryT, BodyT]):
                 raise principals.refused(action)
 
     async def check_answers(self, questions: Iterable[str], at: int | None = None, *, replaced: bool = False) -> None:
-        """Ask `authorize` for the right to answer questions of the run of the address.
+        """Check with `authorize` that the principal may answer questions of the run in the URL.
 
         Args:
             questions: their ids.
@@ -292,7 +292,7 @@ class Call(Generic[QueryT, BodyT]):
             replaced: whether an answer is replaced.
 
         Raises:
-            HttpProblem: the principal may not.
+            HttpProblem: the principal may not answer them.
         """
         names = [*questions]
         if self.settings.authorize is None or not (names or replaced):
@@ -307,15 +307,15 @@ class Call(Generic[QueryT, BodyT]):
             await self.check("answer_question", principals.answering(question, records, tools))
 
     async def labelled(self, info: RunInfo) -> RunInfo:
-        """The row of a run as `authorize` gets it, see `principals.labelled`; without `authorize` as it is."""
+        """Return the row of a run for `authorize`, see `principals.labelled`; without `authorize` unchanged."""
         return info if self.settings.authorize is None else await principals.labelled(self.executor.store, info)
 
     async def check_new(self, run_id: str | None, graph: str, labels: Mapping[str, str]) -> None:
-        """Ask `authorize` about a run that is to be made, and about the one that has its id, if there is one.
+        """Check with `authorize` a run that is to be created, and any existing run with its id.
 
         Raises:
-            HttpProblem: the principal may not make it.
-            RunExists: the id is that of a run about which the principal may not make this request.
+            HttpProblem: the principal may not create it.
+            RunExists: a run with this id exists that the principal may not use for this request.
         """
         if self.settings.authorize is None:
             return
@@ -328,10 +328,10 @@ class Call(Generic[QueryT, BodyT]):
                     raise RunExists(run_id)
 
     async def seen(self, run_id: str) -> RunInfo:
-        """The row of a run that the query or body names.
+        """Return the row of a run that the query or body names.
 
         Raises:
-            RunUnknown: there is none, or the principal may not see it.
+            RunUnknown: it does not exist, or the principal may not see it.
             HttpProblem: the principal may not make this request about it.
         """
         info = await self.executor.store.info(run_id)
@@ -342,15 +342,15 @@ class Call(Generic[QueryT, BodyT]):
         return info
 
     def waiting(self, least: float = 0.0) -> AbstractAsyncContextManager[None]:
-        """Count the request among the streams while it waits for a run, see `OpenStreams.waiting`."""
+        """Count the request as a stream while it waits for a run, see `OpenStreams.waiting`."""
         return self.service.streams.waiting(self.request.receive, self.settings.wait, least)
 
     def stream(self, events: AsyncIterator[str], runs: Iterable[str] = ()) -> EventStream:
-        """Answer with a stream, which ends with the session that opened it, and once `authorize` refuses it.
+        """Respond with a stream, which ends with the session that opened it, and once `authorize` refuses it.
 
         Args:
             events: the events, each as text of the stream.
-            runs: the ids of the runs that the stream is about, besides that in the address.
+            runs: the ids of the runs in the stream, besides that in the URL.
 
         Raises:
             HttpProblem: no further stream can be opened.
@@ -364,7 +364,7 @@ class Call(Generic[QueryT, BodyT]):
             if authorize is None:
                 return True
             row = None
-            with suppress(RunUnknown):  # a run that is deleted is nobody's any more
+            with suppress(RunUnknown):  # a deleted run has no owner any more
                 row = self.row and await self.labelled(with_status(await self.executor.store.info(self.row.run_id)))
                 if await principals.name_of(authorize, self.request, self.action, row) is None:
                     return False
@@ -389,36 +389,36 @@ class Endpoint:
     path: str
     """With `{run_id}` or `{name}`; a path with `{run_id}` is about a run."""
     action: str
-    """Name of the action for `authorize`, and the operation's id in OpenAPI. No two rows share it."""
+    """Name of the action for `authorize`, and the operation's id in OpenAPI. Unique in the table."""
     handler: Handler
     summary: str
     answer: type[Document] | None
-    """The model of the answer; None: it is of another media type."""
+    """The model of the response; None: it has another media type."""
     query: type[Query] = NoQuery
     body: type[Body] | None = None
     status: int = 200
     problems: tuple[int, ...] = ()
-    """Statuses of problems besides those that every route of its form has, see `statuses`."""
+    """Statuses of problems besides those that every such route has, see `statuses`."""
     media: str = JSON
     streams: type[Document] | None = None
-    """The model of the events, if the answer is a stream of these, or can be one."""
+    """The model of the events, if the response is or can be a stream of these."""
     headers: tuple[str, ...] = field(default=())
-    """Headers of the answer that clients read."""
+    """Headers of the response that clients read."""
     below: str = ""
-    """The path before that of the run that it makes, in the header `Location`."""
+    """The path before that of the created run, in the header `Location`."""
 
     @property
     def writes(self) -> bool:
-        """True if it can change something, and is left out of a server that only reads."""
+        """True if it can change something, and is omitted from a read-only server."""
         return self.method != "GET" and self.action not in _PURE
 
     @property
     def of_run(self) -> bool:
-        """True if its address names a run."""
+        """True if its URL names a run."""
         return "{run_id}" in self.path
 
     def statuses(self) -> tuple[int, ...]:
-        """The statuses of all problems that it answers with."""
+        """The statuses of all problems in its responses."""
         found = {400, 401, 403, 422, 500, 503, *self.problems}
         if "{" in self.path:
             found.add(404)
@@ -428,4 +428,4 @@ class Endpoint:
 
 
 _PURE = frozenset({"check_graph", "log_out"})
-"""Actions of other methods than GET that change no run and no graph."""
+"""Actions with methods other than GET that change neither runs nor graphs."""

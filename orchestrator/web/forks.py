@@ -1,7 +1,7 @@
-"""Forks: the form of what one can change, the preview of what it would do, and the forks around a run.
+"""Forks: the form of possible changes, the preview of a fork, and the forks related to a run.
 
-Text that looks like a secret is blanked. The form marks the values of which a part is blanked: what is written into
-such a field takes their place.
+Text that looks like a secret is redacted. The form marks values that are partly redacted: input in such a field
+replaces the whole value.
 """
 
 from __future__ import annotations
@@ -159,11 +159,12 @@ class Family(documents.Document):
     more: Annotated[list[str], Field(description="Runs of which some forks are left out.")]
 
 
-# -- made of what the executor says ----------------------------------------------------------------------------------
+# -- conversion of the executor's results
+# -------------------------------------------------------------------------------
 
 
 def form_of(run_id: str, graph: str, labels: Mapping[str, str], found: ForkChoices) -> ForkForm:
-    """The form of a fork."""
+    """Return the form of a fork."""
     return ForkForm(
         run_id=run_id,
         graph=graph,
@@ -286,15 +287,15 @@ def _hides(value: object) -> bool:
 
 
 _ANCESTORS = 10
-"""Generations that are followed up."""
+"""Generations of parents that are read."""
 _FORKS = 20
 """Forks of one run that are listed."""
 _LOOKS = 20
-"""Parts of the forks of one run that are read, if `authorize` leaves them out."""
+"""Pages of a run's forks that are read, if `authorize` leaves forks out."""
 _VALUE = 80
 """Characters of a value that a line of a family shows."""
 _LINES = 8
-"""Fields of an update that it shows."""
+"""Fields of an update in a line of a family."""
 _RELATIONS: tuple[Relation, ...] = ("fork", "replay")
 
 
@@ -333,15 +334,15 @@ async def family(call: Call[requests.NoQuery]) -> Family:
         for info in listed:
             if info.run_id not in runs:
                 runs[info.run_id] = await _member(call, info)
-    # Parents that are not listed are those that the principal may not see, or that are too far up.
+    # Parents are left out if the principal may not see them, or if they are too many generations up.
     listed_runs = [one if one.parent in runs else one.model_copy(update={"parent": ""}) for one in runs.values()]
     return Family(run_id=call.run_id, runs=listed_runs, more=more)
 
 
 async def _ancestors(call: Call[requests.NoQuery]) -> tuple[list[RunInfo], str]:
-    """The run and those that it was forked from, the first one first; and the id of the one before, if it is deleted.
+    """Return the run and the runs it was forked from, oldest first; and the id of their parent, if it is deleted.
 
-    A run that the principal may not see ends the line.
+    A run that the principal may not see ends the list.
     """
     line = [call.run]
     while len(line) <= _ANCESTORS:
@@ -359,7 +360,7 @@ async def _ancestors(call: Call[requests.NoQuery]) -> tuple[list[RunInfo], str]:
 
 
 async def _forks(call: Call[requests.NoQuery], run_id: str) -> tuple[list[RunInfo], bool]:
-    """The newest forks and replays of a run, the oldest of these first, and whether there are more."""
+    """Return the newest forks and replays of a run, oldest first, and whether there are more."""
     found: list[RunInfo] = []
     more = False
     for relation in _RELATIONS:
@@ -370,7 +371,7 @@ async def _forks(call: Call[requests.NoQuery], run_id: str) -> tuple[list[RunInf
 
 
 async def _newest(call: Call[requests.NoQuery], run_id: str, relation: Relation) -> tuple[list[RunInfo], bool]:
-    """The newest forks, or replays, that the principal may see, and whether there are more of those."""
+    """Return the newest forks, or replays, that the principal may see, and whether there are more."""
     found: list[RunInfo] = []
     cursor: str | None = None
     for _ in range(_LOOKS):
@@ -422,7 +423,7 @@ async def _member(call: Call[requests.NoQuery], info: RunInfo) -> FamilyRun:
 
 
 def _where(records: list[r.Record]) -> str:
-    """The record that a fork contains last."""
+    """Return the last record that a fork contains, in words."""
     last = records[0] if records else None
     if isinstance(last, r.RunStarted | r.Forked) or last is None:
         return "from the start"
@@ -437,7 +438,7 @@ def _where(records: list[r.Record]) -> str:
 
 
 def _differs(run_id: str, records: list[r.Record]) -> list[str]:
-    """Changes that a fork made where it began."""
+    """Return the changes that a fork made at its start."""
     begun = next((at for at, one in enumerate(records) if isinstance(one, r.Forked) and one.run_id == run_id), None)
     if begun is None:
         return []

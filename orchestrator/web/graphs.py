@@ -85,11 +85,11 @@ class Listed:
     query: str
     """The query of its runs."""
     path: str
-    """Its name as a part of an address."""
+    """Its name as part of a URL."""
 
 
 def listed_of(row: documents.GraphRow) -> Listed:
-    """A graph as a row of the table."""
+    """Return a graph as a row of the table."""
     return Listed(
         key=key_of(row.name),
         name=row.name,

@@ -1,9 +1,9 @@
-"""The guard around every request: which host it names, which page it comes from, and what it brings.
+"""Checks of every request: its host, the page it comes from, and its credentials.
 
 It is plain ASGI middleware, so it buffers no stream. The checks:
 
-    Host            names this server: else another site whose name leads here (DNS rebinding) could use it
-    Origin          if there is one, is the page of this server
+    Host            names this server: otherwise a site whose name resolves to this machine (DNS rebinding) could use it
+    Origin          if present, is this server
     Sec-Fetch-Site  of a write is `same-origin`, or `none` (no page); pages of other sites can only link here
     Content-Type    of a write with a body is JSON, which no form of another site can send
     token           in `Authorization: Bearer`, or a session, whose cookie the address with `?token=` sets
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from orchestrator.web.settings import Settings
 
 POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-"""Content-Security-Policy of answers that are no pages."""
+"""Content-Security-Policy of responses other than pages."""
 SECURITY: Mapping[str, str] = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -41,7 +41,7 @@ SECURITY: Mapping[str, str] = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""Headers of every answer that does not set them itself."""
+"""Headers of every response that does not set them itself."""
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::(?P<port>[0-9]{1,5}))?")
 _ORIGIN = re.compile(rf"(?P<scheme>https?)://(?P<host>{_HOST.pattern})")
@@ -49,13 +49,13 @@ _PORTS = {"http": "80", "https": "443"}
 
 
 class Guard:
-    """ASGI middleware that refuses requests, and adds headers to every answer."""
+    """ASGI middleware that refuses requests, and adds headers to every response."""
 
     def __init__(self, app: ASGIApp, settings: Settings, sessions: Sessions) -> None:
         self.app, self.settings, self.sessions = app, settings, sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check a request, and hand it on."""
+        """Check a request, and pass it on."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -83,16 +83,16 @@ class Guard:
 
         try:
             await self.app(scope, receive, watched)
-        except Exception:  # what no route has caught, such as a fault of `authorize` itself
+        except Exception:  # errors that no route has handled, such as one in `authorize` itself
             if begun:
                 raise
             await answer(fault())(scope, receive, secured)
 
     def _checked(self, scope: Scope) -> Response | None:
-        """Check a request; the answer to one that only brings the token.
+        """Check a request; return the response if it only brings the token.
 
         Raises:
-            HttpProblem: it is refused.
+            HttpProblem: the request is refused.
         """
         headers = Headers(scope=scope)
         host = self._host(headers, scope)
@@ -104,13 +104,13 @@ class Guard:
         return None if self.settings.token is None else self._admitted(headers, scope, self.settings.token)
 
     def _host(self, headers: Headers, scope: Scope) -> str:
-        """The host that a request names.
+        """Return the host of a request.
 
         Raises:
             HttpProblem: it is not this server.
         """
         given = headers.getlist("host")
-        # A target that is no path (`GET http://name/`) names a host of its own, which counts before the header.
+        # A target that is not a path (`GET http://name/`) has a host, which takes precedence over the header.
         lone = len(given) == 1 and str(scope["path"]).startswith("/")
         found = _HOST.fullmatch(given[0].lower()) if lone else None
         if found is None:
@@ -126,11 +126,10 @@ class Guard:
         )
 
     def _admitted(self, headers: Headers, scope: Scope, token: str) -> Response | None:
-        """None for a request with the token, or of a session. Of an address with the token: a session, and the address
-        without it.
+        """Return None for a valid token or session; for a URL with the token, a new session and the URL without it.
 
         Raises:
-            HttpProblem: there is no token, or a wrong one.
+            HttpProblem: the token is missing or wrong.
         """
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and _same(bearer.strip(), token):
@@ -151,7 +150,7 @@ class Guard:
         )
 
     def _entered(self, scope: Scope, query: list[tuple[str, str]]) -> Response:
-        # One slash: `//name` would be an address on another host.
+        # One slash: `//name` would be a URL on another host.
         path = "/" + quote(str(scope["path"]).lstrip("/\\"), safe="/")
         response = Response(status_code=303, headers={"Location": f"{path}{'?' if query else ''}{urlencode(query)}"})
         response.set_cookie(
@@ -173,7 +172,7 @@ def _check_origin(headers: Headers, host: str, scheme: str) -> None:
     """
     for origin in headers.getlist("origin"):
         found = _ORIGIN.fullmatch(origin.lower())
-        # Behind a proxy that ends TLS the page has another scheme, and so another port, than this server.
+        # Behind a proxy that ends TLS, the page has another scheme, and so another port, than this server.
         ports = {_PORTS.get(scheme), None if found is None else _PORTS[found["scheme"]]}
         hosts = {_with_port(host, port) for port in ports}
         if found is None or _with_port(found["host"], _PORTS[found["scheme"]]) not in hosts:
@@ -191,10 +190,10 @@ def _check_write(headers: Headers) -> None:
 
 
 def _check_read(headers: Headers) -> None:
-    """Let pages of other sites lead here by a link, and embed nothing: an image could open streams and searches.
+    """Allow pages of other sites to link here, but not to embed: an image could open streams and searches.
 
     Raises:
-        HttpProblem: a page of another site embeds this address.
+        HttpProblem: a page of another site embeds this URL.
     """
     site = headers.get("sec-fetch-site", "none")
     embedded = headers.get("sec-fetch-mode", "navigate") != "navigate" or (
@@ -205,7 +204,7 @@ def _check_read(headers: Headers) -> None:
 
 
 def check_json(headers: Headers) -> None:
-    """Demand a JSON body.
+    """Require a JSON body.
 
     Raises:
         HttpProblem: the content has another type, or an encoding.

@@ -1,7 +1,7 @@
 """Principals: the makers of requests, what `authorize` permits them, and the sessions of their browsers.
 
-A session has an id of its own in a cookie, and an end. A browser sends a cookie to every port of its host. So the
-cookie is not the token, and other servers of the host get no more than an id that ends.
+A session has a separate id in a cookie, and expires. A browser sends a cookie to every port of its host. So the cookie
+is not the token, and other servers of the host only get an id that expires.
 """
 
 from __future__ import annotations
@@ -42,32 +42,32 @@ class Named(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """Subject of a request besides its run: `request.state.act` in `authorize`."""
+    """Details of a request besides its run: `request.state.act` in `authorize`."""
 
     question: Question | None = None
-    """The question that it answers, as the run asks it; None: none, or there is no such question."""
+    """The question to answer; None if there is none."""
     redact: bool = True
     """True if text that looks like a secret is blanked in the answer."""
     tool: str = ""
-    """The tool whose call it approves or denies, or whose outcome it gives; empty: the question is about none."""
+    """The tool whose call is approved or denied, or whose outcome is given; empty if the question has none."""
     risk: str = ""
-    """The risk of that call; empty: it is not known."""
+    """The risk of that call; empty: unknown."""
 
 
 def answering(question: Question | None, records: Sequence[Record], tools: Iterable[Tool]) -> Act:
-    """An answer to a question, as `authorize` gets it.
+    """Return an answer to a question for `authorize`.
 
     Args:
-        question: the question; None: there is none.
+        question: the question; None if there is none.
         records: the journal of its run.
-        tools: those that the run may call: a question about an unknown outcome does not have the risk of its call.
+        tools: tools of the run: a question about an unknown outcome does not contain the risk of its call.
     """
     if question is None:
         return Act()
     payload = question.payload
     call = parts_of(question.kind, payload).call
     tool, risk = call.get("tool", ""), call.get("risk", "")
-    if question.kind == "approval" and "risk_of_call" in payload:  # of a replay, about a call that it would make
+    if question.kind == "approval" and "risk_of_call" in payload:  # a replay's question, about a possible call
         tool, risk = payload.get("call"), payload["risk_of_call"]
     key = payload.get("key") if question.kind == "unknown_outcome" else None
     if any(isinstance(one, EffectIntended) and one.key == key and one.kind == "tool" for one in records):
@@ -76,7 +76,7 @@ def answering(question: Question | None, records: Sequence[Record], tools: Itera
 
 
 def tools_of(graph: GraphDefinition) -> Iterator[Tool]:
-    """The tools that nodes of a graph have of their own."""
+    """Return the tools that nodes of a graph declare."""
     for node in graph.nodes.values():
         yield from (cast("Tool", one) for one in node.toolset or () if not isinstance(one, str))
         if node.subgraph is not None:
@@ -88,13 +88,13 @@ Authorize: TypeAlias = "Callable[[Request, str, RunInfo | None], Principal | Awa
 
 
 _GENERATIONS = 100
-"""Runs that are read for the labels of one."""
+"""Ancestors that are read for the labels of one run."""
 
 
 async def labelled(store: Store, info: RunInfo) -> RunInfo:
-    """The row of a run as `authorize` gets it: with the labels of the runs that it comes from.
+    """Return the row of a run for `authorize`, with the labels of the runs that it comes from.
 
-    Replays, and runs that a graph calls as a tool, have no labels of their own, and hold what those runs held.
+    Replays, and runs that a graph calls as a tool, have no labels of their own, but contain data of those runs.
     """
     labels, parent = dict(info.labels), info.parent
     for _ in range(_GENERATIONS):
@@ -102,14 +102,14 @@ async def labelled(store: Store, info: RunInfo) -> RunInfo:
             break
         try:
             row = await store.info(parent.run_id)
-        except RunUnknown:  # it was deleted, and its labels with it
+        except RunUnknown:  # it was deleted together with its labels
             break
         labels, parent = {**row.labels, **labels}, row.parent
     return info if labels == dict(info.labels) else info.changed(labels=labels)
 
 
 async def name_of(authorize: Authorize | None, request: Request, action: str, run: RunInfo | None) -> str | None:
-    """The name of the principal that may do this; empty if there is no `authorize`, None if it refuses.
+    """Return the name of the permitted principal; empty without `authorize`, None if it refuses.
 
     Raises:
         TypeError: `authorize` returned something else.
@@ -122,18 +122,18 @@ async def name_of(authorize: Authorize | None, request: Request, action: str, ru
         return principal
     if isinstance(principal, Named) and isinstance(principal.name, str) and principal.name:
         return principal.name
-    raise TypeError("authorize() must return a principal with a name that is not empty, a text, or None")
+    raise TypeError("authorize() must return None, a non-empty string, or an object with a non-empty `name`")
 
 
 def refused(action: str) -> HttpProblem:
-    """The problem of a request that `authorize` refuses."""
+    """Return the problem of a request that `authorize` refuses."""
     return HttpProblem(403, "not-authorized", f"you may not do this here: {action}")
 
 
 async def refused_for(
     authorize: Authorize | None, request: Request, action: str, run: RunInfo | None
 ) -> HttpProblem | RunUnknown:
-    """The same for a request about a run, which is answered like one about no run if the principal may not see it.
+    """Return the problem of a refused request about a run: that of an unknown run if the principal may not see it.
 
     Otherwise a principal who may not see a run could find out that its id exists.
     """
@@ -143,12 +143,12 @@ async def refused_for(
 
 
 SESSION = "orchestrator.session"
-"""Key in the scope of a request that was admitted because of its session: the ids that it brought."""
+"""Key in the scope of a request that was admitted by its session: the ids that it brought."""
 _MOST = 10_000
 
 
 class Sessions:
-    """The open sessions of a server, in memory: they end with it.
+    """The open sessions of a server, in memory only.
 
     Args:
         seconds: how long a session lasts.
@@ -157,11 +157,13 @@ class Sessions:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._ends: dict[bytes, float] = {}
-        """Digest of each session's id -> when it ends, by `time.monotonic`. Found by digest, so that the time of a
-        look-up tells nothing of an id."""
+        """Digest of each session's id -> its end, by `time.monotonic`.
+
+        Keyed by digest, so that the time of a look-up reveals nothing about an id.
+        """
 
     def open(self) -> str:
-        """Begin a session; returns its id."""
+        """Open a session; returns its id."""
         self._drop_ended()
         while len(self._ends) >= _MOST:
             del self._ends[next(iter(self._ends))]
@@ -170,7 +172,7 @@ class Sessions:
         return made
 
     def has_any(self, ids: Iterable[str]) -> bool:
-        """True if one of these is the id of an open session."""
+        """Return True if one of these is the id of an open session."""
         self._drop_ended()
         return any(_digest(one) in self._ends for one in ids)
 
@@ -189,6 +191,6 @@ def _digest(given: str) -> bytes:
 
 
 def cookies(headers: Headers, name: str) -> list[str]:
-    """All cookies of a name: another server of this host may have set one, too, which a browser sends along."""
+    """Return all cookies of a name: a browser also sends those that another server of this host has set."""
     pairs = (part.strip().partition("=") for line in headers.getlist("cookie") for part in line.split(";"))
     return [value.strip('"') for key, _, value in pairs if key == name]

@@ -1,4 +1,4 @@
-"""Problems of requests as `application/problem+json` (RFC 9457), in the words of the command line."""
+"""Problems of requests as `application/problem+json` (RFC 9457), in the wording of the command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from orchestrator.redaction import redact, redacted
 log = logging.getLogger("orchestrator.web")
 MEDIA = "application/problem+json"
 _NAMED = 50
-"""Fields that do not fit, of which a problem names no more."""
+"""Maximum number of invalid fields listed in a problem."""
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 
 STATUSES: tuple[tuple[type[errors.OrchestratorError], int], ...] = (
@@ -37,7 +37,7 @@ STATUSES: tuple[tuple[type[errors.OrchestratorError], int], ...] = (
     (errors.MemoryFull, 409),
     (errors.OrchestratorError, 422),
 )
-"""Class of errors -> status. The first class that fits counts."""
+"""Class of errors -> status. The first matching class counts."""
 
 
 class HttpProblem(Exception):
@@ -46,8 +46,8 @@ class HttpProblem(Exception):
     Args:
         status: the HTTP status.
         name: the end of the problem's `type`.
-        detail: what was wrong, and what to do about it.
-        headers: further headers of the answer.
+        detail: what was wrong, and the fix.
+        headers: further headers of the response.
         members: further members of the document.
     """
 
@@ -60,7 +60,7 @@ class HttpProblem(Exception):
         super().__init__(detail)
 
     def document(self) -> dict[str, object]:
-        """The problem as plain JSON; what looks like a secret is blanked."""
+        """Return the problem as plain JSON, with values that look like secrets redacted."""
         return {
             "type": f"urn:{DISTRIBUTION}:problem:{self.name}",
             "title": HTTPStatus(self.status).phrase,
@@ -71,7 +71,7 @@ class HttpProblem(Exception):
 
 
 def problem_of(error: errors.OrchestratorError) -> HttpProblem:
-    """The problem that an error of the library is."""
+    """Return the problem for an error of the library."""
     status = next(status for kind, status in STATUSES if isinstance(error, kind))
     members: dict[str, object] = {}
     for name in ("run_id", "question", "status", "where", "seq"):
@@ -88,7 +88,7 @@ def problem_of(error: errors.OrchestratorError) -> HttpProblem:
 
 
 def invalid(error: ValidationError, what: str) -> HttpProblem:
-    """The problem of a query or a body that does not fit its model: names the first fields."""
+    """Return the problem of a query or body that does not match its model: it lists the first invalid fields."""
     faults = error.errors(include_url=False, include_input=False, include_context=False)
     found = [{"field": ".".join(map(str, one["loc"]))[:200], "message": one["msg"]} for one in faults[:_NAMED]]
     if len(faults) > _NAMED:
@@ -97,7 +97,7 @@ def invalid(error: ValidationError, what: str) -> HttpProblem:
 
 
 def fields_problem(found: Sequence[Mapping[str, str]], what: str) -> HttpProblem:
-    """The problem of fields that do not fit.
+    """Return the problem of invalid fields.
 
     Args:
         found: `field` and `message` of each.
@@ -108,11 +108,11 @@ def fields_problem(found: Sequence[Mapping[str, str]], what: str) -> HttpProblem
 
 
 def fault() -> HttpProblem:
-    """The problem of a fault of the server's own. Called where it is handled, so that the log has its traceback."""
+    """Return the problem of an internal error. Called in its handler, so that the log has the traceback."""
     log.exception("a request failed")
     return HttpProblem(500, "internal-error", "the server failed to answer this request; its log says why")
 
 
 def answer(problem: HttpProblem) -> Response:
-    """The problem as a response."""
+    """Return the problem as a response."""
     return Response(json.dumps(problem.document()), problem.status, headers=problem.headers, media_type=MEDIA)

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 FOR_PEOPLE: tuple[QuestionKind, ...] = ("approval", "input", "unknown_outcome", "pause", "limit")
 """Kinds of questions that people answer."""
 COUNTED = 99
-"""The most open questions that are counted where they are not shown."""
+"""Maximum number of open questions that are counted without being shown."""
 _KEPT = 2000
-"""Surroundings of questions that are kept: a journal is long, and a question never changes."""
+"""Contexts of questions that are kept: a journal is long, and a question never changes."""
 _STREAMED = 1000
-"""Questions, the oldest, whose changes a stream has if it names no `limit`."""
+"""Oldest questions whose changes a stream without `limit` has."""
 
 
 async def listing(call: Call[requests.QuestionsQuery]) -> documents.QuestionPage | ASGIApp:
@@ -52,7 +52,7 @@ async def listing(call: Call[requests.QuestionsQuery]) -> documents.QuestionPage
 
 
 async def page_of(call: Call[requests.QuestionsQuery]) -> documents.QuestionPage:
-    """A page of open questions, the oldest first, whatever media type the client accepts."""
+    """Return a page of open questions, the oldest first, whatever media type the client accepts."""
     found, cursor = await _page(call, call.query.after, call.query.limit)
     return documents.QuestionPage(questions=await _documents(call, found), cursor=cursor)
 
@@ -77,7 +77,7 @@ async def _page(
 
 
 async def _shown(call: Call[requests.QuestionsQuery], one: RunQuestion) -> bool:
-    """True if the principal may see a question."""
+    """Return True if the principal may see a question."""
     if call.settings.authorize is None:
         return True
     try:
@@ -137,7 +137,7 @@ async def _all(call: Call[requests.QuestionsQuery]) -> list[RunQuestion]:
 
 
 async def waiting_for_people(call: Call[Any, Any]) -> int:
-    """Count the questions that wait for people, also for a request about something else; at most `COUNTED` + 1."""
+    """Count the questions that wait for people; at most `COUNTED` + 1. For use in other requests, too."""
     query = requests.QuestionsQuery.model_validate({"kind": FOR_PEOPLE, "limit": COUNTED})
     found, cursor = await _page(replace(call, query=query), None, COUNTED)
     return len(found) + (cursor is not None)
@@ -154,7 +154,7 @@ def _text(event: documents.QuestionEvent) -> str:
 
 
 _LONG = 60
-"""Characters from which on an argument has a block of its own."""
+"""Characters from which an argument has a block of its own."""
 _TITLES = {
     "input": "A run asks",
     "pause": "Paused",
@@ -199,26 +199,28 @@ class Card:
     shown: Sequence[Argument]
     """Fields of the state that are shown next to the call."""
     source: Mapping[str, object]
-    """Data of the form: `args`, each as JSON text, `schema`, `choices`, `outcomes`. JavaScript rounds large
-    numbers, so their digits go through a browser as text."""
+    """Data of the form: `args`, each as JSON text, `schema`, `choices`, `outcomes`.
+
+    JSON text, because JavaScript rounds large numbers.
+    """
 
     def waits(self, now: float) -> str:
-        """Time that it has waited, as text."""
+        """Its waiting time as text."""
         return shell.lasting(max(0.0, now - self.asked))
 
 
 def card_of(asked: documents.AskedDocument, question_of_run: str, context: ApprovalContext) -> Card:
-    """The card of an open question.
+    """Return the card of an open question.
 
     Args:
         asked: the question, as the API lists it.
         question_of_run: the first line of the run's input.
-        context: what surrounds it in the journal.
+        context: its context in the journal.
     """
     question = asked.question
     call, shown = parts_of(question.kind, question.payload)
     given = call.get("args")
-    said = {"tool", "args", "risk", "effect", *(("why",) if question.outcomes else ())}  # the prompt says why
+    said = {"tool", "args", "risk", "effect", *(("why",) if question.outcomes else ())}  # the prompt gives the reason
     args = given if isinstance(given, Mapping) else {} if given is None else {"args": given}
     args = _in_order(args, context.schema)
     return Card(
@@ -228,7 +230,7 @@ def card_of(asked: documents.AskedDocument, question_of_run: str, context: Appro
         digest=question.digest,
         seq=context.seq,
         kind=question.kind,
-        title=narrow(_title(question.kind, call)),  # a notification shows it, too
+        title=narrow(_title(question.kind, call)),  # it is also shown in a notification
         risk=str(call.get("risk", "")),
         effect=str(call.get("effect", "")),
         prompt=question.prompt,
@@ -251,23 +253,23 @@ def card_of(asked: documents.AskedDocument, question_of_run: str, context: Appro
 
 @dataclass(frozen=True, slots=True)
 class InboxAddress:
-    """The address of a part of the inbox: its query, with another place in it."""
+    """The URL of a part of the inbox: its query, with another position."""
 
     root: str
     query: Sequence[tuple[str, str]]
 
     @property
     def oldest(self) -> str:
-        """The address of the oldest questions."""
+        """The URL of the oldest questions."""
         kept = self._kept()
         return f"{self.root}/inbox{'?' if kept else ''}{urlencode(kept)}"
 
     def page(self, cursor: str | None) -> str:
-        """The address of the questions after a cursor; empty without one."""
+        """Return the URL of the questions after a cursor; empty without one."""
         return f"{self.root}/inbox?{urlencode([*self._kept(), ('after', cursor)])}" if cursor else ""
 
     def changes(self, query: requests.QuestionsQuery) -> str:
-        """The path below `/api` of the stream that has the same questions."""
+        """The path below `/api` of the stream of the same questions."""
         others = [pair for pair in self.query if pair[0] not in ("kind", "limit")]
         kinds = [("kind", kind) for kind in query.kind]
         return f"/questions?{urlencode([*others, *kinds, ('limit', str(query.limit))])}"
@@ -277,12 +279,12 @@ class InboxAddress:
 
 
 def summary_of(shown: int, waiting: str, after: str | None) -> str:
-    """Word how many questions wait, and which of them are shown.
+    """Describe the number of open questions, and which of them are shown.
 
     Args:
-        shown: how many cards there are.
-        waiting: how many questions wait, as text; empty: none.
-        after: the cursor behind which they are; None: they are the oldest.
+        shown: number of cards.
+        waiting: number of open questions, as text; empty: none.
+        after: the cursor that they follow; None: they are the oldest.
     """
     if not waiting:
         return ""
@@ -293,7 +295,7 @@ def summary_of(shown: int, waiting: str, after: str | None) -> str:
 
 
 def _in_order(args: Mapping[str, object], parameters: Mapping[str, object] | None) -> Mapping[str, object]:
-    """The arguments in the order in which the tool declares them."""
+    """Return the arguments in the order in which the tool declares them."""
     declared = (parameters or {}).get("properties")
     names = [name for name in declared if name in args] if isinstance(declared, Mapping) else []
     return {name: args[name] for name in dict.fromkeys([*names, *args])}
@@ -312,7 +314,7 @@ def _listed(fields: Mapping[str, object]) -> list[Argument]:
 
 def _argument(name: str, value: object) -> Argument:
     text = value if isinstance(value, str) else _json(value)
-    return Argument(name, text, len(text) > _LONG or "\n" in text)  # all of it: what is approved is what is shown
+    return Argument(name, text, len(text) > _LONG or "\n" in text)  # in full: exactly what is shown is approved
 
 
 def _json(value: object) -> str:
@@ -348,7 +350,7 @@ async def screen(call: Call[requests.QuestionsQuery]) -> Response:
 
 
 async def run_questions(call: Call[requests.NoQuery]) -> Response:
-    """The open questions of one run that people answer, as cards, which the page of the run puts into itself."""
+    """Return the open questions of a run that people answer, as cards for insertion into the page of the run."""
     found = await call.executor.load(call.run_id)
     cards = []
     for question in await away(lambda: found.waiting, [*found.machine.questions.values()]):
@@ -378,7 +380,7 @@ async def _card(call: Call[Any, Any], one: documents.AskedDocument) -> Card:
 
 
 async def _surroundings(call: Call[Any, Any], one: documents.AskedDocument) -> tuple[str, ApprovalContext]:
-    """The first line of the run's input, and what surrounds the question in its journal."""
+    """Return the first line of the run's input, and the context of the question in its journal."""
     kept, key = call.service.surroundings, (one.run_id, one.question.id)
     try:
         info = await call.executor.store.info(one.run_id)

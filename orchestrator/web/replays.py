@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 
 
 MOST = 100
-"""Runs of one batch."""
+"""Maximum number of runs in a batch."""
 BatchName = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9]{1,40}$"), Field(description="What the ids of the replays begin with.")
 ]
 RunsToReplay = Annotated[
-    list[Annotated[str, StringConstraints(max_length=2000)]],  # longer addresses are cut off by servers
+    list[Annotated[str, StringConstraints(max_length=2000)]],  # servers cut off longer URLs
     Field(
         min_length=1,
         description=f"Up to {MOST} ids, with commas between them or each in a parameter of its own.",
@@ -60,14 +60,14 @@ Outcome: TypeAlias = Literal[
 ]
 """Outcome of the replay of one run.
 
-absent        it was not begun, or is deleted
-waiting       it is begun when others are over
+absent        it was not started, or is deleted
+waiting       it starts when others have ended
 running       it runs
 same          it made the same calls and ended the same way
-different     it asked something else, or ended otherwise
+different     it made other calls, or ended differently
 asks          it waits for an answer of a person
 failed        the run cannot be replayed
-stopped       the batch was stopped before
+stopped       the batch was stopped first
 interrupted   no process drives it
 """
 
@@ -154,7 +154,7 @@ async def start(call: Call[requests.NoQuery, ReplaysBody]) -> ReplaysDocument:
     for run_id in runs:
         info = await _seen(call, run_id)
         if info is None:
-            continue  # its row says so
+            continue  # its row has the reason
         labels = (await call.labelled(info)).labels
         await call.check_new(None, info.graph if graph is None else graph.name, labels)
         order[run_id] = id_of(name, run_id)
@@ -191,10 +191,10 @@ async def list_of(call: Call[Any], runs: Sequence[str], name: str) -> ReplaysDoc
 
 
 def names_of(given: Sequence[str]) -> list[str]:
-    """The ids that a query names.
+    """Return the ids in a query.
 
     Raises:
-        HttpProblem: they are too many, or there is none.
+        HttpProblem: there are too many, or none.
     """
     names = _once([name for name in (given[0].split(",") if len(given) == 1 else given) if name])
     if not 1 <= len(names) <= MOST:
@@ -205,7 +205,7 @@ def names_of(given: Sequence[str]) -> list[str]:
 
 
 def id_of(batch: str, run_id: str) -> str:
-    """The id of the replay of a run."""
+    """Return the id of the replay of a run."""
     return f"{batch}-{sha256(run_id.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
 
 
@@ -214,7 +214,7 @@ def _once(names: Sequence[str]) -> list[str]:
 
 
 async def _seen(call: Call[Any, Any], run_id: str) -> RunInfo | None:
-    """The row of a run; None: there is none, or the principal may not see it."""
+    """Return the row of a run; None if there is none, or the principal may not see it."""
     try:
         return await call.seen(run_id)
     except RunUnknown:
@@ -312,7 +312,7 @@ def _outcome(found: Replay, progress: ReplayProgress | None) -> Outcome:
         return "running"
     if status == "interrupted":
         if progress is not None and progress.state == "running":
-            return "running"  # it is only being taken up
+            return "running"  # it is about to start
         return "stopped" if progress is not None and progress.state == "stopped" else "interrupted"
     if status == "paused" and found.run.waiting and not found.same:
         return "asks"
@@ -320,7 +320,7 @@ def _outcome(found: Replay, progress: ReplayProgress | None) -> Outcome:
 
 
 def _error(parent: RunInfo | None, run_id: str, progress: ReplayProgress | None) -> str:
-    """Reason why a run cannot be replayed; empty: it can, as far as is known."""
+    """Return the reason why a run cannot be replayed; empty if none is known."""
     if parent is None:
         return f"there is no run {run_id!r}"
     return "" if progress is None or progress.error is None else redact(str(progress.error))
@@ -340,7 +340,7 @@ async def _info(call: Call[Any, Any], run_id: str) -> RunInfo | None:
 
 
 async def _result(call: Call[Any, Any], parent: RunInfo, info: RunInfo) -> Replay:
-    """Return the result of a replay by now."""
+    """Return the current result of a replay."""
     version = [(one.created, one.head, one.status) for one in (parent, info)]
     kept = call.service.replays.results.get(info.run_id)
     if kept is not None and kept[0] == version:
@@ -390,7 +390,7 @@ _SAYS = {
 
 
 class ReplayQuery(requests.Query):
-    """The runs, how they are replayed, and the name of the batch once it has begun."""
+    """The runs, options of their replays, and the name of the batch once it is started."""
 
     runs: RunsToReplay
     batch: BatchName | None = None
@@ -419,11 +419,11 @@ class Replayed:
     says: str
     """The outcome in words."""
     compare: str
-    """The address of the comparison of the run with its replay; empty: there is no replay."""
+    """The URL of the comparison of the run with its replay; empty without a replay."""
 
 
 async def replay(call: Call[ReplayQuery]) -> Response:
-    """The form; or, once the replays have begun, what came of them."""
+    """The form; or, once the replays are started, their results."""
     query, root = call.query, root_of(call)
     runs = names_of(query.runs)
     waiting = await open_questions(call)
@@ -467,7 +467,7 @@ _LEFT = ("absent", "stopped", "interrupted")
 
 
 def _parameters(query: ReplayQuery) -> dict[str, Any]:
-    """Options of the replays, as parameters of an address."""
+    """Return the options of the replays, as parameters of a URL."""
     given = {"graph": query.graph or None, "at": query.at, "live": query.live}
     return {name: value for name, value in given.items() if value is not None}
 

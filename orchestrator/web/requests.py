@@ -55,14 +55,14 @@ _OR_DAY = WithJsonSchema(
 
 
 def _beginning(given: object) -> object:
-    """A day as its first moment; what else was given as it is."""
+    """Return the start of a day; other values unchanged."""
     if isinstance(given, str) and _DATE.fullmatch(given):
         return datetime.fromisoformat(given).replace(tzinfo=UTC).timestamp()
     return given
 
 
 def _end(given: object) -> object:
-    """A day as the moment after its last."""
+    """Return the end of a day, exclusive."""
     found = _beginning(given)
     return found + DAY if found is not given and isinstance(found, float) else found
 
@@ -72,13 +72,13 @@ Moment: TypeAlias = Annotated[
     Field(description="Unix seconds, or ISO 8601 with a time zone."),
 ]
 Since: TypeAlias = Annotated[Moment, BeforeValidator(_beginning), _OR_DAY]
-"""A moment, or a day from its beginning on."""
+"""A time, or the start of a day."""
 Until: TypeAlias = Annotated[Moment, BeforeValidator(_end), _OR_DAY]
-"""The moment after the last that counts, or a day up to its end."""
+"""A time (exclusive), or the end of a day."""
 
 
 def unix(moment: float | datetime | None) -> float | None:
-    """A moment of a query in Unix seconds."""
+    """Return a time of a query in Unix seconds."""
     return moment.timestamp() if isinstance(moment, datetime) else moment
 
 
@@ -144,7 +144,7 @@ class RunsQuery(Query):
     limit: int = Field(50, ge=1, le=200, description="The most runs on a page.")
 
     def filters(self) -> dict[str, Any]:
-        """The filters as arguments of `Executor.runs`: those of the same name, and those with another form there."""
+        """Return the filters as arguments of `Executor.runs`, converted where the form differs."""
         alike = self.model_dump(exclude={"status", "label", "since", "begun_since", "begun_until", "after", "limit"})
         return alike | {
             "status": self.status or None,
@@ -204,7 +204,7 @@ class StatsQuery(Query):
 
 
 class QuestionsQuery(Query):
-    """Filters of the list of open questions. A stream without `limit` has the first 1,000 behind `after`."""
+    """Filters of the list of open questions. A stream without `limit` has the first 1,000 after `after`."""
 
     graph: Name | None = Field(None, description="The name of a graph.")
     label: Annotated[
@@ -250,7 +250,7 @@ class LimitChanges(Body):
     concurrency: int | None = Field(None, ge=1)
 
     def limits(self) -> Limits:
-        """As the executor takes them."""
+        """Return the limits in the form that the executor expects."""
         return Limits(**self.model_dump(exclude_unset=True))
 
 
@@ -277,7 +277,7 @@ def _itself(value: object) -> object:
 
 
 Yes = Annotated[Literal[True], BeforeValidator(_itself)]
-"""True itself: a literal also takes what equals it, as 1 does."""
+"""True itself: a literal also accepts equal values, such as 1."""
 
 
 class Denial(Body):
@@ -315,7 +315,7 @@ class AnswerChoice(Body):
         return self
 
     def answer(self) -> Answer:
-        """As the executor takes it."""
+        """Return the answer in the form that the executor expects."""
         if self.approve is not None:
             return Approve(args=self.approve.args if isinstance(self.approve, Approval) else None)
         if self.deny is not None:
@@ -369,7 +369,7 @@ class ForkBody(Body):
     start: bool = Field(True, description="Go on with the fork at once, in the background.")
 
     def changes(self, graph: GraphDefinition | None) -> dict[str, Any]:
-        """The fork as `Executor.fork` takes it, but for `start`.
+        """Return the arguments of `Executor.fork`, except `start`.
 
         Args:
             graph: the graph that it names.
@@ -416,16 +416,16 @@ BodyT = TypeVar("BodyT", bound=Body)
 LONGEST = 1 << 20
 """Bytes of a body."""
 _DROPPED = 8 * LONGEST
-"""Bytes of a body that are read to refuse it."""
+"""Bytes of a body that are read before it is refused."""
 _PARAMETERS = 100
-"""Parameters of a query."""
+"""Maximum number of parameters of a query."""
 
 
 def query_of(request: Request, model: type[QueryT]) -> QueryT:
-    """The query of a request.
+    """Return the query of a request.
 
     Raises:
-        HttpProblem: it does not fit.
+        HttpProblem: the query is not valid.
     """
     pairs = request.query_params.multi_items()
     if len(pairs) > _PARAMETERS:
@@ -448,15 +448,15 @@ def query_of(request: Request, model: type[QueryT]) -> QueryT:
 
 
 async def body_of(request: Request, model: type[BodyT], *, patience: float) -> BodyT:
-    """The body of a request.
+    """Return the body of a request.
 
     Args:
         request: the request.
-        model: what the body must fit.
-        patience: seconds in which it must have come.
+        model: the model of the body.
+        patience: seconds within which it must arrive.
 
     Raises:
-        HttpProblem: it is no JSON, too long, too slow, or does not fit.
+        HttpProblem: it is not JSON, too long, too slow, or not valid.
     """
     check_json(request.headers)
     data: bytes | None = None
@@ -481,10 +481,10 @@ def _fitting(data: bytes, model: type[BodyT]) -> BodyT:
 
 
 def _once(pairs: list[tuple[str, object]]) -> None:
-    """Refuse a name that occurs twice in an object: of two readers, one could see the first and one the last.
+    """Refuse a name that occurs twice in an object: one reader could use the first value, another one the last.
 
     Raises:
-        ValueError: there is one.
+        ValueError: a name occurs twice.
     """
     seen: set[str] = set()
     for name, _ in pairs:
@@ -494,10 +494,10 @@ def _once(pairs: list[tuple[str, object]]) -> None:
 
 
 async def _read(request: Request) -> bytes:
-    """The bytes of a body. They are counted: Content-Length need not be true.
+    """Return the bytes of a body. They are counted: Content-Length may be wrong.
 
-    A body that is too long is read to its end and dropped, because many clients read no answer before. One that is far
-    too long is not.
+    A body that is too long is read and dropped, because many clients read no response before. One that is far too long
+    is not read to its end.
     """
     said = request.headers.get("content-length", "0")
     if not said.isdecimal() or len(said) > 18 or int(said) > _DROPPED:

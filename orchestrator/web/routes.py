@@ -1,4 +1,4 @@
-"""The table of routes, and the OpenAPI 3.1 document of it. Routes and docs/web_api.md come from it as well."""
+"""The table of routes, and the OpenAPI 3.1 document of it. Routes and docs/web_api.md are made from it as well."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from orchestrator.web.streams import MEDIA as STREAM
 
 _RUN = "/api/runs/{run_id}"
 TRIES = "/try"
-"""The path before the routes of tries."""
+"""The path prefix of the routes of tries."""
 
 
 async def _log_out(call: Call) -> documents.LoggedOut:
-    """End the session of the browser that asks."""
+    """End the session of the browser that sent the request."""
     return documents.LoggedOut(ended=call.service.sessions.close(cookies(call.request.headers, call.settings.cookie)))
 
 
@@ -186,12 +186,12 @@ ROUTES: tuple[Endpoint, ...] = (
 
 
 def routes(*, read_only: bool) -> tuple[Endpoint, ...]:
-    """The routes that a server has."""
+    """Return the routes of a server."""
     return tuple(route for route in ROUTES if not (read_only and route.writes))
 
 
 def routes_of_tries() -> tuple[Endpoint, ...]:
-    """The routes of the tries of a server: those about runs that are there."""
+    """Return the routes of the tries of a server: those about existing runs."""
     return tuple(route for route in ROUTES if route.action not in _NOT_OF_TRIES)
 
 
@@ -226,12 +226,12 @@ _LAST: Mapping[str, Any] = {
 
 
 def openapi_document(routes: Sequence[Endpoint], *, server: str = "", token: bool = False) -> dict[str, Any]:
-    """The OpenAPI document of some routes.
+    """Return the OpenAPI document of some routes.
 
     Args:
         routes: the routes.
-        server: the path before theirs.
-        token: whether requests must bring a token.
+        server: their path prefix.
+        token: whether requests need a token.
     """
     models: dict[type[BaseModel], Any] = {ProblemDocument: "serialization"}
     for route in routes:
@@ -294,7 +294,7 @@ def _success(route: Endpoint, refs: Mapping[type[BaseModel], Any]) -> dict[str, 
 
 
 def _event(data: Mapping[str, str]) -> dict[str, Any]:
-    """An event of a stream. OpenAPI 3.1 has no words for streams: its schema is taken for that of each event."""
+    """Describe an event of a stream. OpenAPI 3.1 cannot describe streams: the schema is that of each event."""
     return {
         "type": "object",
         "description": "Of each event of the stream.",

@@ -1,7 +1,7 @@
 """Commands to runs: start, answer, resume, pause, cancel, fork, replay, send, delete.
 
-A run is never driven by a request: it continues in the background of the executor, so a client that disconnects neither
-holds it up nor interrupts it.
+A request never drives a run: it continues in the background of the executor, so a client that disconnects neither
+delays nor interrupts it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from orchestrator.web import documents, problems, requests
 from orchestrator.web.endpoint import Call
 
 _STOPPING = 10.0
-"""Seconds in which a pause or a cancellation reaches its run, though no request waits for its result."""
+"""Seconds in which a pause or cancellation reaches its run if no request waits for the result."""
 
 
 async def start(call: Call[requests.NoQuery, requests.StartBody]) -> documents.RunResult:
@@ -92,7 +92,7 @@ async def resume(call: Call[requests.NoQuery, requests.ResumeBody]) -> documents
     body = call.body
     if call.settings.scratch and body.limits is not None and body.limits.model_fields_set & {"steps", "seconds"}:
         raise problems.HttpProblem(
-            403, "limits-refused", "a try keeps its limits of steps and seconds: try the text again"
+            403, "limits-refused", "the step and time limits of a try cannot be changed: start a new try"
         )
     limits = None
     if body.limits is not None:
@@ -136,7 +136,7 @@ async def fork(call: Call[requests.NoQuery, requests.ForkBody]) -> documents.Run
     await call.check_new(body.run_id, call.run.graph, {**labels, **body.labels})
     changes = body.changes(None if body.graph is None else await call.graph(body.graph))
     if body.start:
-        await executor.forks.preview(call.run_id, **changes)  # one that cannot go on here is refused before it is made
+        await executor.forks.preview(call.run_id, **changes)  # refused early if it cannot continue here
     await call.check_answers(body.answers or (), body.at, replaced=body.answer is not None)
     made = await executor.fork(call.run_id, **changes, by=call.by(body.by), start=False)
     if body.start and any(question.kind == "pause" for question in made.waiting):
@@ -148,7 +148,7 @@ async def replay(call: Call[requests.NoQuery, requests.ReplayBody]) -> documents
     """Replay a run."""
     body = call.body
     graph = None if body.graph is None else await call.graph(body.graph)
-    # A replay has no labels of its own; whose it is is decided by those of the run.
+    # A replay has no labels of its own; those of the run decide whose it is.
     labels = (await call.labelled(call.run)).labels
     await call.check_new(body.run_id, call.run.graph if graph is None else graph.name, labels)
     await call.check_answers((), body.at, replaced=body.answer is not None)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _LOOKED_AT = 2000
-"""Rows of which `authorize` may leave out all, before a page is answered as it is."""
+"""Rows that `authorize` may leave out in a row before a partial page is returned."""
 SVG = "image/svg+xml"
 LINES = "application/x-ndjson"
 _PICTURE = "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'"
@@ -46,7 +46,7 @@ _PAGE_POLICY = re.compile(r'http-equiv="Content-Security-Policy" content="([^"]*
 
 
 async def page_of(call: Call[requests.RunsQuery]) -> documents.RunPage:
-    """A page of runs."""
+    """Return a page of runs."""
     query = call.query
     rows: list[documents.RunRow] = []
     looked = 0
@@ -69,7 +69,7 @@ async def page_of(call: Call[requests.RunsQuery]) -> documents.RunPage:
 
 
 async def show(call: Call[requests.NoQuery]) -> documents.RunDocument:
-    """All that is known of a run but its steps."""
+    """Everything about a run except its steps."""
     run = await call.executor.load(call.run_id)
     root = run.machine.root
     return await away(
@@ -87,7 +87,7 @@ async def show(call: Call[requests.NoQuery]) -> documents.RunDocument:
 
 
 async def history(call: Call[requests.PageQuery]) -> documents.Steps:
-    """The steps of a run that ended behind a record."""
+    """The steps of a run that ended after a record."""
     after, limit = call.query.after, call.query.limit
     points = await call.executor.history(call.run_id, after=after, limit=limit + 1)
     seen = points[:limit]
@@ -103,7 +103,7 @@ def _step(point: Point) -> dict[str, object]:
 
 
 async def records(call: Call[requests.PageQuery]) -> documents.Records:
-    """The records of a run behind one of them."""
+    """The records of a run after one of them."""
     after, limit = call.query.after, call.query.limit
     found = await call.executor.store.read(call.run_id, after=after, limit=limit)
     events = await away(lambda: [documents.blank(event_of(call.run_id, record).to_json()) for record in found], found)
@@ -133,7 +133,7 @@ async def drawing(call: Call[requests.AtQuery]) -> Response:
 
 
 async def picture(draw: Callable[[], str]) -> Response:
-    """A picture as an answer."""
+    """Return a picture as a response."""
     return documents.response_of(
         await away(lambda: encoded([draw()])), SVG, headers={"Content-Security-Policy": _PICTURE}
     )
@@ -179,15 +179,15 @@ async def _ended(lines: AsyncIterator[str]) -> AsyncIterator[bytes]:
             for piece in cut_up(line):
                 yield piece.encode()
             yield b"\n"
-    except OrchestratorError:  # a damaged record: the import says that the file was cut off
+    except OrchestratorError:  # a damaged record: the import reports that the file is truncated
         problems.log.exception("an export failed")
 
 
 async def _at(call: Call[requests.AtQuery]) -> Run:
-    """The run at the moment that the query names.
+    """Return the run at the time in the query.
 
     Raises:
-        HttpProblem: it has no such record.
+        HttpProblem: the run has no such record.
     """
     at = call.query.at
     run = await call.executor.load(call.run_id, at=at)
@@ -203,7 +203,7 @@ def _check_record(run: Run, seq: int | None) -> None:
 
 
 SEARCHED = 10.0
-"""Seconds between two looks of a stream with `q`: each may read journals."""
+"""Seconds between two searches of a stream with `q`: each may read journals."""
 
 
 async def listing(call: Call[requests.RunsQuery]) -> documents.RunPage | ASGIApp:
@@ -240,7 +240,7 @@ _SPACED = json.JSONEncoder()
 async def event_stream(call: Call[requests.EventsQuery]) -> ASGIApp:
     """Stream the events of a run until it ends.
 
-    A run that has ended and has no further records is answered with 204, at which a browser connects no more.
+    A run that has ended and has no further records is answered with 204, after which a browser does not reconnect.
     """
     after = _after(call)
     if call.run.status in FINAL and call.run.head <= after:
@@ -250,7 +250,7 @@ async def event_stream(call: Call[requests.EventsQuery]) -> ASGIApp:
 
 
 async def _event_texts(events: AsyncIterator[Event]) -> AsyncIterator[str]:
-    """Events as texts of a stream: the number of a record is its `id`."""
+    """Return events as texts of a stream: the `id` is the number of a record."""
     async for event in events:
         yield await away(partial(_event_text, event), event.data)
 
@@ -261,7 +261,7 @@ def _event_text(event: Event) -> str:
 
 
 def _after(call: Call[requests.EventsQuery]) -> int:
-    """The last record that the reader has. A browser that connects again sends it in a header."""
+    """Return the last record that the reader has. A browser that reconnects sends it in a header."""
     said = call.request.headers.get("last-event-id", "")
     if not said:
         return call.query.after
@@ -273,7 +273,7 @@ def _after(call: Call[requests.EventsQuery]) -> int:
 
 
 BAR = 72
-"""Width of the bar of a row, pixels."""
+"""Width of the bar of a row in pixels."""
 STATUSES = ("running", "paused", "interrupted", "completed", "failed", "exhausted", "cancelled")
 
 
@@ -308,11 +308,11 @@ class Row:
 
 
 def view_of(row: documents.RunRow, longest: float, now: float) -> Row:
-    """A run as a row of the table.
+    """Return a run as a row of the table.
 
     Args:
         row: the run, as the API lists it.
-        longest: seconds from the first to the last moment of the longest run of the page.
+        longest: duration in seconds of the longest run of the page.
         now: Unix seconds.
     """
     worked = row.seconds or 0.0
@@ -355,7 +355,7 @@ def _place(row: documents.RunRow) -> str:
 
 
 def span_of(row: documents.RunRow, now: float) -> float:
-    """Seconds between the first and the last moment of a run; of one that is not over, until now."""
+    """Return the seconds from the start to the end of a run, or until now if it has not ended."""
     stands = row.status in FINAL or row.status == "interrupted"
     return max(0.0, (row.updated if stands else max(row.updated, now)) - row.created)
 
@@ -370,7 +370,7 @@ def _told(row: documents.RunRow) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter that is set, and the address without it."""
+    """A filter that is set, and the URL without it."""
 
     label: str
     without: str
@@ -387,23 +387,23 @@ _NAMES = {
     "begun_since": "begun since",
     "begun_until": "begun until",
 }
-"""Filters that are shown with their values, and what they are called."""
+"""Filters that are shown with their values, and their names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The address of a list: its query, with something else in it."""
+    """The URL of a list: its query, with some parameters changed."""
 
     root: str
     query: Sequence[tuple[str, str]]
 
     def __call__(self, changes: Mapping[str, str | None]) -> str:
-        """The address with these parameters; None takes one away. It leads to the first page."""
+        """Return the URL of the first page with these parameters; None removes one."""
         kept = [(name, value) for name, value in self.query if name not in changes]
         return self._with(kept + [(name, value) for name, value in changes.items() if value is not None])
 
     def page(self, cursor: str | None) -> str:
-        """The address of the page after this cursor."""
+        """Return the URL of the page after this cursor."""
         kept = [(name, value) for name, value in self.query if name != "after"]
         return f"{self.root}/runs?{urlencode([*kept, ('after', cursor)])}" if cursor else ""
 
@@ -456,7 +456,7 @@ async def screen(call: Call[requests.RunsQuery]) -> Response:
 
 
 def _scanned(found: documents.RunPage) -> str:
-    """Describe the progress of a search through journals; empty: there was none."""
+    """Describe the progress of a search through journals; empty without a search."""
     scan = found.scanned
     if scan is None:
         return ""

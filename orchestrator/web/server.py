@@ -1,10 +1,9 @@
-"""A server around the application, which ends its streams and gives its runs back when it is stopped.
+"""A server for the application, which ends its streams and releases its runs when it is stopped.
 
-Its connections are bounded, and each has times for the head of a request and for answers. A client that opens
-connections and sends or reads nothing needs no token, and each connection takes a file descriptor. So a server keeps
-half of the descriptors of its process for connections. When they are all taken, the connection that has waited longest
-for its client, for a whole request or until an answer is read, gives way to the next one; if none waits, the next one
-is closed.
+Its connections are bounded, with time limits for the head of a request and for responses. A client needs no token to
+open idle connections, and each takes a file descriptor. So a server reserves half of the descriptors of its process for
+connections. When all are in use, a new connection replaces the one that has waited longest for its client to send a
+request or to read a response; if none waits, the new one is closed.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ if TYPE_CHECKING:
 HEAD_TIME = 10.0
 """Seconds in which the head of a request must arrive."""
 READ_TIME = 30.0
-"""Seconds in which a client must take something of an answer that waits for it."""
+"""Seconds within which a client must read some part of a waiting response."""
 _MOST = 4096
 _EVERY = 60.0
-"""Seconds in which a line is logged once."""
+"""Seconds within which a line is logged only once."""
 
 
 def most_connections() -> int:
-    """The most connections at the same time, by the descriptors that the process may open."""
+    """Return the maximum number of connections, from the limit of open descriptors of the process."""
     try:
         import resource
     except ImportError:  # Windows, which has no such limit
@@ -51,20 +50,20 @@ class BoundedConfig(uvicorn.Config):
 
     Args:
         app: the application.
-        most: the most connections at the same time.
+        most: maximum number of simultaneous connections.
         options: further options of uvicorn.
     """
 
     def __init__(self, app: Any, most: int, **options: Any) -> None:
-        # asyncio accepts as many connections as the backlog has, three times, before the first of them can give way.
+        # asyncio accepts three times the backlog of connections before the first of them can be replaced.
         super().__init__(app, http=_Connection, backlog=max(8, min(128, most // 8)), **options)
         self.most = most
         self.waiting: dict[_Connection, None] = {}
-        """Connections without a whole request, or whose answer is not read; the one that has waited longest first."""
+        """Connections without a complete request, or with an unread response; the longest wait first."""
 
 
 class _Connection(H11Protocol):
-    """A connection that is closed if the head of a request does not arrive in time, or an answer is not read."""
+    """A connection that is closed if the head of a request does not arrive in time, or a response is not read."""
 
     _head_timer: asyncio.TimerHandle | None = None
     _read_timer: asyncio.TimerHandle | None = None
@@ -99,12 +98,12 @@ class _Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        # After an answer, what is left of a body is no request either.
+        # After a response, the rest of a body is not a request either.
         if self.conn.their_state is h11.IDLE or (self.cycle is not None and self.cycle.response_complete):
             self._wait()
         elif self.conn.their_state is h11.SEND_BODY:
             self._stop_head_timer()
-            self._waiting.setdefault(self)  # the application says how long the body may take
+            self._waiting.setdefault(self)  # the application limits the time for the body
         else:
             self._stop_waiting()
 
@@ -115,7 +114,7 @@ class _Connection(H11Protocol):
         elif not self.transport.is_closing() and self.cycle.response_complete:
             self._wait()
         else:
-            self._stop_waiting()  # the next request came with the last one
+            self._stop_waiting()  # the next request arrived with the previous one
 
     def _watch_reader(self) -> None:
         left = self.transport.get_write_buffer_size()
@@ -156,7 +155,7 @@ class _Connection(H11Protocol):
 
 
 class Seldom(logging.Filter):
-    """Lets each message of a logger through once a minute: what clients do must not fill a disk."""
+    """Passes each message of a logger at most once a minute: clients must not be able to fill a disk."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -164,7 +163,7 @@ class Seldom(logging.Filter):
         self._held = Counter[str]()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return True if a record is logged."""
+        """Return True if a record should be logged."""
         message, now = record.getMessage()[:200], time.monotonic()
         if now < self._next.get(message, 0.0):
             self._held[message] += 1
@@ -180,7 +179,7 @@ class Seldom(logging.Filter):
 
 @contextmanager
 def bounded_logs() -> Iterator[None]:
-    """Bound what the server and its event loop log, while it runs: the loggers are those of the whole process."""
+    """Bound the logs of the server and its event loop while it runs: the loggers belong to the whole process."""
     added = [(logging.getLogger(name), Seldom()) for name in ("uvicorn.error", "asyncio")]
     for logger, seldom in added:
         logger.addFilter(seldom)
@@ -192,22 +191,22 @@ def bounded_logs() -> Iterator[None]:
 
 
 _GRACE = 2
-"""Seconds that requests get to end when the server is stopped."""
+"""Seconds that requests have to end when the server is stopped."""
 
 
 class Server(uvicorn.Server):
-    """uvicorn, without handlers for signals of its own: the command line has them.
+    """uvicorn, without its own signal handlers: the command line has them.
 
     Args:
         app: the application.
-        listening: is set when requests are answered.
+        listening: set once requests are answered.
     """
 
     def __init__(self, app: Starlette, listening: anyio.Event) -> None:
         self._streams, self._listening = app.state.streams, listening
         most = most_connections()
-        self._streams.lower(most // 2)  # streams leave connections for all else
-        # h11, wherever it runs: it bounds the headers of a request, and keeps the host of an absolute target.
+        self._streams.lower(most // 2)  # streams must leave connections for other requests
+        # always h11: it bounds the headers of a request, and keeps the host of an absolute target.
         config = BoundedConfig(
             app,
             most,
@@ -223,11 +222,11 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals as they are."""
+        """Leave signal handlers unchanged."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to answer requests."""
+        """Start to answer requests."""
         await super().startup(sockets)
         self._listening.set()
 
@@ -243,9 +242,9 @@ async def serve(app: Starlette, bound: socket.socket, listening: anyio.Event) ->
     Args:
         app: the application.
         bound: the socket, which is closed at the end.
-        listening: is set when requests are answered.
+        listening: set once requests are answered.
     """
-    # Connections take it over. Without it the end of an answer waits for the reader's acknowledgement of its beginning.
+    # Connections inherit it. Without it the end of a response waits for the reader's acknowledgement of its start.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     server = Server(app, listening)
     with bounded_logs():
@@ -255,7 +254,7 @@ async def serve(app: Starlette, bound: socket.socket, listening: anyio.Event) ->
 async def _serve(server: Server, bound: socket.socket) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_stop_if_cancelled, server)
-        with anyio.CancelScope(shield=True):  # it ends in good order, when it is stopped
+        with anyio.CancelScope(shield=True):  # it ends in order when it is stopped
             await server.serve([bound])
         tasks.cancel_scope.cancel()
 

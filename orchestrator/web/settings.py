@@ -29,9 +29,9 @@ class Settings:
     hosts: frozenset[str] | None = LOOPBACK
     """Names that a Host header may have: `name:port`, or `name` for any port; None: anything."""
     addresses: bool = False
-    """True if a Host header may also name any IP address: no foreign page can have one of this machine as its name."""
+    """True if a Host header may also be any IP address: no foreign page can have one of this machine as its name."""
     token: str | None = None
-    """Token that each request must bring; None: none."""
+    """Token that each request must bring; None: not required."""
     cookie: str = "orchestrator"
     """The name of the cookie that holds the id of a browser's session."""
     session: float = 43_200.0
@@ -41,22 +41,21 @@ class Settings:
     limits: Limits | None = None
     """The highest limits that a request may set, by the fields that are set here. Others can only be lowered."""
     refs: Callable[[str, str], Mapping[str, object] | None] | None = None
-    """References to the code of a new run, by its id and the name of its graph; None, or what it returns is None: those
-    of the executor."""
+    """References to the code of a new run, by its id and graph name; None, also as result: the executor's."""
     save_graphs: Path | None = None
-    """The folder into which pages save graphs; None: they save none."""
+    """The folder into which pages save graphs; None: saving is disabled."""
     scratch: bool = False
-    """True if its runs are tries, which are gone with the server."""
+    """True if its runs are tries, which are lost with the server."""
     heartbeat: float = 15.0
-    """Between two comments on a stream on which nothing happens."""
+    """Seconds between comments on an idle stream."""
     patience: float = 30.0
-    """For which a reader of a stream may take nothing, and a body may be on its way; then the connection is closed."""
+    """Seconds for which a reader of a stream may read nothing, and a body may take; then the connection is closed."""
     recheck: float = 15.0
-    """Between two questions to `authorize` about a stream that is open."""
+    """Seconds between calls of `authorize` for an open stream."""
     streams: int = 256
-    """The most streams that are open at the same time."""
+    """Maximum number of open streams."""
     wait: float = 60.0
-    """The longest that a request waits for a run; then it is answered with the run as it is."""
+    """Maximum of seconds that a request waits for a run; then it returns the run's current state."""
     poll: float = 1.0
     """Seconds between polls of the store for questions that were opened or closed."""
 

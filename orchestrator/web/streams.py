@@ -1,4 +1,4 @@
-"""Server-sent events: streams that end with their source, their reader, or the server, and hold nothing up.
+"""Server-sent events: streams that end with their source, their reader, or the server, and delay none of them.
 
 A stream that follows a store reads it only after something was written to it, as far as the store can detect that.
 """
@@ -31,16 +31,16 @@ MEDIA = "text/event-stream"
 RECONNECT = "retry: 1000\n\n"
 """The first line of a stream: milliseconds after which a browser connects again."""
 _AHEAD = 64
-"""Events that are read ahead of a reader."""
+"""Events that are buffered for a reader."""
 
 
 def event_text(data: BaseModel) -> str:
-    """A document as an event of a stream."""
+    """Return a document as an event of a stream."""
     return f"data: {json.dumps(data.model_dump(mode='json'))}\n\n"
 
 
 class OpenStreams:
-    """The streams that are open, of which there is a limit."""
+    """The open streams, whose number is limited."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -51,7 +51,7 @@ class OpenStreams:
         return len(self._scopes)
 
     def lower(self, limit: int) -> None:
-        """Open no more than this."""
+        """Lower the limit of open streams."""
         self._limit = min(self._limit, limit)
 
     def check(self) -> None:
@@ -65,12 +65,12 @@ class OpenStreams:
 
     @asynccontextmanager
     async def waiting(self, receive: Receive, seconds: float, least: float = 0.0) -> AsyncIterator[None]:
-        """Count a request that waits for a run. It waits until its time is over, or the client or the server ends.
+        """Count a request that waits for a run, until its time is over, or the client or the server ends.
 
         Args:
             receive: reports when the client disconnects.
-            seconds: the longest that it waits; while as many streams are open as there may be, `least`.
-            least: seconds for which it continues after its client left: its work takes a moment.
+            seconds: its longest wait; `least` while the limit of open streams is reached.
+            least: seconds for which it continues without its client, to finish its work.
         """
         longest = seconds if len(self._scopes) < self._limit else min(seconds, least)
         with self.opened() as scope:
@@ -93,7 +93,7 @@ class OpenStreams:
                 self._scopes.discard(scope)
 
     def close(self) -> None:
-        """End all streams, and open no more."""
+        """End all streams, and refuse new ones."""
         self._closed = True
         for scope in [*self._scopes]:
             scope.cancel()
@@ -105,15 +105,15 @@ _LATER = {"Retry-After": "5"}
 class EventStream:
     """An ASGI response that streams events.
 
-    The source is read as fast as the reader takes the events, with a few ahead; what comes meanwhile waits in the
-    source, which has bounds of its own. A reader that takes nothing for `patience` seconds is disconnected: a browser
-    connects again, with the number of the last record that it has.
+    The source is read as fast as the reader takes the events, with a small buffer; further events wait in the source,
+    which has its own bounds. A reader that reads nothing for `patience` seconds is disconnected: a browser reconnects
+    with the number of its last record.
 
     Args:
         events: the events, each as text of the stream.
-        streams: where the stream is counted.
-        settings: its times.
-        allowed: whether the reader may still have it, asked every `recheck` seconds; None: it always may.
+        streams: counts the stream.
+        settings: its time limits.
+        allowed: whether the reader still has access, called every `recheck` seconds; None: always.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class EventStream:
             await self._patiently(send, "")
 
     async def _next(self, receiver: AsyncIterator[str]) -> str:
-        """The next event, or a comment if none comes for a while; empty at the end."""
+        """Return the next event, or a comment if none arrives for a while; empty at the end."""
         with anyio.move_on_after(self._settings.heartbeat):
             try:
                 return await anext(receiver)
@@ -164,7 +164,7 @@ class EventStream:
         return ":\n\n"
 
     async def _patiently(self, send: Send, text: str) -> bool:
-        """Send a text; whether more may follow."""
+        """Send a text; return True if more may follow."""
         for piece in cut_up(text) if text else ("",):
             message = {"type": "http.response.body", "body": piece.encode(), "more_body": bool(piece)}
             with anyio.move_on_after(self._settings.patience) as waiting:
@@ -182,28 +182,28 @@ class EventStream:
                     await sender.send(text)
             except RunUnknown:  # the run was deleted while it was followed
                 return
-            except Exception:  # the answer has begun: its end is all that can be said
+            except Exception:  # the response has started, so it can only be closed
                 log.exception("a stream of events failed")
 
     async def _ask(self, allowed: Callable[[], Awaitable[bool]], whole: anyio.CancelScope) -> None:
-        """End the stream once its reader may not have it any more."""
+        """End the stream once its reader loses access."""
         try:
             while True:
                 await anyio.sleep(self._settings.recheck)
                 if not await allowed():
                     break
-        except Exception:  # whoever cannot be asked has not allowed it
+        except Exception:  # no access if the check fails
             log.exception("authorize failed for an open stream")
         whole.cancel()
 
     async def _listen(self, receive: Receive, whole: anyio.CancelScope) -> None:
-        """End the stream when its reader has gone."""
+        """End the stream when its reader disconnects."""
         await _disconnected(receive, whole)
         self._over = True
 
 
 async def _disconnected(receive: Receive, scope: anyio.CancelScope, seconds: float = 0.0) -> None:
-    """Cancel a scope so many seconds after the client has gone."""
+    """Cancel a scope a number of seconds after the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
     await anyio.sleep(seconds)
@@ -211,12 +211,12 @@ async def _disconnected(receive: Receive, scope: anyio.CancelScope, seconds: flo
 
 
 class StoreWatch:
-    """Tells a stream when to read the store.
+    """Waits until a stream should read the store.
 
     Args:
         store: the store.
         settings: the times of the application.
-        rest: least seconds between two readings, for readings that cost much.
+        rest: minimum of seconds between readings, for expensive ones.
     """
 
     def __init__(self, store: Store, settings: Settings, *, rest: float = 0.0) -> None:
@@ -225,13 +225,13 @@ class StoreWatch:
         self._looked = -float("inf")
 
     async def wait(self) -> None:
-        """Wait until a read is due. What lapses without a write, such as a lease, is read after a heartbeat."""
+        """Wait until a read is due. Changes without a write, such as an expired lease, are read after a heartbeat."""
         while True:
             changes = self._store.changes() if isinstance(self._store, Changing) else None
             since = time.monotonic() - self._looked
             new = changes is None or changes != self._changes or since >= self._settings.heartbeat
             if new and since >= self._rest:
-                self._changes = changes  # asked before looking: what is written meanwhile is looked at next
+                self._changes = changes  # asked before reading: later writes are read next time
                 self._looked = time.monotonic()
                 return
             await anyio.sleep(self._settings.poll)

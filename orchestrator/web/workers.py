@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _RUNS = 5
-"""Runs that are named for each worker at most: `authorize` is asked about each."""
+"""Maximum number of runs listed for each worker: `authorize` is called for each."""
 
 
 async def listing(call: Call[requests.WorkersQuery]) -> documents.WorkerList | ASGIApp:
@@ -34,7 +34,7 @@ async def listing(call: Call[requests.WorkersQuery]) -> documents.WorkerList | A
 
 
 async def list_of(call: Call[requests.WorkersQuery]) -> documents.WorkerList:
-    """The workers and the parked runs, whatever media type the client accepts."""
+    """Return the workers and the parked runs, whatever media type the client accepts."""
     limit = call.query.limit
     found = await call.executor.workers.list()
     parked = await call.executor.workers.parked(limit=limit + 1)
@@ -48,7 +48,7 @@ async def list_of(call: Call[requests.WorkersQuery]) -> documents.WorkerList:
 
 
 async def _named(call: Call[requests.WorkersQuery], run_ids: Sequence[str]) -> list[str]:
-    """The first of some runs, without those that the principal may not see."""
+    """Return the first of some runs, without those that the principal may not see."""
     if call.settings.authorize is None:
         return [*run_ids[:_RUNS]]
     named = []
@@ -66,7 +66,7 @@ async def _changes(call: Call[requests.WorkersQuery]) -> AsyncIterator[str]:
     store = call.executor.store
     known: documents.WorkerList | None = None
     asked, counted, written = 0, 0, None
-    while True:  # a worker that lapses or dies writes nothing, so each turn looks
+    while True:  # a worker that lapses or dies writes nothing, so every iteration reads
         now = await list_of(call)
         changes = store.changes() if isinstance(store, Changing) else None
         if changes is None or changes != written:
@@ -80,7 +80,7 @@ async def _changes(call: Call[requests.WorkersQuery]) -> AsyncIterator[str]:
 
 
 def _differs(before: documents.WorkerList, now: documents.WorkerList) -> bool:
-    """True if something changed. Heartbeats that only grow older are no change."""
+    """Return True if something changed. The age of a heartbeat does not count."""
     beats = [(then.heartbeat, one.heartbeat) for then, one in zip(before.workers, now.workers, strict=False)]
     return any(one < then for then, one in beats) or _without_ages(before) != _without_ages(now)
 
@@ -123,7 +123,7 @@ class Working:
     heard: str
     """The age as text."""
     lapses: str
-    """After how long without a heartbeat it lapses, as text; empty: it is not alive."""
+    """Time without a heartbeat after which it lapses, as text; empty: it is not alive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Parked:
 
 
 def working_of(row: documents.WorkerRow) -> Working:
-    """A worker as a row of the table."""
+    """Return a worker as a row of the table."""
     held = f"{row.held:,}" if row.slots is None else f"{row.held:,} of {row.slots:,}"
     return Working(
         key=shell.key_of(row.id),
@@ -165,12 +165,12 @@ def working_of(row: documents.WorkerRow) -> Working:
 
 
 def query_of(graph: str) -> str:
-    """The query that lists the runs of a graph. What an address cannot hold is replaced."""
+    """Return the query that lists the runs of a graph. Characters that a URL cannot contain are replaced."""
     return urlencode({"graph": graph}, errors="replace")
 
 
 def parked_of(row: documents.RunRow) -> Parked:
-    """A parked run as a row of the table."""
+    """Return a parked run as a row of the table."""
     return Parked(
         key=shell.key_of(row.run_id),
         version=shell.key_of(f"{row.head} {row.deaths} {row.fault}"),
@@ -216,5 +216,5 @@ async def screen(call: Call[requests.WorkersQuery]) -> Response:
             "changes": f"/workers?{urlencode({'limit': call.query.limit})}",
         },
         root=shell.root_of(call),
-        version=["workers", time.time()],  # ages change with each answer
+        version=["workers", time.time()],  # ages change with each response
     )

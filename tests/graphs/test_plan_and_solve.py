@@ -308,7 +308,7 @@ async def test_a_plan_of_nothing_cannot_be_worked_through() -> None:
 
 
 def test_what_makes_no_sense_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least 1 step"):
+    with pytest.raises(ValueError, match="must be at least 1"):
         plan_and_solve(max_steps=0)
-    with pytest.raises(ValueError, match="at least 1 step, 1 round"):
+    with pytest.raises(ValueError, match="max_steps and max_rounds must be at least 1"):
         plan_and_solve(max_rounds=0)

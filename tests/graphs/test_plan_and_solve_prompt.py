@@ -197,5 +197,5 @@ async def test_it_survives_a_crash_at_any_write(definition: Graph) -> None:
 
 
 def test_votes_are_at_least_one() -> None:
-    with pytest.raises(ValueError, match="at least 1 vote"):
+    with pytest.raises(ValueError, match="votes must be at least 1"):
         plan_and_solve_prompt(votes=0)

@@ -148,7 +148,7 @@ async def test_at_the_limit_it_is_exhausted_with_or_without_a_last_answer() -> N
     assert (last.tools, last.messages[-1].content) == ((), "28")
     assert "cannot call any tool" in last.messages[0].content
     for options in ({"max_steps": 0}, {"max_seconds": 0}):
-        with pytest.raises(ValueError, match="at least 1 step"):
+        with pytest.raises(ValueError, match="max_steps must be at least 1"):
             react(**options)  # type: ignore[arg-type]
 
 

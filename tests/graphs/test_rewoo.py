@@ -248,7 +248,7 @@ async def test_it_makes_no_more_calls_than_it_may() -> None:
         assert said(found) == {"E1": 2, "E2": 3, "E3": NONE_LEFT}
         assert requests[-1].messages[-1].content.count(f"Error: {NONE_LEFT}") == 1
     for options in ({"max_steps": 0}, {"max_seconds": 0}):
-        with pytest.raises(ValueError, match="at least 1 call and more than 0 seconds"):
+        with pytest.raises(ValueError, match="max_steps must be at least 1, and max_seconds more than 0"):
             rewoo(**options)  # type: ignore[arg-type]
 
 

@@ -110,7 +110,7 @@ async def test_s1_it_takes_a_model_tools_steps_and_seconds() -> None:
     assert (graph.limits.visits, graph.limits.seconds) == ({"choose_tool": 10}, 60)
     assert tool_user(max_steps=3, max_seconds=5).limits.seconds == 5
     for options in ({"max_steps": 0}, {"max_seconds": 0}):
-        with pytest.raises(ValueError, match="at least 1 step and more than 0 seconds"):
+        with pytest.raises(ValueError, match="max_steps must be at least 1, and max_seconds more than 0"):
             tool_user(**options)  # type: ignore[arg-type]
 
 

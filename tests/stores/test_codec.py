@@ -107,7 +107,7 @@ async def test_the_first_key_writes_and_all_of_them_read(inner: Store) -> None:
         assert (await ex.answer("r", run.waiting[0].id, Value(value="cake"))).output == "CAKE"
     assert {as_coded(one).key_id for one in await inner.read("r")} == {"a", "b"}  # type: ignore[union-attr]
     async with executor(inner, codec(b=NEW)) as ex:
-        with pytest.raises(EncryptionKeyMissing, match=r"run 'r' is encrypted with key 'a'.* has 'b', and not this"):
+        with pytest.raises(EncryptionKeyMissing, match=r"encrypted with key 'a'.* no key with this id; it has 'b'"):
             await ex.load("r")
 
 

@@ -22,5 +22,5 @@ _HOMES = {
 
 __all__ = ["RestateEngine", "service"]
 
-if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
+if not TYPE_CHECKING:  # type checkers use the imports above, and report other names
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)

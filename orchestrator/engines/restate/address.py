@@ -33,7 +33,7 @@ class RestateAddress:
     workers: str
     """The URL at which the server reaches all workers."""
     service: str
-    """The name of the service. Apps that share a server, and no store, need one each."""
+    """The name of the service. Apps that share a server, but no store, need separate names."""
 
 
 def address_of(url: str) -> RestateAddress:
@@ -44,7 +44,7 @@ def address_of(url: str) -> RestateAddress:
             default, `listen` 127.0.0.1:9080, `workers` that port as a URL, and `service` is `orchestrator`.
 
     Raises:
-        InvalidValue: it is no such URL.
+        InvalidValue: the URL is not valid.
     """
     try:
         parts = urlsplit(url)
@@ -78,7 +78,7 @@ def _is_http(url: str) -> bool:
 
 
 def _host_and_port(text: str, host: str, port: int) -> tuple[str, int]:
-    """HOST, HOST:PORT, :PORT or PORT. What is missing is taken from the arguments."""
+    """Parse HOST, HOST:PORT, :PORT or PORT. Missing parts are taken from the arguments."""
     if text.isdecimal():
         text = f":{text}"
     wrong = InvalidValue(f"{text!r} is no address: use HOST:PORT, such as 127.0.0.1:{port}", where="engine")

@@ -1,4 +1,4 @@
-"""A Restate server from outside: runs are submitted by its ingress, looked up and cancelled by its admin API."""
+"""A client of a Restate server: runs are submitted by its ingress, looked up and cancelled by its admin API."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger("orchestrator.worker")
 _LOOKS = 5.0
 """Seconds between checks that the workers are still registered with the server, which may have lost its data."""
 _PATIENCE = 10.0
-"""Seconds within which the server answers."""
+"""Seconds within which the server must answer."""
 _STATUSES: dict[str, EngineStatus] = {
     "pending": "queued",
     "scheduled": "queued",
@@ -43,7 +43,7 @@ class RestateEngine:
         url: `restate://HOST:PORT` with the parameters of docs/engines.md.
 
     Raises:
-        InvalidValue: the URL is wrong.
+        InvalidValue: the URL is not valid.
     """
 
     def __init__(self, url: str = "restate://127.0.0.1:8080") -> None:
@@ -73,7 +73,7 @@ class RestateEngine:
         return "unknown"
 
     async def register(self) -> None:
-        """Tell the server at which URL the workers are. Doing so again changes nothing.
+        """Register the URL of the workers at the server. Repeated calls change nothing.
 
         Raises:
             EngineUnavailable: the server cannot be reached, or cannot reach this worker.
@@ -99,7 +99,7 @@ class RestateEngine:
             await client.aclose()
 
     async def _keep_registered(self) -> None:
-        """Register the workers as soon as the server is available, and again when it has lost them."""
+        """Register the workers as soon as the server is available, and again if it has lost them."""
         pause, registered = 0.2, False
         while True:
             try:
@@ -132,16 +132,16 @@ class RestateEngine:
         return [(str(row["id"]), str(row["status"])) for row in answer["rows"]]
 
     async def _ask(self, method: str, url: str, *, accept: tuple[int, ...] = (), **how: Any) -> Any:
-        """Ask the server for something, as JSON.
+        """Send a request to the server and return the JSON of its response.
 
         Args:
-            accept: HTTP statuses that are no errors, in addition to those of success.
+            accept: HTTP statuses that are not errors, besides those of success.
             how: arguments of the HTTP client.
 
         Raises:
-            EngineUnavailable: it does not answer, or refuses.
+            EngineUnavailable: the server does not answer, or refuses.
         """
-        import httpx2  # late: it takes long to load
+        import httpx2  # imported late: it takes long to load
 
         if self._opened is None:
             self._opened = httpx2.AsyncClient(

@@ -2,9 +2,9 @@
 
 The service is one virtual object for each run, which drives it and sends itself the next timer.
 
-Restate makes one delivery of a run at a time; the others wait. The result of a delivery is journaled there, and
-with it the next delivery is sent. The object keeps the time of the only timer that counts: one that was replaced by a
-later delivery does nothing, so that a run with many answers and deadlines has one timer, not one for each of them.
+Restate makes one delivery of a run at a time; the others wait. It journals the result of a delivery together with the
+next delivery. The object stores the time of the only valid timer: a timer that a later delivery replaced does nothing,
+so a run with many answers and deadlines has a single timer.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ except ImportError as error:
 KEPT = timedelta(hours=1)
 """Time for which Restate remembers deliveries that have ended, for `Engine.status`."""
 LONGEST = timedelta(hours=1)
-"""Longest silence of a delivery. Then Restate asks it to end; after as long again it cuts the connection and
-delivers the run again, which waits for the drive."""
+"""Longest inactivity of a delivery, after which Restate asks it to end.
+
+After the same time again it cuts the connection, and delivers the run again, which waits for the drive.
+"""
 _RETRIES = restate.InvocationRetryPolicy(
     initial_interval=timedelta(milliseconds=100),
     exponentiation_factor=2.0,
@@ -45,7 +47,7 @@ _RETRIES = restate.InvocationRetryPolicy(
     max_attempts=10_000,
     on_max_attempts="kill",
 )
-"""Retries of deliveries whose worker is gone. Giving one up loses nothing: workers poll for such runs themselves."""
+"""Retries of deliveries whose worker has died. When they end, nothing is lost: workers also poll for such runs."""
 
 
 class _Outcome(TypedDict):
@@ -65,14 +67,14 @@ def service(
 
         app = restate.app([service(executor)])
 
-    Serve the app over HTTP/2, for example with hypercorn, and register its URL with Restate. The SDK of Restate takes
-    SIGTERM for itself where it runs in the main thread.
+    Serve the app over HTTP/2, for example with hypercorn, and register its URL with Restate. The SDK of Restate handles
+    SIGTERM if it runs in the main thread.
 
     Args:
         executor: an open executor with the graphs of the runs; or `Deliveries`, to bound how many are driven.
         name: the name of the service, as in the URL of the engine.
-        longest: how long Restate waits for a delivery before it asks it to end, and after that before it cuts its
-            connection. The run continues regardless; the next delivery waits for it.
+        longest: how long Restate waits before it asks a delivery to end, and then again before it cuts its connection.
+            The run continues regardless; the next delivery waits for it.
 
     Raises:
         ImportError: the extra `restate` is not installed.
@@ -113,9 +115,9 @@ def service(
 
 
 STREAMS = 4
-"""Deliveries of one connection. Restate opens a further connection for more, which may lead to another worker."""
+"""Deliveries per connection. Restate opens further connections for more, which may lead to another worker."""
 _GRACE = 5.0
-"""Seconds that deliveries get to be answered when the server stops."""
+"""Seconds in which deliveries must be answered when the server stops."""
 
 
 async def listen(
@@ -131,10 +133,10 @@ async def listen(
         service: the service.
         address: host and port. Several processes of a machine may listen there; the kernel spreads the connections.
         stop: ends it, once the deliveries in progress have been answered.
-        listening: called once when connections can be made.
+        listening: called once when connections are accepted.
 
     Raises:
-        EngineUnavailable: the port cannot be listened on.
+        EngineUnavailable: the port cannot be bound.
         RuntimeError: the event loop is not asyncio's, which the SDK of Restate needs.
     """
     if not _on_asyncio():
@@ -159,7 +161,7 @@ async def listen(
     except Exception:
         if not stop.is_set():
             raise
-        # Hypercorn raises the errors of its connections when it ends, also for a frame of a stream that was closed.
+        # Hypercorn raises the errors of its connections when it ends, including those for frames of closed streams.
         config.errorlog.info("connections of Restate broke while the worker ended", exc_info=True)
     finally:
         app.closing.set()
@@ -174,7 +176,7 @@ def _on_asyncio() -> bool:
 
 
 def _socket(address: tuple[str, int]) -> socket.socket:
-    """A socket that other processes may be bound to as well."""
+    """Return a socket that other processes may bind to as well."""
     host, port = address
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
@@ -216,11 +218,11 @@ class _App:
                 self._idle = anyio.Event()
 
     async def leave_signals(self) -> None:
-        """Make the first call, by which the SDK takes SIGTERM for good. In another thread it cannot, and leaves it."""
+        """Make the first call, in which the SDK installs its handler of SIGTERM. It cannot do so in another thread."""
         await anyio.to_thread.run_sync(asyncio.run, self._inner(_HEALTH, _nothing, _drop))
 
     async def close(self) -> None:
-        """Give the calls in progress some time to end, then end them."""
+        """Give the active calls some time to end, then end them."""
         with anyio.move_on_after(_GRACE):
             while self._under_way:
                 await self._idle.wait()
@@ -251,4 +253,4 @@ async def _nothing() -> dict[str, object]:
 
 
 async def _drop(_: object) -> None:
-    """Drop a part of an answer."""
+    """Discard a part of a response."""

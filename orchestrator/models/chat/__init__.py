@@ -1,7 +1,7 @@
-"""The chat completions format: requests written in it, answers read from it, in one piece or in many.
+"""The chat completions format: requests are written in it, and answers read, whole or streamed.
 
-https://platform.openai.com/docs/api-reference/chat; servers differ in details, so reading is lenient: a field
-that is missing or odd costs that field and not the answer.
+https://platform.openai.com/docs/api-reference/chat; servers differ in details, so reading is lenient: a field that is
+missing or invalid is ignored, and the rest of the answer is used.
 """
 
 from orchestrator.models.chat.reply import counts, error_in, parsed, read_arguments, reply_from, reply_of, understood

@@ -1,4 +1,4 @@
-"""Answers of chat completions, read."""
+"""Reads answers of chat completions."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from orchestrator.models.strict import without_nulls
 from orchestrator.values import FOREIGN_DEPTH, MAX_TOKENS
 
 OWN = {"role", "content", "tool_calls", "function_call", "refusal", "annotations", "audio"}
-"""Fields of an assistant's message that are not a provider's own."""
+"""Fields of an assistant's message that are not specific to a provider."""
 UNREADABLE = object()
 _DEEPEST = FOREIGN_DEPTH
-"""Levels of JSON that are kept: what stands deeper can be stored by few."""
+"""Maximum depth of JSON that is kept: deeper values can be stored by few stores."""
 
 
 def reply_of(text: str, model: str, *, clean: Callable[[str], str] = str) -> Reply:
-    """The reply in a server's answer.
+    """Return the reply in a server's answer.
 
     Args:
-        clean: makes a server's words fit for an error message.
+        clean: makes a server's text safe for an error message.
 
     Raises:
-        ModelUnavailable: the answer is cut or holds no reply.
+        ModelUnavailable: the answer is cut or contains no reply.
         ModelMisconfigured: it is something else, such as a web page.
     """
     answer = parsed(text)
@@ -51,7 +51,7 @@ def reply_of(text: str, model: str, *, clean: Callable[[str], str] = str) -> Rep
 
 
 def reply_from(answer: Mapping[str, Any], model: str, *, clean: Callable[[str], str] = str) -> Reply:
-    """The same, of an answer that was read already."""
+    """Like `reply_of`, for an answer that is already parsed."""
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         _without_choices(answer, model, clean)
@@ -79,9 +79,9 @@ def reply_from(answer: Mapping[str, Any], model: str, *, clean: Callable[[str], 
 
 
 def parsed(text: str) -> Any:
-    """The text as JSON, numbers that JSON does not have as None; `UNREADABLE` if it is none.
+    """Parse a text as JSON, with NaN and infinite numbers as None; return `UNREADABLE` if it is not JSON.
 
-    No error is raised here: it would hold the text, and be the context of ours.
+    No error is raised here: it would contain the text, and become the context of the error raised later.
     """
     try:
         return json.loads(text, parse_constant=_nothing, parse_float=_finite)
@@ -99,7 +99,7 @@ def _finite(digits: str) -> float | None:
 
 
 def _kept(fields: Mapping[str, Any], without: Collection[str]) -> dict[str, Any]:
-    """Fields of a provider's own, as they came."""
+    """Return the fields that are specific to a provider, unchanged."""
     return {
         key: value
         for key, value in fields.items()
@@ -108,7 +108,7 @@ def _kept(fields: Mapping[str, Any], without: Collection[str]) -> dict[str, Any]
 
 
 def _without_choices(answer: Mapping[str, Any], model: str, clean: Callable[[str], str]) -> NoReturn:
-    """Some gateways answer 200 with an error inside."""
+    """Raise the error that some gateways put into an answer with status 200."""
     error = answer.get("error")
     if error is None:
         raise ModelUnavailable(
@@ -118,10 +118,10 @@ def _without_choices(answer: Mapping[str, Any], model: str, clean: Callable[[str
 
 
 def error_in(error: object, model: str, clean: Callable[[str], str] = str, *, otherwise: int = 500) -> ModelError:
-    """The error that stands in the place of an answer, or of a piece of one.
+    """Return the error that a server sent instead of a reply, or of a piece of one.
 
     Args:
-        otherwise: the HTTP status that it is taken for, if it does not say.
+        otherwise: the HTTP status to assume if it names none.
     """
     told: Mapping[str, Any] = error if isinstance(error, dict) else {"message": error}
     names = [str(told[key]) for key in ("code", "type", "status") if told.get(key) is not None]
@@ -130,7 +130,7 @@ def error_in(error: object, model: str, clean: Callable[[str], str] = str, *, ot
 
 
 def text_of(content: object) -> str:
-    """The text of a message's content, which may be a list of parts."""
+    """Return the text of a message's content, which may be a list of parts."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):
@@ -147,7 +147,7 @@ def _calls(written: object) -> list[ToolCall]:
             continue
         identity = call.get("id")
         if not isinstance(identity, str) or not identity or identity in known:
-            identity = uuid4().hex  # every call has one result, so every call needs an id of its own
+            identity = uuid4().hex  # every call has one result, so every call needs its own id
         known.add(identity)
         arguments, raw = read_arguments(function.get("arguments"))
         name = str(function.get("name") or "")
@@ -157,7 +157,7 @@ def _calls(written: object) -> list[ToolCall]:
 
 
 def read_arguments(written: object) -> tuple[dict[str, Any] | None, str]:
-    """A call's arguments, and how they were written. None if they are not a JSON object; nothing written is `{}`."""
+    """Return a call's arguments, and their text. None if they are not a JSON object; an empty text means `{}`."""
     if written is None or written == "":
         return {}, ""
     if isinstance(written, dict) and not deeper_than(written, _DEEPEST):
@@ -186,12 +186,12 @@ def _count(written: object) -> int | None:
 
 def _usage(written: object) -> Usage | None:
     given, made = counts(written)
-    # Of what is told by halves, or out of reason, the other half is made out: see `approximated`.
+    # If a count is missing or implausible, `approximated` estimates it.
     return None if given is None or made is None else Usage(input_tokens=given, output_tokens=made)
 
 
 def counts(written: object) -> tuple[int | None, int | None]:
-    """Input and output tokens of an answer's `usage`, each None where it is not told."""
+    """Return input and output tokens of an answer's `usage`, each None if it is missing."""
     if not isinstance(written, dict):
         return None, None
     return _count(written.get("prompt_tokens")), _count(written.get("completion_tokens"))
@@ -201,7 +201,7 @@ def counts(written: object) -> tuple[int | None, int | None]:
 
 
 def understood(reply: Reply, request: ModelRequest, profile: Profile) -> Reply:
-    """The reply to what was asked for, where `body_of` had to ask for something else in its place."""
+    """Convert the reply to the requested form, if `body_of` had to request another one."""
     reply = named_back(reply, request)
     if reply.tool_calls and profile.strict_tools:
         schemas = {tool["function"]["name"]: tool["function"] for tool in map(_told, request.tools)}
@@ -231,7 +231,7 @@ def _loosened(call: ToolCall, parameters: object) -> ToolCall:
 
 
 def named_back(reply: Reply, request: ModelRequest) -> Reply:
-    """A reply whose calls have the names that the tools have here."""
+    """Return a reply whose calls have the tools' original names."""
     back = {safe: name for name, safe in wire_names(request).items()} if reply.tool_calls else {}
     if not any(call.name in back for call in reply.tool_calls):
         return reply

@@ -1,6 +1,6 @@
-"""Requests as chat completions: messages, tools and their names, the form of the answer, options.
+"""Writes requests as chat completions: messages, tools and their names, the form of the answer, options.
 
-Providers take no spaces in the names of tools, so a name with spaces is sent with `_` in their place.
+Providers do not allow spaces in the names of tools, so these are sent as `_`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from orchestrator.models.profile import Profile
 from orchestrator.models.strict import resolved, strict_schema
 
 WRAP = "answer"
-"""The property that holds an answer which is no JSON object: as a root, providers take objects only."""
+"""The property with an answer that is not a JSON object: at the root, providers accept only objects."""
 
 
 def body_of(request: ModelRequest, model: str, defaults: Mapping[str, object], profile: Profile) -> dict[str, Any]:
-    """The body of a request. The request's options come before the defaults."""
+    """Return the body of a request. The request's options take precedence over the defaults."""
     messages = request.messages
     body: dict[str, Any] = {}
     if request.tools:
@@ -33,7 +33,8 @@ def body_of(request: ModelRequest, model: str, defaults: Mapping[str, object], p
 
 
 def _messages(messages: Sequence[Message], profile: Profile) -> list[dict[str, Any]]:
-    """All messages. Pictures that tools gave stand in one of the user behind the results, where alone they may be."""
+    """Return all messages. Pictures from tools are put into a user message after the results, as only those may have
+    pictures."""
     found: list[dict[str, Any]] = []
     shown: list[dict[str, Any]] = []
     for message in messages:
@@ -54,10 +55,10 @@ def _image(image: Image) -> dict[str, Any]:
 
 
 def _fit(body: dict[str, Any], profile: Profile) -> None:
-    """Say options in the server's words, and leave out what it does not understand."""
+    """Rename options for the server, and remove those that it does not support."""
     if "max_tokens" in body:
         body[profile.max_tokens] = body.pop("max_tokens")
-    if not body.get("tools"):  # providers refuse what is about tools where there are none
+    if not body.get("tools"):  # providers reject these options in a request without tools
         body.pop("tool_choice", None)
         body.pop("parallel_tool_calls", None)
     if not profile.stop:
@@ -95,9 +96,9 @@ def _asked_for(output: Mapping[str, Any], profile: Profile, body: dict[str, Any]
 
 
 def _answer_schema(output: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-    """The schema to ask for, and whether it is one that strict mode takes."""
+    """Return the schema to ask for, and whether strict mode accepts it."""
     defs = {"$defs": output["$defs"]} if "$defs" in output else {}
-    if is_object(output):  # what the root refers to stands there itself: a root that is a reference is refused
+    if is_object(output):  # a root reference is replaced by its target, as providers reject it
         schema = {**resolved(output, output), **defs}
     else:
         inner = {key: value for key, value in output.items() if key != "$defs"}
@@ -118,11 +119,12 @@ def _message(message: Message, profile: Profile) -> dict[str, Any]:
         text = [{"type": "text", "text": message.content}] if message.content else []
         written["content"] = [*text, *map(_image, message.images)]
     if message.role != "assistant" or message.tool_calls:
-        # What a model thought before a call has to come back with the call; thoughts of earlier turns some refuse.
+        # Reasoning that precedes a tool call must be sent back with the call. Some servers reject reasoning from
+        # earlier turns.
         written = {**message.extras, **written}
     if message.tool_calls:
         written["content"] = message.content or None
-        # Some servers parse the arguments that they are sent, and answer 500 to what is no JSON.
+        # Some servers parse the arguments that they are sent, and answer 500 if these are not JSON.
         functions = [{"name": call.name, "arguments": _arguments(call)} for call in message.tool_calls]
         written["tool_calls"] = [
             {**call.extras, "id": call.id, "type": "function", "function": function}
@@ -142,7 +144,7 @@ def _arguments(call: ToolCall) -> str:
 
 
 def wire_names(request: ModelRequest) -> dict[str, str]:
-    """The name that is sent for each name with spaces; no two tools are sent under one name."""
+    """Return the name that is sent for each name with spaces; names stay distinct."""
     offered = list(_offered_names(request))
     called = (call.name for message in request.messages for call in message.tool_calls)
     taken = {name for name in offered if " " not in name}
@@ -159,7 +161,7 @@ def wire_names(request: ModelRequest) -> dict[str, str]:
 
 
 def renamed(body: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """A body with the names that are sent. Parts that hold none are the same objects."""
+    """Return a body with the names that are sent. Parts without names are shared, not copied."""
     if not names:
         return body
     found = {**body, "messages": [_renamed_message(message, names) for message in body["messages"]]}

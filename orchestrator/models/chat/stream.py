@@ -1,14 +1,14 @@
-"""Streamed answers: events read from bytes, and their pieces put together to the answer that is sent in one otherwise.
+"""Streamed answers: decodes events, and assembles their pieces into the answer that would be sent without streaming.
 
 Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html) are decoded here as far as chat
-completions use them. The `openai` package decodes them too, in generators that it does not close: on trio, each stream
-that is left early, or that ends with `[DONE]`, leaves some behind.
+completions use them. The `openai` package decodes them too, but in generators that it does not close: on trio, each
+stream that is left early, or that ends with `[DONE]`, leaves some unclosed.
 
-Servers and the proxies before them differ in how they cut. A call's name, arguments and the text may be split
-anywhere. Calls are told apart by `index`, but there are servers that give all of them the same one, or none: so a new
-id, or a name that comes when the arguments before it are whole, begins a new call as well.
+Servers and proxies split answers in different ways. A call's name, arguments and the text may be split anywhere. Calls
+are distinguished by `index`, but some servers give all of them the same one, or none: so a new id, or a name that
+arrives after complete arguments, also starts a new call.
 
-Parts are kept as they come and joined once, so that a stream costs what it holds.
+Parts are kept as received and joined once, so the time for a stream is linear in its length.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class EventDecoder:
-    """Bytes in, however they are cut; the data of whole events out."""
+    """Decodes bytes, split anywhere, to the data of whole events."""
 
     def __init__(self) -> None:
         self._line = bytearray()
@@ -34,10 +34,10 @@ class EventDecoder:
         self._first = True
 
     def feed(self, received: bytes) -> Iterator[str]:
-        """The data of the events that end in these bytes. Those without data, and comments, are left out.
+        """Yield the data of the events that end in these bytes. Comments and events without data are left out.
 
         Raises:
-            UnicodeDecodeError: it is no UTF-8.
+            UnicodeDecodeError: the data is not UTF-8.
         """
         for line in self._lines(received):
             if line:
@@ -49,11 +49,11 @@ class EventDecoder:
                     yield data.decode()
 
     def rest(self) -> Iterator[str]:
-        """The data of an event that the stream ended in. A stream that was cut off may have one that is not whole."""
+        """Yield the data of an event at the end of the stream, which is incomplete if the stream was cut off."""
         yield from self.feed(b"\n\n")
 
     def _lines(self, received: bytes) -> Iterator[bytes]:
-        """Lines end with `\\n`, `\\r` or both."""
+        """Yield whole lines, which end with `\\n`, `\\r` or both."""
         if self._return and received[:1] == b"\n":
             received = received[1:]
         if received:
@@ -70,7 +70,7 @@ class EventDecoder:
 
     def _field(self, line: bytes) -> None:
         name, _, value = line.partition(b":")
-        if name == b"data":  # what is a comment, an id or a kind says nothing here
+        if name == b"data":  # comments, ids and event types are not used
             self._data.append(value.removeprefix(b" "))
 
 
@@ -88,7 +88,7 @@ class Piece(NamedTuple):
 
 
 class _Object:
-    """Checks whether text that arrives in pieces is one whole JSON object, reading and parsing each character once."""
+    """Checks whether text that arrives in pieces is one complete JSON object, parsing each character once."""
 
     def __init__(self) -> None:
         self._read = 0
@@ -96,7 +96,7 @@ class _Object:
         self._in_text = False
         self._escaped = False
         self._whole: bool | None = None
-        """None until the brackets are closed; nothing can make False true again."""
+        """None until the brackets are closed; once False, it stays False."""
 
     def whole(self, parts: Sequence[str]) -> bool:
         """Return True if the parts make one object. Pass the parts of earlier calls again, first."""
@@ -111,7 +111,7 @@ class _Object:
             at = len(part) - len(part.lstrip(_BLANKS))
             if at == len(part):
                 return
-            if self._whole or part[at] != "{":  # behind an object, or something else
+            if self._whole or part[at] != "{":  # text after an object, or not an object
                 self._whole = False
                 return
         at = self._closing(part, at)
@@ -120,7 +120,7 @@ class _Object:
             self._whole = not part[at:].strip(_BLANKS) and _is_object(text)
 
     def _closing(self, part: str, at: int) -> int:
-        """Go on until the brackets are closed or the part ends; the place behind."""
+        """Read until the brackets are closed or the part ends; return the position after that."""
         if self._escaped:
             self._escaped, at = False, at + 1
         while found := (_IN_TEXT if self._in_text else _SIGN).search(part, at):
@@ -147,7 +147,7 @@ def _is_object(text: str) -> bool:
 
 
 class _PartialCall:
-    """A call that comes in pieces."""
+    """A call that arrives in pieces."""
 
     def __init__(self) -> None:
         self.id = ""
@@ -156,12 +156,12 @@ class _PartialCall:
         self.arguments: list[str] = []
         self._written = _Object()
         self.object: dict[str, Any] | None = None
-        """The arguments, where a server does not write them as text."""
+        """The arguments, if a server does not write them as text."""
         self.extras: dict[str, list[Any]] = {}
 
     @property
     def name(self) -> str:
-        """The name, as far as it has come."""
+        """Return the part of the name that has arrived."""
         if len(self._names) > 1:
             self._names = ["".join(self._names)]
         return self._names[0] if self._names else ""
@@ -173,7 +173,7 @@ class _PartialCall:
         """Return True if a piece with this id and name belongs to this call."""
         if identity and identity == self.id:
             return True
-        if not name:  # some write a new id in every piece, but none begins a call without a name
+        if not name:  # some servers write a new id in every piece, but none starts a call without a name
             return not identity or not self._whole()
         if identity and self.id:
             return False
@@ -182,7 +182,7 @@ class _PartialCall:
 
     def add(self, piece: Mapping[str, Any], identity: str, name: str, arguments: object) -> None:
         self.id = self.id or identity
-        if name and not self.arguments and not self._is_name(name):  # some repeat the name in every piece
+        if name and not self.arguments and not self._is_name(name):  # some servers repeat the name in every piece
             self._names.append(name)
             self._named += len(name)
         if isinstance(arguments, str):
@@ -208,7 +208,7 @@ class Assembly:
 
     def __init__(self) -> None:
         self.finish: str | None = None
-        """Why the model stopped; None while the stream has not said so, which means that more was to come."""
+        """Why the model stopped; None until the stream contains the reason, so that the answer is incomplete."""
         self._top: dict[str, Any] = {}
         self._text: list[str] = []
         self._half = ""
@@ -219,7 +219,7 @@ class Assembly:
         self._extras: dict[str, list[Any]] = {}
 
     def add(self, chunk: Mapping[str, Any]) -> Piece:
-        """Take the next chunk. What is odd in it costs that field and not the answer."""
+        """Add the next chunk. An invalid field in it is ignored."""
         for key, value in chunk.items():
             if key not in ("choices", "object") and value is not None:
                 self._top[key] = value
@@ -230,7 +230,7 @@ class Assembly:
                 continue
             delta = choice.get("delta")
             if not isinstance(delta, dict):
-                delta = choice.get("message")  # a whole answer that a proxy made a stream of
+                delta = choice.get("message")  # a proxy sent a whole answer as a stream
             if isinstance(delta, dict):
                 piece = self._delta(delta)
                 text, reasoning = text + piece.text, reasoning + piece.reasoning
@@ -239,7 +239,7 @@ class Assembly:
         return Piece(self._shown(text), storable(reasoning))
 
     def _shown(self, text: str) -> str:
-        """The text to show now: of a character that was cut in the middle nothing, before its second half is there."""
+        """Return the text to show now: a character that was split is held back until its second half arrives."""
         if not text:
             return ""
         text, self._half = self._half + text, ""
@@ -281,7 +281,7 @@ class Assembly:
             self._named[index, identity] = call
 
     def answer(self) -> dict[str, Any]:
-        """The answer, as the server would have given it in one."""
+        """Return the answer as the server would have sent it without streaming."""
         extras = {key: _joined(parts) for key, parts in self._extras.items()}
         message: dict[str, object] = {**extras, "role": "assistant", "content": paired("".join(self._text))}
         if self._refusal:
@@ -292,7 +292,7 @@ class Assembly:
 
 
 def _joined(parts: Sequence[Any]) -> Any:
-    """The pieces of a provider's own field, as one."""
+    """Join the pieces of a field that is specific to a provider."""
     if all(isinstance(part, str) for part in parts):
         return paired("".join(parts))
     if all(isinstance(part, list) for part in parts):
@@ -307,7 +307,8 @@ def _joined(parts: Sequence[Any]) -> Any:
 
 
 def _last(values: Sequence[Any]) -> Any:
-    """A field of a call, which comes whole: once, in each piece again, or an object by and by."""
+    """Return a field of a call that is not split: sent once, repeated in each piece, or an object built up piece by
+    piece."""
     if all(isinstance(value, dict) for value in values):
         return {key: value for one in values for key, value in one.items()}
     return values[-1]

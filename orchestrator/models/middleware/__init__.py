@@ -1,4 +1,4 @@
-"""Layers around models: caching, logging, limits, other models in need, recorded replies."""
+"""Layers around models: caching, logging, rate limits, fallback models, recorded replies."""
 
 from orchestrator.models.middleware.base import Ask, Hook, Middleware, MiddlewareModel, with_middleware
 from orchestrator.models.middleware.cache import Cache, CacheStatistics, CacheStore, usable

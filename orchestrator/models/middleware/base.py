@@ -4,9 +4,9 @@
 
     complete, stream -> outer.handle -> inner.handle -> model.complete, model.stream
 
-A layer is one async generator around an `ask` that leads further in. Whether the caller wants the reply as a whole or
+A layer is one async generator around an `ask` that leads to the next one. Whether the caller wants the reply whole or
 in pieces is part of the request (`ModelRequest.pieces`), so a layer is written once. The journal is outside all layers:
-their work happens inside one effect, and the resulting reply is journaled.
+their work is part of one effect, whose reply is journaled.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Ask(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the model in the middle."""
+        """Return the name of the innermost model."""
         ...
 
     def __call__(self, request: ModelRequest, /) -> AsyncIterator[ModelEvent]:
@@ -73,7 +73,7 @@ class Middleware(ABC):
 
 
 class MiddlewareModel(Wrapping, ModelInterface):
-    """A model with layers around it, see `with_middleware`."""
+    """A model with layers around it; see `with_middleware`."""
 
     def __init__(self, model: Model, middleware: Iterable[Middleware] = ()) -> None:
         """
@@ -95,12 +95,12 @@ class MiddlewareModel(Wrapping, ModelInterface):
 
     @property
     def name(self) -> str:
-        """The name of the model inside."""
+        """Return the name of the inner model."""
         return self._model.name
 
     @property
     def members(self) -> tuple[Model, ...]:
-        """The models that may be asked: the one inside, and those that layers bring (`Fallback`)."""
+        """Return the models that may be asked: the inner one, and those of layers (`Fallback`)."""
         others = (member for layer in self._middleware for member in getattr(layer, "members", ()))
         return (self._model, *others)
 
@@ -109,7 +109,7 @@ class MiddlewareModel(Wrapping, ModelInterface):
             return [event.reply async for event in events if event.reply is not None][-1]
 
     async def _stream_request(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """The pieces, and one reply behind them: given when all layers are done, so that they hold nothing then."""
+        """Yield the pieces, then the reply, after all layers have ended and released their resources."""
         reply: Reply | None = None
         async with AsyncExitStack() as opened:
             async for event in self._asking(opened)(request):
@@ -124,7 +124,7 @@ class MiddlewareModel(Wrapping, ModelInterface):
         yield ModelEvent(reply=request.parse(reply))
 
     def _asking(self, opened: AsyncExitStack) -> Ask:
-        """The layers, folded into one. What they ask is closed with `opened`, innermost (opened last) first."""
+        """Combine the layers into one. The iterators that they open are closed with `opened`, in reverse order."""
         ask = _Asking(self.name, lambda request: asked(self._model, request), opened)
         for layer in reversed(self._middleware):
             ask = _Asking(self.name, _handling(layer, ask), opened)
@@ -170,9 +170,9 @@ def with_middleware(model: Model, *middleware: Middleware) -> MiddlewareModel:
 
 async def asked(model: Model, request: ModelRequest) -> AsyncIterator[ModelEvent]:
     """Send a request to a model; yield pieces if the request wants them, and the reply without `parsed`."""
-    # The schema goes in instead of the class: whether the text fits that is found out outermost.
+    # The schema replaces the class: only the outermost caller checks whether the text fits.
     given, options = (request.messages, request.tools, request.output), cast("dict[str, Any]", request.options)
-    await pass_fence()  # layers may have let it wait
+    await pass_fence()  # layers may have delayed it
     if not request.pieces:
         yield ModelEvent(reply=bare(await model.complete(*given, task=request.task, **options)))
         return
@@ -182,7 +182,7 @@ async def asked(model: Model, request: ModelRequest) -> AsyncIterator[ModelEvent
 
 
 def jsonable(name: str, request: ModelRequest) -> dict[str, Any]:
-    """The request and the name of its model as plain JSON, by which it is recognised.
+    """Return the request and the name of its model as plain JSON, which identifies the request.
 
     Raises:
         TypeError: an option has no JSON form.
@@ -195,7 +195,7 @@ def jsonable(name: str, request: ModelRequest) -> dict[str, Any]:
 
 
 class Hook(Middleware):
-    """A layer that does nothing while the reply arrives: override one method or several."""
+    """A layer that does nothing while the reply arrives: override one or more methods."""
 
     async def before(self, request: ModelRequest) -> ModelRequest | Reply | None:
         """Change a request before it is sent, or answer it.
@@ -257,12 +257,12 @@ class Hook(Middleware):
 
 
 def write_whole(path: Path, text: str, mode: int = 0o666) -> None:
-    """Write a file beside its place and move it there: others see the old one or the new one.
+    """Write a temporary file next to the path and rename it: readers see either the old file or the new one.
 
     Args:
-        mode: of a file made anew, less what the umask takes.
+        mode: permissions of a new file, less those removed by the umask.
     """
-    place = path.resolve()  # a link goes on pointing where it points
+    place = path.resolve()  # a link is kept, and its target replaced
     draft = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
     try:
         made = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

@@ -1,6 +1,6 @@
 """A cache of replies: equal requests get the reply of the first one.
 
-They are kept in memory, or in a directory with one JSON file for each.
+Replies are kept in memory, or in a directory with one JSON file for each.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class CacheStore(Protocol):
 
 
 class MemoryCacheStore:
-    """Keeps them as long as it lives; the one that was not used for the longest time goes first."""
+    """Keeps entries during its lifetime; the least recently used one is removed first."""
 
     def __init__(self, max_entries: int | None) -> None:
         self._most = _checked(max_entries)
@@ -69,7 +69,7 @@ class MemoryCacheStore:
 
 
 class DirectoryStore:
-    """Keeps them in files that their owner alone can read. When one was last used is its file's time."""
+    """Keeps entries in files that only their owner can read. The time of a file is that of its last use."""
 
     def __init__(self, path: str | os.PathLike[str], max_entries: int | None) -> None:
         self._path, self._most = Path(path), _checked(max_entries)
@@ -105,7 +105,7 @@ class DirectoryStore:
             return
         used: list[tuple[int, str]] = []
         for file in self._files():
-            with suppress(FileNotFoundError):  # another process tidies up too
+            with suppress(FileNotFoundError):  # another process may remove files, too
                 used.append((file.stat().st_mtime_ns, file.path))
         used.sort()
         for _, path in used[: max(0, len(used) - self._most)]:
@@ -137,15 +137,15 @@ class CacheStatistics:
     hits: int = 0
     """Answered from stored replies."""
     shared: int = 0
-    """Answered by the call that another, equal request made at the same time."""
+    """Answered by a concurrent call of an equal request."""
     misses: int = 0
-    """Asked further in."""
+    """Passed on to the model."""
     entries: int | None = None
     """Replies that are stored now; None if the store does not count them."""
 
 
 class _Flight:
-    """A call that is under way, and what came of it; neither if it was cancelled."""
+    """A call in progress, and its reply or error; neither if it was cancelled."""
 
     def __init__(self) -> None:
         self.landed = anyio.Event()
@@ -175,8 +175,8 @@ class Cache(Middleware):
     Requests are equal if their `data()` and their model's name are equal. A reply from the cache has `usage` None,
     because it was paid for before, and `details["cached"]` is true. `keep` decides which replies are stored.
 
-    Other requests wait for a request for a whole reply. They do not wait for one that is read in pieces, because its
-    reader may be slow.
+    Requests wait for an equal request in progress if that wants a whole reply. They do not wait for one that is read in
+    pieces, because its reader may be slow.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class Cache(Middleware):
         Args:
             store: a directory, which other processes may use, too, or a custom store, which limits its entries itself.
                 Default: the memory of this object.
-            max_entries: the most stored replies; the least recently used ones are removed first.
+            max_entries: maximum number of stored replies; the least recently used ones are removed first.
             ttl: seconds for which a reply is valid; None: no limit.
             scope: further data that distinguishes requests, such as the `base_url` and the options of a model, because
                 a cache sees only the name of a model.
@@ -208,7 +208,7 @@ class Cache(Middleware):
             self._store = store
         self._ttl, self._scope, self._keep, self._clock = ttl, scope, keep, clock
         self._flights: dict[tuple[object, str], _Flight] = {}
-        """Calls under way that others wait for, by event loop: they can be waited for inside of theirs only."""
+        """Calls in progress that others wait for, by event loop, as waiting is possible only within one."""
         self._hits = self._shared = self._misses = 0
 
     def statistics(self) -> CacheStatistics:
@@ -228,7 +228,7 @@ class Cache(Middleware):
                 self._shared += 1
                 yield ModelEvent(reply=_cached(other.reply))
                 return
-            # That one was cancelled: the first of those that waited for it goes on instead.
+            # The call was cancelled; the first caller that waited for it makes the call instead.
         flight = _Flight()
         if not request.pieces:
             self._flights[place] = flight

@@ -1,6 +1,6 @@
-"""Real replies are recorded once, and tests replay them.
+"""Records real replies, which tests then replay.
 
-The file of a cassette holds what was asked, and what came of it, in the order of asking.
+The file of a cassette contains requests and their outcomes, in the order of the requests.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Cassette(Middleware):
     errors, so that a graph that survives them does not hide them.
 
     mode     does
-    auto     `replay` if the file exists, else `record`; or what ORCHESTRATOR_CASSETTE says
-    record   asks for everything, and creates the file anew
-    replay   asks for nothing
-    add      asks for what was not recorded, and adds it
+    auto     `replay` if the file exists, else `record`; or the value of ORCHESTRATOR_CASSETTE
+    record   makes all requests, and rewrites the file
+    replay   makes no requests
+    add      makes and adds the requests that were not recorded
     """
 
     def __init__(
@@ -62,8 +62,8 @@ class Cassette(Middleware):
             path: a JSON file for version control.
             mode: see above.
             strict: whether the end of the context fails if a recorded reply was not used.
-            repeat: whether the last reply to a request serves all further equal requests.
-            redact: applied to every text of requests and replies before they are compared or written.
+            repeat: whether the last reply to a request answers all further equal requests.
+            redact: applied to every string of requests and replies before they are compared or written.
 
         Raises:
             ValueError: the file is not a cassette.
@@ -82,7 +82,7 @@ class Cassette(Middleware):
 
     @property
     def mode(self) -> CassetteMode:
-        """The mode: `record`, `replay` or `add`."""
+        """Return the mode: `record`, `replay` or `add`."""
         return self._mode
 
     def __enter__(self) -> Self:
@@ -98,7 +98,7 @@ class Cassette(Middleware):
         """Fail if a request was not recorded or, with `strict`, if a recorded reply was not used.
 
         Raises:
-            AssertionError: names the requests.
+            AssertionError: a request was not recorded or a reply not used; names the requests.
         """
         unused = self._file.unused() if self._strict and self._mode == "replay" else []
         faults = [*self._faults, *([f"recorded but not used: {', '.join(unused)}"] if unused else [])]
@@ -114,7 +114,7 @@ class Cassette(Middleware):
                 async for event in events:
                     yield event
             return
-        await anyio.lowlevel.checkpoint()  # where a real model would let others run
+        await anyio.lowlevel.checkpoint()  # a real model would let other tasks run here
         for piece in known.pieces if request.pieces else ():
             yield ModelEvent.model_validate(piece)
         if known.error is not None:
@@ -140,7 +140,7 @@ class Cassette(Middleware):
 
     async def _record(self, asked: dict[str, Any], request: ModelRequest, ask: Ask) -> AsyncIterator[ModelEvent]:
         entry = self._file.entries.setdefault(digest(asked), Entry(asked))
-        # Its place is taken now: replies are given in the order of asking, whichever came first.
+        # The entry is reserved now: replies are recorded in the order of the requests, whichever arrives first.
         place = len(entry.outcomes)
         entry.outcomes.append(None)
         entry.used += 1
@@ -191,33 +191,33 @@ def _mode(mode: CassetteMode, there: bool) -> CassetteMode:
 
 VERSION = 1
 MOST_BYTES = 2 * MAX_BYTES
-"""Bytes of a cassette that is read."""
+"""Maximum number of bytes of a cassette file."""
 _SHOWN = 60
 
 
 @dataclass
 class RecordedOutcome:
-    """The outcome of one request. Without reply and error, its reader stopped after these pieces."""
+    """Outcome of one request. Without reply and error, its reader stopped after these pieces."""
 
     reply: dict[str, Any] | None = None
     pieces: list[dict[str, Any]] = field(default_factory=list)
-    """As they came, if they were asked for: `text` or `reasoning`."""
+    """The pieces as they arrived, if they were requested: `text` or `reasoning`."""
     error: dict[str, Any] | None = None
 
 
 @dataclass
 class Entry:
-    """A request and the outcome of each time that it was made; None while it is under way."""
+    """A request and the outcome of each time it was made; None while it is in progress."""
 
     asked: dict[str, Any]
-    """The model's name, and the request."""
+    """The model's name and the request."""
     outcomes: list[RecordedOutcome | None] = field(default_factory=list)
     used: int = 0
     """Number of outcomes that were replayed."""
 
 
 class CassetteFile:
-    """Entries by what was asked, in the order of first use."""
+    """Entries by request, in the order of first use."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -227,7 +227,7 @@ class CassetteFile:
         """Read the file.
 
         Raises:
-            ValueError: it is no cassette.
+            ValueError: it is not a cassette.
         """
         try:
             written = json.loads(read_bounded(self.path, MOST_BYTES))
@@ -236,14 +236,14 @@ class CassetteFile:
             for one in written["entries"]:
                 asked = {"model": one["model"], "request": one["request"]}
                 outcomes: list[RecordedOutcome | None] = [RecordedOutcome(**outcome) for outcome in one["outcomes"]]
-                # The digest is not stored, so that a request may be mended by hand.
+                # The digest is not stored, so that a request may be edited by hand.
                 self.entries.setdefault(digest(asked), Entry(asked)).outcomes.extend(outcomes)
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             advice = "correct it, or record it again with ORCHESTRATOR_CASSETTE=record"
             raise ValueError(f"{self.path} is not a cassette ({type(error).__name__}: {error}); {advice}") from None
 
     def save(self) -> None:
-        """Write the file: whole or not at all, sorted keys, so that a version control shows what has changed."""
+        """Write the file atomically, with sorted keys, so that version control shows the changes."""
         entries = [
             {
                 **entry.asked,
@@ -301,7 +301,7 @@ def differences(old: object, new: object, place: str = "") -> Iterator[str]:
         if len(old) != len(new):
             yield f"{place}: {len(old)} recorded, {len(new)} asked"
     elif isinstance(old, str) and isinstance(new, str) and old != new:
-        # A long text is shown from shortly before the place where they part.
+        # A long text is shown from shortly before the first difference.
         same = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
         start = max(0, same - 20)
         where = f" (from character {start})" if start else ""
@@ -324,17 +324,17 @@ def _last(asked: Mapping[str, Any]) -> str:
 
 
 def error_data(error: ModelError) -> dict[str, Any]:
-    """An error as data: its class, its words, and those of its fields that are plain."""
+    """Return an error as data: its class, its message, and those of its fields that are plain."""
     fields = {name: value for name, value in vars(error).items() if isinstance(value, bool | int | float | str | None)}
     return {"type": type(error).__name__, "message": message_of(error), **({"fields": fields} if fields else {})}
 
 
 def error_from(data: Mapping[str, Any]) -> ModelError:
-    """The error again; one of an unknown class is a plain `ModelError`."""
+    """Restore the error; one of an unknown class becomes a plain `ModelError`."""
     kind = next((kind for kind in _kinds(ModelError) if kind.__name__ == data["type"]), ModelError)
     error = kind.__new__(kind, data["message"])
     error.args = (data["message"],)
-    vars(error).update(data.get("fields", {}))  # as copying does: a class may have an `__init__` of its own
+    vars(error).update(data.get("fields", {}))  # as in copying: a class may have its own `__init__`
     return error
 
 

@@ -1,4 +1,4 @@
-"""The small layers: another model when the first one fails, requests and replies in the log, and limits of rate."""
+"""Small layers: another model if the first one fails, a log of requests and replies, and rate limits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from orchestrator.models.middleware.base import Ask, Middleware, asked, jsonable
 from orchestrator.redaction import redact as redact_patterns
 
 _LONGEST_HOLD = 60.0
-"""Seconds that a server's `Retry-After` holds back others."""
+"""Maximum number of seconds for which a server's `Retry-After` delays other requests."""
 _CHARS_PER_TOKEN = 4
 
 
@@ -36,11 +36,11 @@ class RateStatistics:
     waiting: int
     running: int
     requests: int
-    """Begun within the last `per` seconds."""
+    """Requests started within the last `per` seconds."""
     tokens: int
-    """Spent within the last `per` seconds, and guessed of those that run."""
+    """Tokens spent within the last `per` seconds, plus estimates for running requests."""
     held: float
-    """Seconds for which a server asked to be left alone."""
+    """Seconds of delay that a server has requested."""
 
 
 class RateLimit(Middleware):
@@ -50,7 +50,7 @@ class RateLimit(Middleware):
     tokens of the last `per` seconds leave room for it. The tokens of running requests are estimated from their length,
     and corrected by the usage of their replies. If a server asks for a delay (`Retry-After`), other requests wait, too.
 
-    One object limits all models, runs, event loops and threads of this process together that it is given to.
+    One object limits all the models, runs, event loops and threads of this process that share it.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class RateLimit(Middleware):
     ) -> None:
         """
         Args:
-            requests: the most requests that may begin in any `per` seconds; None: no limit.
+            requests: maximum number of requests that may start in any `per` seconds; None: no limit.
             per: the length of the window in seconds.
-            tokens: the most tokens, input and output together, in any `per` seconds; None: no limit. The last request
-                may spend more than is left.
-            concurrency: the most requests that may run at the same time; None: no limit.
+            tokens: maximum number of tokens, input and output together, in any `per` seconds; None: no limit. The last
+                request may exceed the rest.
+            concurrency: maximum number of requests that may run at the same time; None: no limit.
             clock: returns seconds; the same clock in all threads that share the limit.
 
         Raises:
@@ -88,7 +88,7 @@ class RateLimit(Middleware):
         self._held_until = float("-inf")
 
     def statistics(self) -> RateStatistics:
-        """The current load."""
+        """Return the current load."""
         with self._lock:
             now = self._clock()
             self._forget(now)
@@ -109,7 +109,7 @@ class RateLimit(Middleware):
                         spent = _spent(event.reply, guess)
                     yield event
         except ModelError as error:
-            spent = 0  # servers do not count what they refuse
+            spent = 0  # servers do not count requests that they refuse
             hold = min(getattr(error, "retry_after", None) or 0.0, _LONGEST_HOLD)
             raise
         finally:
@@ -127,7 +127,7 @@ class RateLimit(Middleware):
             while True:
                 with self._lock:
                     waiter.event = anyio.Event()
-                    # Only the first one looks at the clock; it calls the next one when it goes.
+                    # Only the first request in the queue checks the clock; it wakes the next one when it starts.
                     wait = self._wait(guess) if self._queue[0] is waiter else float("inf")
                     if wait <= 0:
                         self._begin(slot, guess)
@@ -155,7 +155,7 @@ class RateLimit(Middleware):
             self._call_first()
 
     def _wait(self, guess: int) -> float:
-        """Seconds until a request may begin as far as is known now; infinite if something that runs has to end."""
+        """Return the seconds until a request may start as far as is known now; infinite if another must end first."""
         now = self._clock()
         self._forget(now)
         wait = self._held_until - now
@@ -165,7 +165,7 @@ class RateLimit(Middleware):
             wait = max(wait, self._begun[-self._requests] + self._per - now)
         if self._tokens is None:
             return wait
-        # One that is larger than the whole budget begins when nothing else is spent.
+        # A request larger than the whole budget starts when nothing else is spent.
         room = self._tokens - min(guess, self._tokens) - sum(self._running.values())
         spent = sum(tokens for _, tokens in self._spent)
         for at, tokens in self._spent:
@@ -200,12 +200,12 @@ class _QueuedRequest:
         self._token = anyio.lowlevel.current_token()
 
     def call(self) -> None:
-        """Let it look again."""
+        """Wake the request, so that it checks again."""
         loop: Any = self._token.native_token
-        with suppress(RuntimeError):  # its loop has ended meanwhile
+        with suppress(RuntimeError):  # its loop has ended in the meantime
             if anyio.lowlevel.current_token() == self._token:
                 self.event.set()
-            elif hasattr(loop, "run_sync_soon"):  # of trio
+            elif hasattr(loop, "run_sync_soon"):  # trio
                 loop.run_sync_soon(self.event.set)
             else:
                 loop.call_soon_threadsafe(self.event.set)
@@ -214,19 +214,19 @@ class _QueuedRequest:
 class Fallback(Middleware):
     """Sends the request to the next model if one fails before the first piece of its reply.
 
-    `details["fallback"]` of such a reply names the model that answered, and the failure before. If all models fail, the
-    error lists each failure. It is a `ModelUnavailable` if a retry may help, else `ModelMisconfigured` if a person can
-    help, else a `ModelError`.
+    `details["fallback"]` of such a reply names the model that answered, and the preceding failure. If all models fail,
+    the error lists each failure. It is a `ModelUnavailable` if a retry may help, else `ModelMisconfigured` if a person
+    can help, else a `ModelError`.
     """
 
     def __init__(self, *others: Model, on: tuple[type[Exception], ...] = (ModelError,)) -> None:
         """
         Args:
-            others: the models to ask, in this order, after the first one failed.
+            others: the models to ask next, in this order.
             on: the errors after which the next model is asked; any other error is raised.
 
         Raises:
-            TypeError: there is no other model.
+            TypeError: no other model is given.
         """
         if not others:
             raise TypeError("Fallback() needs at least one other model")
@@ -245,7 +245,7 @@ class Fallback(Middleware):
         ways = [(ask.name, ask), *((member.name, partial(asked, member)) for member in self.members)]
         for place, (name, way) in enumerate(ways):
             if place and key is not None:
-                # Another model is another call: a server that has both must not take it for the first one.
+                # Each model needs its own key: a server of two of them must not take their calls for the same call.
                 calling_key.set(f"{key}-{place}")
             begun = False
             try:
@@ -280,7 +280,7 @@ def _all(failed: list[tuple[str, Exception]]) -> ModelError:
         mended = any(isinstance(error, ModelMisconfigured) for _, error in failed)
         return (ModelMisconfigured if mended else ModelError)(told)
     waits: list[Any] = [getattr(error, "retry_after", None) for error in again]
-    # One that says no time may be there at once.
+    # A model that names no delay may be available at once.
     return ModelUnavailable(
         told, retry_after=None if None in waits else min(wait for wait in waits if wait is not None)
     )
@@ -296,7 +296,7 @@ class Logged(Middleware):
         model 'gpt' is asked by 'plan': 3 messages, 2 tools: user 'What is the…'
         model 'gpt' replied to 'plan' in 0.812 s: stop, 120 tokens in and 31 out: 'It is…'
 
-    Errors, and readers that stop early or are cancelled, are logged in the same place.
+    Errors, and readers that stop early or are cancelled, are logged in the same way.
     """
 
     def __init__(
@@ -313,8 +313,8 @@ class Logged(Middleware):
             logger: the logger. Default: `orchestrator.models`.
             level: the level of requests and replies; errors are logged as warnings or higher.
             redact: applied to everything that is logged.
-            content: whether to log the last message, the reply's text and its tool calls, too.
-            length: characters of each of those.
+            content: whether to log the last message, the reply's text and its tool calls as well.
+            length: maximum number of characters of each of those.
         """
         self._logger = logger or logging.getLogger("orchestrator.models")
         self._level, self._redact, self._content, self._length = level, redact, content, length
@@ -368,6 +368,6 @@ class Logged(Middleware):
         return "".join(f", calls {self._shown(f'{name}({arguments})')}" for name, arguments in written)
 
     def _shown(self, text: str) -> str:
-        """Redacted before it is cut, which could halve a secret; quoted, so that it stays one line and plain text."""
+        """Redact a text, then cut it, as a cut could halve a secret; quote it, so that it stays on one line."""
         text = self._redact(text)
         return repr(text if len(text) <= self._length else text[: self._length] + "…")

@@ -1,4 +1,4 @@
-"""A model that needs no key and no network: it does arithmetic, with the tools that it is offered."""
+"""A model without key or network, which does arithmetic with the tools that it is offered."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ _word = re.compile(r"\w+|[^\w\s]")
 
 
 class OfflineModel(RequestModel):
-    """Answers questions of arithmetic, with the tools that it is offered, and says so when asked anything else.
+    """Answers questions of arithmetic with the tools that it is offered, and replies to any others that it cannot.
 
-    It sees the request only: the kind of task, the tools, and the facts in `Message.data`, else the text of the
-    user's last message; how a prompt is worded makes no difference. Equal requests get equal replies. Fractions are
-    exact on the way, and given with 12 significant digits. Usage counts words.
+    It reads only the request: the kind of task, the tools, and the facts in `Message.data`, else the text of the user's
+    last message; the wording of prompts makes no difference. Equal requests get equal replies. Fractions are exact in
+    calculations, and written with 12 significant digits. Usage counts words.
     """
 
     name = "offline"
@@ -90,7 +90,7 @@ class OfflineModel(RequestModel):
 
 
 def _facts(messages: Sequence[Message]) -> Mapping[str, object]:
-    """The facts that come with the last message that has any; else the user's last words as the question."""
+    """Return the facts of the last message that has any; else the user's last message as the question."""
     for message in reversed(messages):
         if message.data is not None and message.role != "tool":
             return {"question": message.content, **message.data}
@@ -103,7 +103,7 @@ def _facts(messages: Sequence[Message]) -> Mapping[str, object]:
 
 
 def _offered(facts: Mapping[str, Any], request: ModelRequest) -> list[ToolOffer]:
-    """The tools that the facts tell of, else those that can be called."""
+    """Return the tools in the facts, else those that can be called."""
     offered = facts.get("tools")
     if offered is None:
         return _offers(request)
@@ -111,7 +111,7 @@ def _offered(facts: Mapping[str, Any], request: ModelRequest) -> list[ToolOffer]
 
 
 def _begun(facts: Mapping[str, Any]) -> Term:
-    """The term that the question asks for, after the steps so far."""
+    """Return the term of the question, after the steps so far."""
     question = str(facts["question"])
     return after_steps(read(question), question, facts.get("steps") or (), related=True)
 
@@ -167,9 +167,9 @@ def _think(facts: Mapping[str, Any]) -> str:
 
 
 def _call_tools(request: ModelRequest) -> tuple[str, Sequence[ToolCall]]:
-    """The next tool call, going by what the conversation shows.
+    """Return the next tool call, based on the conversation.
 
-    With the option `parallel_tool_calls=True` all those that can be made now.
+    With the option `parallel_tool_calls=True`, return all that can be made now.
     """
     start = max((n for n, message in enumerate(request.messages) if message.role == "user"), default=0)
     facts = _facts(request.messages[: start + 1])
@@ -217,7 +217,7 @@ def _call_tools(request: ModelRequest) -> tuple[str, Sequence[ToolCall]]:
 
 
 def _outcome(message: Message) -> tuple[object | None, object]:
-    """A tool message's error, if it is one, and its output."""
+    """Return a tool message's error, if it is one, and its output."""
     facts = message.data or {}
     if facts.get("error") is not None:
         return facts["error"], None
@@ -232,7 +232,7 @@ def _outcome(message: Message) -> tuple[object | None, object]:
 
 
 def _fresh(taken: set[str]) -> str:
-    """An id that no call of the conversation has; the same one for the same conversation."""
+    """Return an id that no call of the conversation has; the same one for the same conversation."""
     number = len(taken) + 1
     while f"call_{number}" in taken:
         number += 1
@@ -264,7 +264,7 @@ def _work_out(facts: Mapping[str, object], output: Mapping[str, object] | None) 
 
 
 def _fill(schema: Mapping[str, Any], answer: Fraction) -> object | None:
-    """The answer in the form that is asked for, None if there is no telling where it belongs."""
+    """Return the answer in the requested form; None if its place in the form is unclear."""
     kind = schema.get("type")
     whole = answer.denominator == 1
     if kind == "object":

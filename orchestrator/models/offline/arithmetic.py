@@ -1,10 +1,10 @@
 """Arithmetic: expressions as trees, and the expression in a question (`What is 20+(2*4)? Calculate step by step.`).
 
-Numbers are exact fractions, so 0.1 + 0.2 is 0.3 and whole numbers stay whole; only a root of a number is not.
+Numbers are exact fractions, so 0.1 + 0.2 is 0.3 and whole numbers stay whole; only roots are inexact.
 
-A question is cut into numbers, operators, parentheses and words. Where numbers and operators stand together they
-are an expression, which is parsed with the usual precedence: `**` binds to the right and before a minus sign.
-What is not understood for certain is not answered.
+A question is split into numbers, operators, parentheses and words. Adjacent numbers and operators form an expression,
+which is parsed with the usual precedence: `**` binds to the right and before a minus sign. Unclear questions are not
+answered.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SIGNS: dict[OperationName, str] = {"add": "+", "subtract": "-", "multiply": "*",
 _BINDS: dict[OperationName, int] = {"add": 1, "subtract": 1, "multiply": 2, "divide": 2, "power": 4}
 _NEGATIVE = 3
 _DIGITS = 1000
-"""Digits of the longest number that is worked with."""
+"""Maximum number of digits in calculations."""
 _SHOWN = 12
 """Significant digits of a fraction in an answer."""
 
@@ -41,7 +41,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Two terms and what is done with them."""
+    """Two terms and the operation on them."""
 
     name: OperationName
     left: Term
@@ -50,7 +50,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Negative:
-    """A term with a minus before it."""
+    """A term with a minus sign."""
 
     inner: Term
 
@@ -59,7 +59,7 @@ Term: TypeAlias = Number | Operation | Negative
 
 
 def negative(term: Term) -> Term:
-    """A term with a minus before it; that of a number is a number."""
+    """Return the negation of a term; that of a number is a number."""
     return Number(-term.value) if isinstance(term, Number) else Negative(term)
 
 
@@ -114,7 +114,7 @@ _operations: dict[OperationName, Callable[[Fraction, Fraction], Fraction]] = {
 
 
 def ready(term: Term) -> Iterator[Operation]:
-    """The operations on plain numbers in a term, in the order in which they are worked out."""
+    """Yield the operations on plain numbers in a term, in the order of evaluation."""
     if isinstance(term, Negative):
         yield from ready(term.inner)
     elif isinstance(term, Operation):
@@ -126,7 +126,7 @@ def ready(term: Term) -> Iterator[Operation]:
 
 
 def first_operation(term: Term) -> Operation | None:
-    """The operation that is worked out first; None if there is none left."""
+    """Return the operation that is evaluated first; None if there is none left."""
     return next(ready(term), None)
 
 
@@ -140,7 +140,7 @@ def contains(term: Term, part: Term) -> bool:
 
 
 def replaced(term: Term, part: Term, by: Number) -> Term:
-    """The term with the first occurrence of a part replaced by a number."""
+    """Return the term with the first occurrence of a part replaced by a number."""
     if term == part:
         return by
     if isinstance(term, Negative):
@@ -153,12 +153,11 @@ def replaced(term: Term, part: Term, by: Number) -> Term:
 
 
 def advanced(term: Term, asked: Term | None, found: Fraction) -> Term:
-    """The term after somebody worked on it and found a number.
+    """Return the term after a tool or step has found a number.
 
     Args:
-        asked: what the number was found for: the whole term or a part of it. A tool may have worked out all of it or
-            just the operation that comes first; the number tells which. A number that is neither is believed to be
-            of the first operation.
+        asked: the term or part that the number was found for. A tool may have computed all of it or only its first
+            operation; the number shows which. A number that is neither is taken for the first operation.
     """
     place = asked if asked is not None and contains(term, asked) else term
     first = first_operation(place)
@@ -172,7 +171,7 @@ def advanced(term: Term, asked: Term | None, found: Fraction) -> Term:
 
 
 def near(one: Fraction, other: Fraction) -> bool:
-    """Return True if two numbers are equal but for the rounding of floating point; whole ones are not rounded."""
+    """Return True if two numbers are equal up to floating-point rounding; whole ones are compared exactly."""
     if one.denominator == other.denominator == 1 and max(abs(one), abs(other)) < 2**53:
         return one == other
     return abs(one - other) <= abs(other) * Fraction(1, 10**9)
@@ -182,7 +181,7 @@ def near(one: Fraction, other: Fraction) -> bool:
 
 
 def written(term: Term) -> str:
-    """A term as text, with the parentheses that it needs: `20 + 2 * 4`."""
+    """Return a term as text, with the parentheses that it needs: `20 + 2 * 4`."""
     return _written(term, 0)
 
 
@@ -194,7 +193,7 @@ def _written(term: Term, outer: int) -> str:
         text = f"-{_written(term.inner, _NEGATIVE)}"
         return f"({text})" if outer > 0 else text
     binds = _BINDS[term.name]
-    # A power binds to the right, all others to the left; the other side needs parentheses.
+    # A power associates to the right, all others to the left; the other side needs parentheses.
     left = _written(term.left, binds + 1 if term.name == "power" else _left(term.left, binds))
     right = _written(term.right, binds if term.name == "power" else binds + 1)
     text = f"{left} {SIGNS[term.name]} {right}"
@@ -202,21 +201,22 @@ def _written(term: Term, outer: int) -> str:
 
 
 def _left(term: Term, binds: int) -> int:
-    """A negative number at the very left of a sum or product needs no parentheses."""
+    """Return the precedence for the left operand: a negative number at the start of a sum or product needs no
+    parentheses."""
     return 0 if isinstance(term, Number) else binds
 
 
 def shown(value: Fraction) -> str:
-    """A number as an answer gives it: whole ones in full, others with 12 significant digits."""
+    """Return a number as an answer shows it: whole ones in full, others with 12 significant digits."""
     return exact(value, _SHOWN)
 
 
 def exact(value: Fraction, digits: int = 30) -> str:
-    """A number as it goes on being worked with: with up to 30 significant digits."""
+    """Return a number for further calculations: with up to 30 significant digits."""
     if value.denominator == 1:
         return str(value.numerator)
     found = Context(prec=digits).divide(Decimal(value.numerator), Decimal(value.denominator)).normalize()
-    # normalize() writes 100 as 1E+2; plain notation unless that would be mostly zeros.
+    # normalize() writes 100 as 1E+2; plain notation is used unless that would be mostly zeros.
     return format(found, "f") if -digits - 3 <= found.adjusted() <= digits else str(found).replace("E", "e")
 
 
@@ -225,14 +225,14 @@ def _words(words: str) -> frozenset[str]:
 
 
 _LONGEST_QUESTION = 20_000
-"""Characters of the longest question that is read."""
+"""Maximum length of a question."""
 _LONGEST = 400
-"""Tokens of the longest expression that is read."""
+"""Maximum number of tokens of an expression."""
 _DEEPEST = 60
 _LONGEST_NUMBER = 1000
-"""Digits of the longest number that is read, written without a power of ten."""
+"""Maximum number of digits of a number without an exponent."""
 _SAID = 10_000
-"""Characters of a tool's output, its last ones, in which a number is looked for."""
+"""Number of last characters of a tool's output that are searched for a number."""
 
 _NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?"
 _lone = re.compile(rf"(?<![\w.])-?(?:{_NUMBER})(?!\w|\.\d)")
@@ -280,7 +280,7 @@ _spoken_forms: tuple[tuple[str, OperationName, bool], ...] = (
 
 
 class NoArithmetic(Exception):
-    """Raised when a text holds no arithmetic, or none that is understood; the message says so in a sentence."""
+    """Raised when a text contains no arithmetic, or none that is understood; the message is a sentence about why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,14 +289,14 @@ class _TermToken:
     """`number`, `sign`, `(`, `)`, `word` or `other`."""
     text: str
     said: bool = False
-    """A sign that was written as a word."""
+    """True if the sign was written as a word."""
 
 
 def read(question: str) -> Term:
-    """The arithmetic in a question.
+    """Return the arithmetic in a question.
 
     Raises:
-        NoArithmetic: there is none, or it is not clear what is meant.
+        NoArithmetic: there is none, or its meaning is unclear.
     """
     if len(question) > _LONGEST_QUESTION:
         raise NoArithmetic(_unclear(question[:1_000], f"it has more than {_LONGEST_QUESTION:,} characters"))
@@ -321,12 +321,12 @@ def read(question: str) -> Term:
 
 
 def _unknown(token: _TermToken, before: _TermToken) -> bool:
-    """Return True if a token is an operation that is not supported; `!` is one only behind a number."""
+    """Return True if a token is an operation that is not supported; `!` only after a number."""
     return token.text in _UNKNOWN and (token.text != "!" or before.kind in ("number", ")"))
 
 
 def _spoken(question: str, runs: list[list[_TermToken]], words: set[str]) -> Term:
-    """A calculation without a sign: `add 3 and 4`; or no more than a number."""
+    """Parse a calculation without a sign: `add 3 and 4`; or a single number."""
     for pattern, name, swapped in _spoken_forms:
         match = re.search(rf"\b{pattern}(?![\w.]*\d)", question, re.IGNORECASE)
         if match is not None and len(runs) == 2:
@@ -343,13 +343,13 @@ def _spoken(question: str, runs: list[list[_TermToken]], words: set[str]) -> Ter
 
 
 def number_in(value: object) -> Fraction | None:
-    """The number that a tool's output is or holds, if it is just one."""
+    """Return the number in a tool's output, if there is exactly one."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
         return Fraction(value) if isinstance(value, int) else _fraction(repr(value))
     if isinstance(value, str):
-        text = value[-_SAID:].replace("−", "-").rpartition("=")[2]  # of `20 + 8 = 28` the last
+        text = value[-_SAID:].replace("−", "-").rpartition("=")[2]  # the last one of `20 + 8 = 28`
         found = _lone.findall(text)
         return _fraction(found[0]) if len(found) == 1 else None
     if isinstance(value, Mapping):
@@ -361,7 +361,7 @@ def number_in(value: object) -> Fraction | None:
 
 
 def _fraction(text: str) -> Fraction | None:
-    """The number that a text is; None if it is none, or one of absurd length."""
+    """Return the number that a text represents; None if it is not a number, or too long."""
     digits, _, power = text.replace(",", "").lower().partition("e")
     if len(power) > 5 or len(digits) + abs(int(power or 0)) > _LONGEST_NUMBER:
         return None
@@ -420,7 +420,7 @@ def _tokens(text: str) -> list[_TermToken]:
 
 
 def _runs(tokens: list[_TermToken]) -> list[list[_TermToken]]:
-    """The stretches of numbers, signs and parentheses between words."""
+    """Return the runs of numbers, signs and parentheses between words."""
     runs: list[list[_TermToken]] = [[]]
     for token in tokens:
         if token.kind in ("number", "sign", "(", ")"):
@@ -431,9 +431,9 @@ def _runs(tokens: list[_TermToken]) -> list[list[_TermToken]]:
 
 
 def _trimmed(run: list[_TermToken]) -> list[_TermToken]:
-    """Without the words for signs at its ends (`repeat it 3 times`) and the parentheses of the sentence around."""
+    """Remove words for signs at its ends (`repeat it 3 times`) and the parentheses of the sentence around."""
     if len(run) > _LONGEST:
-        return run  # no expression that is read
+        return run  # too long to be parsed
     while run and run[0].said and run[0].text != "-":
         run = run[1:]
     while run and run[-1].said:
@@ -447,7 +447,7 @@ def _trimmed(run: list[_TermToken]) -> list[_TermToken]:
 
 
 class _TermParser:
-    """Recursive descent over one stretch of tokens."""
+    """Recursive descent over one run of tokens."""
 
     def __init__(self, tokens: list[_TermToken]) -> None:
         self.tokens = tokens

@@ -69,7 +69,7 @@ _PHRASE: Mapping[OperationName, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ToolOffer:
-    """A tool as a request offers it. `parameters` is None where the request does not say."""
+    """A tool as a request offers it. `parameters` is None if the request does not contain them."""
 
     name: str
     description: str = ""
@@ -77,7 +77,7 @@ class ToolOffer:
 
 
 def missing(operation: Operation, offers: Iterable[ToolOffer]) -> str:
-    """A sentence: there is no tool for an operation."""
+    """Return a sentence about a missing tool for an operation."""
     names = ", ".join(offer.name for offer in offers) or "none"
     return (
         f"I only do arithmetic with the tools that I get: for {written(operation)} I need one that "
@@ -86,7 +86,7 @@ def missing(operation: Operation, offers: Iterable[ToolOffer]) -> str:
 
 
 def choose(term: Term, operation: Operation, offers: Iterable[ToolOffer]) -> ToolOffer | None:
-    """The tool for an operation, else one that works out whole expressions; None if there is neither."""
+    """Return the tool for an operation, else one that computes whole expressions; None if there is neither."""
     offers = tuple(offers)
     for does in (operation.name, None):
         fitting = [offer for offer in offers if _does(offer, does)]
@@ -172,7 +172,7 @@ def _likeness(offer: ToolOffer, name: OperationName | None) -> int:
 
 
 def _operator(schema: Mapping[str, Any], name: OperationName) -> str | None:
-    """The member of an enum that means an operation: `+`, `add`, `multiplication`."""
+    """Return the member of an enum that means an operation: `+`, `add`, `multiplication`."""
     for member in schema.get("enum") or ():
         if isinstance(member, str) and (
             member == SIGNS[name] or (name == "power" and member == "^") or set(_words(member)) & _WORDS[name]
@@ -182,7 +182,7 @@ def _operator(schema: Mapping[str, Any], name: OperationName) -> str | None:
 
 
 def _kind(schema: Any, root: Mapping[str, Any]) -> str:
-    """The one JSON type that counts of a parameter: a number's before a text's."""
+    """Return the JSON type of a parameter that decides its use: a number's before a string's."""
     if not isinstance(schema, Mapping):
         return ""
     if isinstance(schema.get("$ref"), str):
@@ -196,7 +196,7 @@ def _kind(schema: Any, root: Mapping[str, Any]) -> str:
 
 
 def plan_steps(question: str) -> str:
-    """A numbered list: a question for each operation, whole in itself, so with the numbers found before."""
+    """Return a numbered list with a self-contained question for each operation, in which earlier results are used."""
     term = read(question)
     lines: list[str] = []
     while (operation := first_operation(term)) is not None:
@@ -204,13 +204,13 @@ def plan_steps(question: str) -> str:
         try:
             term = all_equal(term, operation, Number(value_of(operation)))
         except Unanswerable:
-            break  # who works on it will find out
+            break  # the step itself will find out
     asked = "\n".join(f"{number}. What is {text}?" for number, text in enumerate(lines or [written(term)], 1))
     return f"Plan:\n{asked}\n<END_OF_PLAN>"
 
 
 def plan_calls(question: str, offers: Sequence[ToolOffer]) -> str:
-    """A blueprint: a call for each operation, `#E1` in the place of what call 1 will give."""
+    """Return a blueprint: a call for each operation, with `#E1` in place of the result of call 1."""
     term = _unsigned(read(question))
     if first_operation(term) is None:
         return f"Plan: It is a number already.\n#E1 = {written(term)}"
@@ -231,7 +231,7 @@ def plan_calls(question: str, offers: Sequence[ToolOffer]) -> str:
 
 
 def solve(facts: Mapping[str, Any]) -> str:
-    """The answer to a question, from the calls of its plan and what each gave."""
+    """Return the answer to a question, from the calls of its plan and their results."""
     term = _unsigned(read(str(facts["question"])))
     steps = facts.get("steps") or ()
     value = _followed(term, steps)
@@ -250,7 +250,7 @@ def solve(facts: Mapping[str, Any]) -> str:
 def _followed(term: Term, steps: Sequence[Mapping[str, Any]]) -> Fraction | None:
     """Return the value that the calls of `plan_calls` computed; None if the calls are others, or one failed.
 
-    Their ids tell which call worked out what. Their numbers do not: `(2 - 2) * 7 + 0 * 7` has two calls `0 * 7`.
+    The ids of the calls identify the operations. Their numbers do not: `(2 - 2) * 7 + 0 * 7` has two calls `0 * 7`.
     """
     called = {f"#{step.get('id')}": step for step in steps}
     blanks, values = _Blanks(term), dict[Term, Term]()
@@ -282,12 +282,12 @@ def _after(term: Term, step: Mapping[str, Any], found: Fraction) -> Term:
     call = ToolCall(id="", name=str(step.get("tool") or ""), arguments=dict(step.get("args") or {}))
     done = after_call(term, call, found)
     if done == replaced(term, first, Number(found)):
-        return all_equal(term, first, Number(found))  # a plan works out once what stands in a term twice
+        return all_equal(term, first, Number(found))  # a plan computes an operation that occurs twice only once
     return done
 
 
 def _unsigned(term: Term) -> Term:
-    """The term with `0 - x` for `-x`, since a call can be made for that."""
+    """Return the term with `0 - x` for `-x`, since a call can be made for that."""
     if isinstance(term, Negative):
         return Operation("subtract", Number(Fraction(0)), _unsigned(term.inner))
     if isinstance(term, Operation):
@@ -296,7 +296,7 @@ def _unsigned(term: Term) -> Term:
 
 
 class _Blanks:
-    """Numbers that stand for what calls will give. They are longer than any that the term has."""
+    """Placeholder numbers for the results of calls. They are longer than any number in the term."""
 
     def __init__(self, term: Term) -> None:
         self._first = 10 ** (len(written(term)) + 1)
@@ -311,13 +311,13 @@ class _Blanks:
         return Number(Fraction(self._first + self._made))
 
     def named(self, text: str) -> str:
-        """A text with the calls' names in place of the numbers."""
+        """Return a text with the names of calls in place of their numbers."""
         for number in range(1, self._made + 1):
             text = re.sub(rf"(?<![\d.]){exact(Fraction(self._first + number))}(?![\d.])", f"#E{number}", text)
         return text
 
     def input(self, given: Mapping[str, Any], offer: ToolOffer) -> str:
-        """Arguments as a blueprint writes them: by place where that is clear, else as JSON."""
+        """Return arguments as a blueprint writes them: by position if that is clear, else as JSON."""
         values = {name: self._value(value) for name, value in given.items()}
         properties: Mapping[str, Any] = (offer.parameters or {}).get("properties") or {}
         names = list(properties)[: len(values)]
@@ -339,18 +339,18 @@ def _is_word(value: object) -> bool:
 
 
 class Stuck(Exception):
-    """Raised when what was found does not lead on; the message says why, as a sentence without its full stop."""
+    """Raised when the results are not sufficient; the message says why, as a sentence without its full stop."""
 
 
 def after_steps(term: Term, question: str, steps: Iterable[Mapping[str, object]], *, related: bool = False) -> Term:
-    """The term after steps that each answered a question.
+    """Return the term after steps that each answered a question.
 
     Args:
-        question: what steps answered that do not say.
-        related: leave out the steps that are about something that is not in the term.
+        question: the question for steps that do not contain one.
+        related: leave out steps about operations that are not in the term.
 
     Raises:
-        Stuck: a step failed, or did not find one number.
+        Stuck: a step failed, or did not find exactly one number.
     """
     for step in steps:
         asked = readable(str(step.get("question") or question))
@@ -361,10 +361,10 @@ def after_steps(term: Term, question: str, steps: Iterable[Mapping[str, object]]
 
 
 def found_in(term: Term, step: Mapping[str, object]) -> Fraction:
-    """The number that a step found.
+    """Return the number that a step found.
 
     Raises:
-        Stuck: it failed, or did not find one number.
+        Stuck: the step failed, or did not find exactly one number.
     """
     error = step.get("error")
     if error is not None:
@@ -376,7 +376,7 @@ def found_in(term: Term, step: Mapping[str, object]) -> Fraction:
 
 
 def after_call(term: Term, call: ToolCall | None, found: Fraction) -> Term:
-    """The term after a call: the operation on the call's numbers, if it is there, has this value."""
+    """Return the term after a call: the operation on the call's numbers, if it occurs, has this value."""
     numbers = given_to(call.arguments or {}) if call is not None else []
     for order in (numbers, numbers[::-1]):  # a tool may name the second number first, but most do not
         for operation in ready(term):
@@ -388,7 +388,7 @@ def after_call(term: Term, call: ToolCall | None, found: Fraction) -> Term:
 
 
 def given_to(args: Mapping[str, object]) -> list[Term]:
-    """The numbers in the arguments of a call: each is one, or a single one is a list of them."""
+    """Return the numbers in the arguments of a call: each is one, or a single argument is a list of them."""
     values = list(args.values())
     if len(values) == 1 and isinstance(values[0], list):
         values = values[0]
@@ -396,14 +396,14 @@ def given_to(args: Mapping[str, object]) -> list[Term]:
 
 
 def all_equal(term: Term, operation: Operation, by: Number) -> Term:
-    """The same operation on the same numbers has the same value everywhere in a term."""
+    """Replace all occurrences of an operation on the same numbers by its value."""
     while contains(term, operation):
         term = replaced(term, operation, by)
     return term
 
 
 def readable(question: str) -> Term | None:
-    """The arithmetic in a question, None if there is none."""
+    """Return the arithmetic in a question; None if there is none."""
     try:
         return read(question)
     except NoArithmetic:
@@ -411,6 +411,6 @@ def readable(question: str) -> Term | None:
 
 
 def line(value: object) -> str:
-    """A value in one line that is not too long."""
+    """Return a value as one line of limited length."""
     text = " ".join((value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).split())
     return text if len(text) <= 300 else text[:300] + "…"

@@ -1,9 +1,9 @@
 """Tool calls for models that only write text, in one of several forms.
 
-A form says how calls are written: it tells the model so, writes earlier calls, reads replies, and makes texts from
-outside harmless. Reading a reply is a pure function, `Form.parse`; what of it can be shown while it is still coming
-is one too, `CallScreen`. The law between the forms' parts: what `render` writes `parse` reads, what `defused` lets
-through never reads as a call, and what `edge` lets through is always content.
+A form defines how calls are written: it instructs the model, writes earlier calls, reads replies, and makes untrusted
+texts harmless. Reading a reply is a pure function, `Form.parse`; so is `CallScreen`, which finds what can be shown
+while the reply is still arriving. The law between the parts of a form: `parse` reads what `render` writes, never reads
+a call in the output of `defused`, and everything before `edge` is content.
 """
 
 from __future__ import annotations
@@ -17,5 +17,5 @@ if TYPE_CHECKING:
 
 __all__ = ["TextProtocol"]
 
-if not TYPE_CHECKING:  # a type checker knows the name from the import above, and reports all others
+if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
     __getattr__, __dir__ = lazy_names(__name__, {"orchestrator.models.text.protocol": ("TextProtocol",)})

@@ -1,7 +1,7 @@
 """The form of ReAct (https://arxiv.org/abs/2210.03629): a line `Action: tool[input]`.
 
-Several actions can follow one label. `Action: tool` with `Action Input: input` on the next line is read too, as
-LangChain's agents write it, and so are `Action: tool(input)` and a reply that is nothing but `tool[input]`.
+Several actions can follow one label. `Action: tool` with `Action Input: input` on the next line, as in LangChain's
+agents, is also read, as are `Action: tool(input)` and a reply that consists of `tool[input]`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from orchestrator.models.text.forms import (
 )
 from orchestrator.models.text.json_forms import dumped, json_at, said
 
-# Every repetition has a bound, so that no text takes long.
+# Every repetition is bounded, so that matching is fast for every text.
 _colon = r"[ \t]{0,8}(?:\*\*)?[ \t]{0,8}[:：](?:[ \t]{0,8}\*\*)?[ \t]{0,8}"
 _number = r"(?:[ \t]{0,8}\d{1,6})?"
 _action = re.compile(rf"^[ \t]{{0,8}}(?:\*\*)?Action{_number}{_colon}", re.MULTILINE | re.IGNORECASE)
@@ -61,11 +61,11 @@ _beginning = re.compile(
 )
 _bare_beginning = re.compile(r"[\s`*]{0,99}[^\s\[\](){}*`:]{0,200}[ \t]{0,8}")
 _MOST_WORDS = 3
-"""Words of the name of a tool that was not offered: more are a sentence."""
+"""Maximum number of words in the name of an unknown tool: more words are a sentence."""
 
 
 class BracketForm(Form):
-    """Thought, action, observation, one after the other."""
+    """Writes thought, action and observation, one after the other."""
 
     name = "bracket"
     how = (
@@ -78,9 +78,9 @@ class BracketForm(Form):
     stop = ("\nObservation",)
 
     def read(self, text: str, offers: Sequence[OfferedTool], ended: bool) -> Parsed:
-        """See `Form.parse`. The actions after the first label count; what follows them is cut off.
+        """See `Form.parse`. The actions after the first label count; later text is cut off.
 
-        What follows was written without the results, or is a result that no tool gave.
+        That text was written without the results, or imitates a result.
         """
         action = _action.search(text)
         if action is None:
@@ -99,7 +99,7 @@ class BracketForm(Form):
         """See `Form.edge`."""
         bare = _bare_beginning.match(text) if start == 0 else None
         if bare is not None and text.startswith("[", bare.end()):
-            return 0, True  # before any other look: pieces that come later change nothing about it
+            return 0, True  # checked first, because later pieces cannot change it
         found = _action.search(text, start)
         if found is not None:
             return found.start(), True
@@ -125,7 +125,7 @@ class BracketForm(Form):
 
 
 def _calls(text: str, at: int, offers: Sequence[OfferedTool], ended: bool) -> tuple[tuple[ToolCall, ...], int]:
-    """The calls that begin at a place, and where they end."""
+    """Return the calls that start at a position, and where they end."""
     named = _name.match(text, at)
     if named is None or not named[0].strip():
         raise Unread("an action that names no tool")
@@ -160,7 +160,7 @@ def _known(offers: Sequence[OfferedTool]) -> list[OfferedTool]:
 
 
 def _alone(text: str, offers: Sequence[OfferedTool]) -> Parsed:
-    """A reply that consists of an action, or continues with a made-up result; any other reply is text."""
+    """Parse a reply that consists of an action, or continues with a made-up result; any other reply is text."""
     begin = _bare.match(text)
     if begin is None or not any(offer.name.lower() == begin["name"].lower() for offer in _known(offers)):
         return Parsed(text)
@@ -175,7 +175,7 @@ def _alone(text: str, offers: Sequence[OfferedTool]) -> Parsed:
 
 
 def _in_brackets(text: str, start: int, offer: OfferedTool) -> tuple[dict[str, Any], int]:
-    """The arguments after a bracket, and where it is closed."""
+    """Return the arguments after a bracket, and the position after its end."""
     at = _dark(text, start)
     if text.startswith("{", at):
         arguments, at = json_at(text, at)
@@ -194,7 +194,7 @@ def _in_brackets(text: str, start: int, offer: OfferedTool) -> tuple[dict[str, A
 
 
 def _in_parentheses(text: str, start: int, offer: OfferedTool) -> tuple[dict[str, Any], int]:
-    """The same behind `(`, as in a program: quotes around the whole input are not part of it."""
+    """Like `_in_brackets` for `(`, as in a program: quotes around the whole input are not part of it."""
     end = _balanced(text, start, "(", ")")
     words = text[start:end].strip()
     if words.startswith("{"):
@@ -208,7 +208,7 @@ def _in_parentheses(text: str, start: int, offer: OfferedTool) -> tuple[dict[str
 
 
 def _in_lines(text: str, start: int, offer: OfferedTool, ended: bool) -> tuple[dict[str, Any], int]:
-    """The arguments behind `Action Input:`, and where they end."""
+    """Return the arguments after `Action Input:`, and where they end."""
     stop = _stop.search(text, start)
     end = len(text) if stop is None else stop.start()
     at = _dark(text, start)
@@ -224,14 +224,14 @@ def _in_lines(text: str, start: int, offer: OfferedTool, ended: bool) -> tuple[d
 
 
 def _unquoted(words: str) -> str:
-    """A text without a pair of quotes around all of it."""
+    """Return a text without a pair of quotes around all of it."""
     if len(words) > 1 and words[0] == words[-1] and words[0] in "'\"" and words[0] not in words[1:-1]:
         return words[1:-1]
     return words
 
 
 def _dark(text: str, start: int) -> int:
-    """The first place from `start` on that holds no white space."""
+    """Return the first position from `start` on that is not white space."""
     found = _not_blank.search(text, start)
     return len(text) if found is None else found.start()
 
@@ -242,7 +242,7 @@ def _past(pattern: re.Pattern[str], text: str, start: int) -> int:
 
 
 def _json_text(text: str, start: int) -> tuple[str, int] | None:
-    """The JSON text that is all of the input in brackets, and where it ends."""
+    """Return the JSON text if it is the whole input in brackets, and where it ends."""
     try:
         words, end = json_at(text, start)
     except Unread:
@@ -251,7 +251,7 @@ def _json_text(text: str, start: int) -> tuple[str, int] | None:
 
 
 def _balanced(text: str, start: int, opening: str, closing: str) -> int:
-    """Return the place of the bracket that closes the one before `start`."""
+    """Return the position of the bracket that closes the one before `start`."""
     depth = 1
     for found in _bracket_or_stop[closing].finditer(text, start):
         depth += {opening: 1, closing: -1}.get(found[0], -depth - 1)
@@ -269,24 +269,24 @@ _apart = re.compile(
     """,
     re.VERBOSE,
 )
-"""Commas outside of quotes and brackets, by which a list of values is split."""
+"""Commas outside of quotes and brackets, at which a list of values is split."""
 _integer = re.compile(r"[+-]?\d{1,300}", re.ASCII)
 _decimal = re.compile(r"[+-]?\d{1,300}(?:\.\d{1,300})?(?:e[+-]?\d{1,3})?", re.ASCII | re.IGNORECASE)
 
 
 def arguments_of(offer: OfferedTool, words: str, inside: str | None = None) -> dict[str, Any]:
-    """Arguments from a text: it is the one parameter of the tool, or the first that is required.
+    """Return arguments from a text: the value of the tool's only parameter, or of the first required one.
 
-    Where several are required values with commas between them are theirs, by place.
+    If several are required, values separated by commas are assigned to them in order.
 
     Args:
         offer: the tool.
         words: the text.
-        inside: what stands in the quotes around it, if there are any. A tool that takes one text gets the quotes, too:
-            a search for "to be" is another one than a search for to be. Elsewhere they only mark a text.
+        inside: the text within surrounding quotes, if there are any. A tool with one string parameter gets the quotes,
+            too: a search for "to be" differs from a search for to be. Elsewhere they only delimit a string.
 
     Raises:
-        Unread: no parameter takes the text.
+        Unread: no parameter accepts the text.
     """
     if not words:
         return {}
@@ -309,7 +309,8 @@ def arguments_of(offer: OfferedTool, words: str, inside: str | None = None) -> d
 
 
 def _placed(words: str, schema: object) -> Any:
-    """One of several values: JSON as what it says, but for what a schema wants as a text; else as `_typed` reads it."""
+    """Convert one of several values. JSON is decoded, unless the schema asks for a string; other text is converted by
+    `_typed`."""
     if len(words) > 1 and words[0] == words[-1] == "'":
         return words[1:-1]
     if words[:1] in ('"', "[", "{"):
@@ -323,7 +324,7 @@ def _placed(words: str, schema: object) -> Any:
 
 
 def _typed(words: str, schema: object) -> str | int | float | bool:
-    """A text as the type that a schema wants, if it wants no text and the words read as that type."""
+    """Convert a text to the type in a schema, unless that allows a string or the text cannot be read as the type."""
     kinds = _kinds(schema)
     if "string" in kinds:
         return words
@@ -337,7 +338,7 @@ def _typed(words: str, schema: object) -> str | int | float | bool:
 
 
 def _kinds(schema: object) -> set[str]:
-    """The types that a schema names, or that the members of its union name."""
+    """Return the types that a schema names, or that the members of its union name."""
     if not isinstance(schema, Mapping):
         return set()
     union = schema.get("anyOf")

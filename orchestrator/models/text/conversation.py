@@ -1,4 +1,4 @@
-"""A conversation with tools and their calls, as it is written for a model that knows of none."""
+"""Conversations with tools and their calls, rewritten as plain text."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from orchestrator.models.text.forms import Form, OfferedTool
 
 
 def retold(messages: Sequence[Message], form: Form, offers: Sequence[OfferedTool]) -> tuple[Message, ...]:
-    """The messages with calls as text of the assistant, and results as words of the user.
+    """Return the messages with calls as text of the assistant, and results as text of the user.
 
-    Results that stand together become one message, with the user's own words behind them if there are any: the
-    templates of many models want users and assistants to take turns.
+    Adjacent results become one message, followed by the user's own text if there is any: the templates of many models
+    require users and assistants to take turns.
     """
     found: list[Message] = []
     results: list[str] = []
@@ -55,14 +55,14 @@ def retold(messages: Sequence[Message], form: Form, offers: Sequence[OfferedTool
 
 
 WORDS = "text_protocol"
-"""In the data of an assistant's message: the form of its calls, and how the model wrote them."""
+"""Key in the data of an assistant's message: the form of its calls, and their original text."""
 
 
 def said_in(message: Message, form: str, words: object) -> Message:
-    """A message with calls that keeps how the model wrote them.
+    """Return a message with calls that also contains their original text.
 
     Args:
-        words: what stands behind the message's content; anything but a text: it is not known.
+        words: the text after the message's content; anything but a string: unknown.
     """
     if not isinstance(words, str):
         return message
@@ -70,7 +70,7 @@ def said_in(message: Message, form: str, words: object) -> Message:
 
 
 def in_own_words(message: Message, form: Form) -> str | None:
-    """A message with calls as the model wrote it, None if that is not known or is another form's."""
+    """Return a message with calls as the model wrote it; None if that is unknown or in another form."""
     facts = (message.data or {}).get(WORDS)
     words = facts.get("words") if isinstance(facts, dict) and facts.get("form") == form.name else None
     if not isinstance(words, str):
@@ -80,7 +80,7 @@ def in_own_words(message: Message, form: Form) -> str | None:
 
 
 def instructed(messages: Sequence[Message], words: str) -> tuple[Message, ...]:
-    """The messages with these words in the first of the system, which is made if there is none."""
+    """Return the messages with this text added to the first system message, which is created if missing."""
     place = next((n for n, message in enumerate(messages) if message.role == "system"), None)
     if place is None:
         return (system(words), *messages)
@@ -96,13 +96,13 @@ _place = re.compile(r"\{tools\}|\{how\}")
 def told(
     form: Form, offers: Sequence[OfferedTool], prompt: str, choice: object, several: bool, output: JsonObject | None
 ) -> str:
-    """The tools, and how to call them.
+    """Return the description of the tools, and how to call them.
 
     Args:
-        prompt: a text in which `{tools}` and `{how}` stand for the two.
+        prompt: a template, in which `{tools}` and `{how}` are replaced by the two.
         choice: OpenAI's `tool_choice`.
-        several: whether several calls at once are welcome.
-        output: the JSON Schema of the answer, if one is wanted.
+        several: whether several calls at once are allowed.
+        output: JSON Schema of the requested answer, if any.
     """
     how = [form.how]
     if several and form.several:
@@ -134,7 +134,7 @@ def _must(choice: object) -> str:
 
 
 def _tool(form: Form, offer: OfferedTool, offers: Sequence[OfferedTool]) -> str:
-    """A tool. Its description may come from others, so it is treated like any text from outside."""
+    """Return the description of a tool. It may be written by others, so it is treated like other untrusted text."""
     lines = [f"Tool: {offer.name}"]
     if offer.description:
         lines.append(form.defused(offer.description.strip(), offers))

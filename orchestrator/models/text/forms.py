@@ -1,13 +1,13 @@
-"""The interface of forms of writing tool calls as text, and texts from outside made harmless.
+"""The interface of forms of writing tool calls as text, and the neutralizing of untrusted text.
 
-A model that repeats what a tool or a user wrote must not make a call by it. Where such a text holds call syntax, a
-broken bar is put into it: `<|plugin|>` becomes `<¦plugin¦>`. The bar is visible on purpose. People who read the
-conversation see what was there, and a model that repeats the text repeats the bar, while characters without width are
-what models and tokenizers lose first, and the call would be back.
+A model that repeats text of a tool or a user must not make a call by it. If such a text contains call syntax, a broken
+bar is inserted: `<|plugin|>` becomes `<¦plugin¦>`. The bar is visible on purpose. Readers of the conversation see the
+change, and a model repeats the bar, whereas models and tokenizers often drop characters without width, which would
+restore the call.
 
-`CallScreen` finds the part of a reply that is surely plain text while the reply is still coming. Models that reason
-may begin their reply with a block `<think>...</think>`, where a server leaves it in the text. It is shown as it
-comes, and no call is read from it.
+`CallScreen` finds the part of a reply that is certainly plain text while the reply is still arriving. Models that
+reason may start their reply with a block `<think>...</think>`, if a server leaves it in the text. It is shown as it
+arrives, and calls in it are ignored.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ class OfferedTool:
     name: str
     description: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    """Their JSON Schema."""
+    """JSON Schema of its parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A reply's text, read."""
+    """A parsed reply."""
 
     content: str
     """The text around the calls; the whole text, unchanged, if there are none."""
     calls: tuple[ToolCall, ...] = ()
-    """All of offered tools, or of any where `ANY` is offered. Those that the model gave no id have none yet."""
+    """Calls of offered tools, or of any tools if `ANY` is offered. A call without an id from the model has none yet."""
     unread: str = ""
-    """Why something that looks like a call is none, in one line; empty if nothing looks like one."""
+    """Why text that looks like a call is not one, in one line; empty if nothing looks like one."""
     cut: str = ""
     """Text after the calls, which is left out."""
     words: str = ""
@@ -50,11 +50,11 @@ class Parsed:
 
 
 ANY = OfferedTool(name="")
-"""Stands in offers for the tools that are not there: what calls one of them is a call all the same."""
+"""Offer that stands for all unknown tools: calls of these are calls as well."""
 
 
 class Unread(Exception):
-    """Raised when a text is no call, or none that can be read for certain; says why."""
+    """Raised when a text is not a call, or is ambiguous; the message says why."""
 
 
 class Form(ABC):
@@ -62,19 +62,19 @@ class Form(ABC):
 
     name: str
     how: str
-    """Tells a model how to call tools."""
+    """Instructions for calling tools."""
     several: str = ""
-    """Tells it how to make several calls at once; empty where that cannot be."""
+    """Instructions for several calls at once; empty if that is impossible."""
     stop: tuple[str, ...] = ()
     """Sequences at which the model stops, because text after them is not used."""
 
     def parse(self, text: str, offers: Sequence[OfferedTool], *, ended: bool = True) -> Parsed:
-        """Read a reply. Any text can be read: it raises nothing, and takes time in proportion to the length.
+        """Parse a reply. Every text can be parsed, in linear time and without an error.
 
         Args:
-            text: the reply as the model said it.
+            text: the reply as the model wrote it.
             offers: the tools that may be called.
-            ended: whether the model stopped by itself, rather than being cut.
+            ended: whether the model ended the reply, rather than being cut off.
         """
         try:
             return self.read(text, offers, ended)
@@ -86,43 +86,44 @@ class Form(ABC):
         """See `parse`.
 
         Raises:
-            Unread: something looks like a call and is none.
+            Unread: something looks like a call but is not one.
         """
 
     @abstractmethod
     def render(self, content: str, calls: Sequence[ToolCall]) -> str:
-        """Return the text of a model that makes these calls."""
+        """Return the text that makes these calls."""
 
     @abstractmethod
     def edge(self, text: str, start: int) -> tuple[int, bool]:
-        """Return the place where a call may begin in an unfinished text, and True if that is certain.
+        """Return the position where a call may start in an unfinished text, and True if that is certain.
 
-        Nothing before that place belongs to a call, whatever comes. Sure means: what comes need not be looked at.
+        No text before that position belongs to a call, whatever follows. If it is certain, later text need not be
+        searched.
 
         Args:
-            start: where to look from; 0 only at the reply's own beginning.
+            start: position to search from; 0 only at the start of the reply.
         """
 
     def defused(self, text: str, offers: Sequence[OfferedTool]) -> str:
-        """A text from outside, changed so that a model which repeats it, or part of it, makes no call."""
+        """Return an untrusted text, changed so that a model that repeats it, or part of it, makes no call."""
         return tokens_broken(text)
 
     def number_in(self, words: str) -> int | None:
-        """The number that a model gave to a call of its own, if the form has numbers."""
+        """Return the number that a model gave to its own call, if the form has numbers."""
         return None
 
     def result(self, name: str, number: int | None, content: str) -> str:
         """Return the text by which the model receives the result of a call.
 
         Args:
-            number: which of several calls of one reply it was, from 1 on; None if it was the only one.
+            number: number of the call in its reply, from 1; None if it was the only one.
         """
         which = f"{name}" if number is None else f"call {number}, {name}"
         return f"Result of {which}:\n{content}"
 
 
 def offers_of(tools: Iterable[JsonObject]) -> tuple[OfferedTool, ...]:
-    """Tools given as OpenAI function parameters."""
+    """Convert tools from OpenAI function parameters."""
     found: list[OfferedTool] = []
     for tool in tools:
         function = tool.get("function")
@@ -139,12 +140,12 @@ def offers_of(tools: Iterable[JsonObject]) -> tuple[OfferedTool, ...]:
 
 
 def offered(name: object, offers: Sequence[OfferedTool]) -> OfferedTool:
-    """The tool of that name, or the only one whose name differs in the case of ASCII letters alone.
+    """Return the tool of that name, or the only one whose name differs only in the case of ASCII letters.
 
-    Where `ANY` is offered one that is not there takes a text, its input.
+    If `ANY` is offered, an unknown tool has one string parameter, its input.
 
     Raises:
-        Unread: there is none.
+        Unread: there is no such tool.
     """
     if isinstance(name, str) and name:
         for offer in offers:
@@ -160,13 +161,13 @@ def offered(name: object, offers: Sequence[OfferedTool]) -> OfferedTool:
 
 
 def short(text: str) -> str:
-    """A text as it is quoted in a reason."""
+    """Return a text as it is quoted in a reason."""
     line = " ".join(text[:400].split())
     return repr(line if len(line) <= 80 else line[:80] + "…")
 
 
 def partial(text: str, start: int, marker: str) -> int:
-    """Return the place where the end of the text may begin a marker; else the text's length."""
+    """Return the position where the end of the text may start a marker; else the text's length."""
     for size in range(min(len(marker) - 1, len(text) - start), 0, -1):
         if text.endswith(marker[:size]):
             return len(text) - size
@@ -174,16 +175,16 @@ def partial(text: str, start: int, marker: str) -> int:
 
 
 def last_line(text: str, start: int) -> int | None:
-    """Return the place where the last line begins; None if that is before `start`."""
+    """Return the position where the last line starts; None if that is before `start`."""
     begin = text.rfind("\n", max(start - 1, 0)) + 1
     return begin if begin or start == 0 else None
 
 
 def cut_at_commas(text: str, apart: re.Pattern[str]) -> list[str]:
-    """A text cut at its commas, but not within brackets and quotes.
+    """Split a text at its commas, but not within brackets and quotes.
 
     Args:
-        apart: finds what counts, as groups `open`, `close` and `comma`, and passes over quotes.
+        apart: matches brackets and commas, as groups `open`, `close` and `comma`, and skips quotes.
     """
     parts: list[str] = []
     begin = depth = 0
@@ -200,7 +201,7 @@ MARK = "¦"
 _u = r"\\{1,8}u"
 """The JSON escape of a character's number, also in nested JSON text."""
 _bar = rf"(?:\||{_u}007c)"
-# Also as JSON and HTML escape it: a model that is shown such a page or file says it without the escapes.
+# Includes JSON and HTML escapes: a model that repeats such a page or file may write it without the escapes.
 _token = re.compile(rf"(<|{_u}003c|&lt;){_bar}([^|<>\n]{{0,80}}?){_bar}(?=>|{_u}003e|&gt;)", re.IGNORECASE)
 _line = re.compile(
     r"^([^\w\n]{0,20}(?:Action(?:[ \t]{1,8}Input)?|Observation)(?:[ \t]{0,8}\d{1,6})?[ \t]{0,8}(?:\*\*)?[ \t]{0,8})"
@@ -211,25 +212,25 @@ _short = {one: r"\\{1,8}" + way for one, way in zip('"/\b\f\n\r\t', '"/bfnrt', s
 
 
 def tokens_broken(text: str) -> str:
-    """Without tokens such as `<|plugin|>`, which also a server may take for its own."""
+    """Neutralize tokens such as `<|plugin|>`, which a server may also interpret."""
     return _token.sub(rf"\1{MARK}\2{MARK}", text)
 
 
 def names_broken(text: str, names: Iterable[str]) -> str:
-    """Without JSON values that are the name of a tool: every call written in JSON has one, and no call is without."""
+    """Neutralize JSON values that are the name of a tool, as every call written in JSON contains one."""
     known = tuple(names)
     return _values(known).sub(rf"\1{MARK}", text) if known else text
 
 
 def lines_broken(text: str, names: Iterable[str]) -> str:
-    """Without `Action:` and `Observation:` at the beginning of lines, and without `action: tool` anywhere."""
+    """Neutralize `Action:` and `Observation:` at the start of lines, and `action: tool` anywhere."""
     known = tuple(names)
     text = _line.sub(rf"\1{MARK}\2", text)
     return _actions(known).sub(rf"\1{MARK}\2", text) if known else text
 
 
 def brackets_broken(text: str, names: Iterable[str]) -> str:
-    """Without `tool[`, which is an action if it is alone or follows another one."""
+    """Neutralize `tool[`, which is an action if it is alone or follows another one."""
     known = tuple(names)
     return _opened(known).sub(rf"\1{MARK}", text) if known else text
 
@@ -252,7 +253,7 @@ def _opened(names: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _escaped(name: str) -> str:
-    """A pattern of all the ways in which JSON can write a name; ASCII names in upper and lower case."""
+    """Return a pattern of all the ways in which JSON can write a name; ASCII names in upper and lower case."""
     written = "".join(map(_character, name))
     return f"(?ai:{written})" if name.isascii() else written
 
@@ -267,25 +268,25 @@ def _character(one: str) -> str:
 
 
 class CallScreen:
-    """Feed it the pieces of a reply; it gives back what cannot belong to a call, whatever comes.
+    """Receives the pieces of a reply, and returns text that cannot belong to a call, whatever follows.
 
-    What it gave is at any time a beginning of the content that `Form.parse` finds in the whole reply. White space is
-    held back until something follows it: between content and calls it belongs to neither.
+    The returned text is always a prefix of the content that `Form.parse` finds in the whole reply. White space is held
+    back until other text follows: between content and calls it belongs to neither.
     """
 
     def __init__(self, form: Form) -> None:
         self._form = form
         self._held = ""
-        """The last character that was given, if any, and what is held back."""
+        """The last character that was returned, if any, and the text held back."""
         self._start = 0
         self._blank: list[str] = []
         self._shut = False
 
     def feed(self, piece: str) -> str:
-        """The next piece, as far as it and what was held back can be shown."""
+        """Return the part of the held text and the next piece that can be shown."""
         if self._shut:
             return ""
-        if not piece or piece.isspace():  # joined later: models can go on with blanks for very long
+        if not piece or piece.isspace():  # joined later: some models write blanks for a long time
             self._blank.append(piece)
             return ""
         text = "".join([self._held, *self._blank, piece])
@@ -304,7 +305,7 @@ _block = re.compile(rf"\s{{0,{_BLANKS}}}{_BEGIN}(.*?)(?:{_END}\s*|\Z)", re.DOTAL
 
 
 def parted(text: str) -> tuple[str, str]:
-    """The block at a reply's beginning with the white space around it, empty if there is none, and all behind it."""
+    """Split a reply into the block at its start with surrounding white space, empty if there is none, and the rest."""
     found = _block.match(text)
     return (found[0], text[found.end() :]) if found else ("", text)
 
@@ -316,14 +317,14 @@ def thoughts_in(block: str) -> str:
 
 
 class Aside:
-    """A screen that looks at what comes behind such a block only; the block itself is shown as it comes."""
+    """Shows the block as it arrives, and screens only the text after it."""
 
     def __init__(self, screen: CallScreen) -> None:
         self._screen = screen
         self._begin = ""
-        """Text received before it is known whether a block begins."""
+        """Text received before it is clear whether the reply starts with a block."""
         self._tail: str | None = None
-        """The last characters of a block that has begun."""
+        """The last characters of a block that has started."""
         self._over = False
 
     def feed(self, piece: str) -> str:

@@ -1,6 +1,6 @@
 """Forms whose calls are JSON: alone (`json`), in blocks between tokens (`plugin`), and after a separator (`separator`).
 
-JSON is read as the model wrote it, to the letter: nothing is repaired, and nothing is guessed.
+JSON is read exactly as the model wrote it: nothing is repaired or guessed.
 """
 
 from __future__ import annotations
@@ -82,15 +82,15 @@ class JsonForm(Form):
         return (begin if whole and begin is not None else len(text)), False
 
     def defused(self, text: str, offers: Sequence[OfferedTool]) -> str:
-        """See `Form.defused`. Fences stay: without the name of a tool they hold no call."""
+        """See `Form.defused`. Fences are kept: without the name of a tool they contain no call."""
         return names_broken(super().defused(text, offers), (offer.name for offer in offers))
 
 
 def _block(text: str) -> tuple[int | None, str]:
-    """Return the place and text, without a fence, of the part that may be calls; place None if there is none.
+    """Return the position and text, without a fence, of the part that may be calls; position None if there is none.
 
     Raises:
-        Unread: something that looks like calls does not stand alone.
+        Unread: text that looks like calls has other text around it.
     """
     bare = text.strip()
     if bare.startswith(("{", "[")):
@@ -118,7 +118,7 @@ _block_closing = re.compile(rf"\s*{re.escape(END)}")
 
 
 class PluginForm(Form):
-    """Blocks between tokens, one call in each, one block behind the other."""
+    """Writes blocks between tokens, one call in each, one block after the other."""
 
     name = "plugin"
     how = (
@@ -128,7 +128,7 @@ class PluginForm(Form):
     several = "To make several calls at once, write one block behind the other."
 
     def read(self, text: str, offers: Sequence[OfferedTool], ended: bool) -> Parsed:
-        """See `Form.parse`. Text behind the last block, with what it may call, is cut."""
+        """See `Form.parse`. Text after the last block is cut, even if it could contain a call."""
         begin = text.find(START)
         if begin < 0:
             return Parsed(text)
@@ -161,11 +161,11 @@ class PluginForm(Form):
 
 SEPARATOR = "<|tool_calls|>"
 _space = re.compile(r"[ \t\r\n]*")
-_stop_token = re.compile(r"(?:<\|\w{1,40}\|>)?")  # ends a reply, and some servers leave it in
+_stop_token = re.compile(r"(?:<\|\w{1,40}\|>)?")  # ends a reply; some servers do not remove it
 
 
 class SeparatorForm(Form):
-    """Content first, then the separator, then a JSON list of calls."""
+    """Writes content first, then the separator, then a JSON list of calls."""
 
     name = "separator"
     how = (
@@ -175,9 +175,9 @@ class SeparatorForm(Form):
     several = "Several calls can stand in the list."
 
     def read(self, text: str, offers: Sequence[OfferedTool], ended: bool) -> Parsed:
-        """See `Form.parse`. The first separator counts: a further one can be part of an argument.
+        """See `Form.parse`. The first separator counts: a later one can be part of an argument.
 
-        Where no calls follow the first one, as in a text that speaks of it, the last one counts.
+        If no calls follow the first one, as in a text about it, the last one counts.
         """
         begin, last = text.find(SEPARATOR), text.rfind(SEPARATOR)
         if begin < 0:
@@ -207,7 +207,7 @@ class SeparatorForm(Form):
 
 
 DEEPEST = FOREIGN_DEPTH
-"""Levels of lists and objects in a call. A bound of our own: Python's depends on who calls."""
+"""Maximum depth of lists and objects in a call. Fixed here, as Python's limit depends on the depth of the caller."""
 _NAMES = ("name", "tool")
 _ARGUMENTS = ("arguments", "parameters", "args")
 _BESIDE = {"id", "type", "index"}
@@ -215,10 +215,10 @@ _SPACE = " \t\n\r"
 
 
 def json_at(text: str, start: int = 0) -> tuple[Any, int]:
-    """The JSON value that begins at a place, and where it ends.
+    """Return the JSON value that starts at a position, and where it ends.
 
     Raises:
-        Unread: there is none.
+        Unread: there is no JSON value.
     """
     try:
         value, end = _decoder.raw_decode(text, start)
@@ -234,10 +234,10 @@ def json_at(text: str, start: int = 0) -> tuple[Any, int]:
 
 
 def json_of(text: str) -> Any:
-    """The JSON value that a text is, but for white space around it.
+    """Return the JSON value that a text represents, apart from surrounding white space.
 
     Raises:
-        Unread: it is none.
+        Unread: the text is not JSON.
     """
     bare = text.strip(_SPACE)
     value, end = json_at(bare)
@@ -247,14 +247,14 @@ def json_of(text: str) -> Any:
 
 
 def calls_in(value: Any, offers: Sequence[OfferedTool], *, marked: bool) -> tuple[ToolCall, ...]:
-    """The calls that a JSON value says: one, a list of them, or `{"tool_calls": [...]}`.
+    """Return the calls in a JSON value: one, a list of them, or `{"tool_calls": [...]}`.
 
     Args:
-        marked: a marker says that these are calls. Else the value could be an answer, or tell what tools there are,
-            so it must be calls and nothing beside them, each with its arguments.
+        marked: whether a marker introduces the calls. Otherwise the value could be an answer, or a list of tools, so it
+            must contain only calls, each with its arguments.
 
     Raises:
-        Unread: it is something else, or one of them cannot be read.
+        Unread: it is something else, or one of the calls cannot be read.
     """
     if isinstance(value, dict) and "tool_calls" in value:
         _nothing_else(value, {"tool_calls"}, marked)
@@ -266,7 +266,7 @@ def calls_in(value: Any, offers: Sequence[OfferedTool], *, marked: bool) -> tupl
 
 
 def like_calls(value: Any, offers: Sequence[OfferedTool]) -> bool:
-    """Return True if a JSON value is so similar to calls that the reply should say why it is not one."""
+    """Return True if a JSON value resembles calls so closely that the reply should say why it is not one."""
     if isinstance(value, list):
         return any(like_calls(one, offers) for one in value if isinstance(one, dict))
     if not isinstance(value, dict):
@@ -281,17 +281,17 @@ def like_calls(value: Any, offers: Sequence[OfferedTool]) -> bool:
 
 
 def dumped(value: Any) -> str:
-    """JSON in which no marker can stand: `<|` is written with an escape."""
+    """Return JSON that cannot contain a marker: `<|` is written with an escape."""
     text = json.dumps(value, ensure_ascii=False)
     try:
         text.encode()
-    except UnicodeEncodeError:  # half a surrogate pair, which no request can carry
+    except UnicodeEncodeError:  # half a surrogate pair, which no request can contain
         text = json.dumps(value)
     return text.replace("<|", "\\u003c|")
 
 
 def said(call: ToolCall) -> dict[str, Any]:
-    """The arguments of a call that was made."""
+    """Return the arguments of a call that was made."""
     return {"not_a_json_object": call.raw} if call.arguments is None else dict(call.arguments)
 
 
@@ -358,7 +358,7 @@ def _finite(digits: str) -> float:
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
-    if len(found) < len(pairs):  # readers differ in which one counts
+    if len(found) < len(pairs):  # parsers differ in which one counts
         raise ValueError("an object has a key twice")
     return found
 

@@ -1,4 +1,4 @@
-"""The model around a model: tools told in words, and calls read from its text."""
+"""A model that wraps a text-only model: tools are described in the prompt, and calls are read from the text."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from orchestrator.models.text.json_forms import JsonForm, PluginForm, SeparatorF
 FormName: TypeAlias = Literal["json", "bracket", "plugin", "separator"]
 FORMS: Mapping[str, Form] = {form.name: form for form in (JsonForm(), BracketForm(), PluginForm(), SeparatorForm())}
 _CUT = ("length", "max_tokens", "content_filter")
-"""Why a model stopped, if it did not stop by itself."""
+"""Finish reasons of a reply that the model did not end itself."""
 
 
 class TextProtocol(Wrapping, RequestModel):
     """A model that calls tools, made from one that only writes text.
 
     The tools are described to the inner model in words, and its reply is parsed: callers see the same requests and
-    replies as with any other model. Only unambiguous calls count. `Reply.details["text_protocol"]` says why a text that
-    looks like a call is not one (`unread`), and what was removed after a call (`cut`). In the form `bracket` it has the
-    calls as the model wrote them, too (`words`). A message that keeps them in its `data` is shown to the model in these
-    words, so that the conversation looks as the model, and the examples in its prompt, write it.
+    replies as with any other model. Only unambiguous calls count. `Reply.details["text_protocol"]` contains the reason
+    why a text that looks like a call is not one (`unread`), and the text removed after a call (`cut`). In the form
+    `bracket` it also contains the calls as the model wrote them (`words`). A message that keeps these in its `data` is
+    sent to the model unchanged, so that the conversation matches the model's style and the examples in its prompt.
 
-    The form `bracket` sends `stop`, the beginning of an observation, unless the request has a `stop` of its own.
+    The form `bracket` sends `stop`, the start of an observation, unless the request has its own `stop`.
 
-    With tools, an `output` is requested in words, too, because a server that enforces a schema leaves no room for
+    In requests with tools, an `output` is also requested in words, because a server that enforces a schema allows no
     calls.
     """
 
@@ -51,15 +51,15 @@ class TextProtocol(Wrapping, RequestModel):
         """
         Args:
             model: the inner model.
-            form: the form of calls, preferably the one that the model was trained with.
+            form: the form of calls, preferably the one used in the model's training.
             tools_prompt: the description of the tools. `{tools}` stands for the tools, and `{how}` (optional) for how
                 to call them.
             new_id: makes the id of a call that has none, or a duplicate one; None: 32 random hex digits.
-            unknown: whether a readable call of an unknown tool is text, with the reason, or a call, for callers that
-                tell the model which tools exist.
+            unknown: how to treat a readable call of an unknown tool: as text, with the reason, or as a call, for
+                callers that then tell the model which tools exist.
 
         Raises:
-            ValueError: there is no such form, or the prompt has no `{tools}`.
+            ValueError: the form is unknown, or the prompt has no `{tools}`.
         """
         if form not in FORMS:
             raise ValueError(f"there is no form {form!r} of tool calls in text; the forms are {', '.join(FORMS)}")
@@ -78,7 +78,7 @@ class TextProtocol(Wrapping, RequestModel):
 
     @property
     def members(self) -> tuple[Model, ...]:
-        """The models that it asks: the inner one."""
+        """Return a tuple of the inner model."""
         return (self.model,)
 
     async def respond(self, request: ModelRequest) -> Reply:
@@ -88,7 +88,7 @@ class TextProtocol(Wrapping, RequestModel):
         return self._read(reply, asked)
 
     async def _stream_request(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Text that may be part of a call is held back; all pieces together are the text."""
+        """Yield the reply's text in pieces. Text that may be part of a call is held back until that is clear."""
         asked = self._asked(request)
         screen = Aside(CallScreen(self._form)) if asked.offers else None
         given: list[str] = []
@@ -131,12 +131,12 @@ class TextProtocol(Wrapping, RequestModel):
         )
 
     def _read(self, reply: Reply, asked: _TextRequest) -> Reply:
-        """The inner model's reply with the calls that it makes."""
+        """Return the inner model's reply with its calls."""
         if reply.parsed is not None:
             reply = reply.model_copy(update={"parsed": None})
-        if not asked.offers or reply.tool_calls:  # a server that reads calls by itself has read them
+        if not asked.offers or reply.tool_calls:  # the server has already read the calls
             return reply
-        thoughts, text = parted(reply.text)  # a call that it thinks of is none
+        thoughts, text = parted(reply.text)  # calls within its reasoning do not count
         parsed = self._form.parse(text, (*asked.offers, *self._beside), ended=reply.finish not in _CUT)
         if not asked.several and len(parsed.calls) > 1:
             further = ", ".join(call.name for call in parsed.calls[1:])
@@ -167,7 +167,7 @@ class _TextRequest:
 
 
 def _identified(calls: Sequence[ToolCall], taken: frozenset[str], new_id: Callable[[], str]) -> tuple[ToolCall, ...]:
-    """The calls, each with an id of its own: the model's, if no other call has it."""
+    """Return the calls, each with a unique id: the model's, if no other call has it."""
     seen = set(taken)
     found: list[ToolCall] = []
     for call in calls:

@@ -28,11 +28,11 @@ REFERENCE = re.compile(r"#E([0-9]++)(?![0-9A-Za-z_])", re.IGNORECASE)
 """A place where evidence is inserted. The whole number counts: `#E1` is not part of `#E10`."""
 
 MOST_CALLS = 300
-"""The most calls of a plan."""
+"""Maximum number of calls of a plan."""
 LONGEST = 100_000
-"""The most characters of a plan."""
+"""Maximum number of characters of a plan."""
 _TOLD = 20
-"""The most problems of a plan that are listed."""
+"""Maximum number of problems of a plan that are listed."""
 
 
 class PlannedCall(BaseModel):

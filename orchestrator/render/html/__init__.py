@@ -1,8 +1,8 @@
-"""A run as one HTML file that needs nothing else: no network, no library, no server. Safe to mail.
+"""A run as one self-contained HTML file, without network, library or server. It can be mailed safely.
 
-The file holds the picture of the graph, and one JSON document per run; the script in it shows any moment of the run
-by putting classes and texts on that one picture. A policy in the file (CSP) lets nothing run but this script, which
-its hash names, and lets nothing be loaded at all.
+The file holds the picture of the graph, and one JSON document per run; the script in it shows any moment of the run by
+setting classes and texts in that picture. A policy in the file (CSP) allows only this script, identified by its hash,
+to run, and forbids loading anything.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ __all__ = ["to_html"]
 
 
 def to_html(graph: GraphDefinition, run: RunLike | None = None, other: Run | None = None) -> str:
-    """A page of a graph, of a run, or of two runs side by side.
+    """Make a page of a graph, of a run, or of two runs side by side.
 
     Args:
-        graph: Drawn; with a run, the graph that the run has.
+        graph: The graph to draw; with a run, the run's graph.
         run: A `Run`. Reads its records, and blocks meanwhile.
-        other: A second one to compare it with; it may be of another graph.
+        other: A second run to compare it with; it may have another graph.
 
     Raises:
-        RenderError: `run` is no `Run`: an overlay has no journal, which this page shows.
+        RenderError: `run` is not a `Run`: this page needs a journal, which an overlay does not have.
     """
     from orchestrator.render.html.page import page
 

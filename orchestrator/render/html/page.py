@@ -1,7 +1,7 @@
-"""From data to the text of the page: the template filled in, the policy, the pictures; and the page in a frame.
+"""Makes the text of the page from data: the filled-in template, the policy, the pictures; and the page in a frame.
 
-The frame is for notebooks: a sandbox in which the page's own script runs, and no other. Where frames are left out (a
-notebook that is not trusted, a preview on GitHub), so is the style that hides the picture before it.
+The frame is for notebooks: a sandbox in which only the page's own script runs. If frames are removed (in an untrusted
+notebook, a preview on GitHub), so is the style that hides the static picture.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _filled(
     style, script = page_style(), shipped_bundle("frozen" if frame is None else "framed")
     policy = (
         f"default-src 'none'; script-src 'sha256-{_hash(script)}'; style-src 'sha256-{_hash(style)}'; "
-        "img-src data:; "  # pictures of tools, which the page holds
+        "img-src data:; "  # pictures of tools, which are embedded in the page
         "base-uri 'none'; form-action 'none'"
     )
     return Template(_text("page.html")).substitute(
@@ -84,7 +84,7 @@ def _filled(
 
 
 def live_pane(writer: RunWriter, data: Mapping[str, Any]) -> str:
-    """A run as a part of a page that follows it, as HTML. The style is `page_style`; the modules are in `modules/`.
+    """Return the HTML of a run for a page that follows it. The style is `page_style`; the modules are in `modules/`.
 
     Args:
         writer: writes the run.
@@ -94,17 +94,17 @@ def live_pane(writer: RunWriter, data: Mapping[str, Any]) -> str:
 
 
 def live_picture(writer: RunWriter) -> str:
-    """The picture in such a part of a page, in all its forms."""
+    """Return the picture for such a page, in all its forms."""
     return _forms(writer.run.definition, writer.overlay(), "a")[0]
 
 
 def page_style() -> str:
-    """The style of a page of a run, with that of the pictures in it."""
+    """Return the style of a page of a run and its pictures."""
     return f"{stylesheet()}{_text('page.css')}"
 
 
 def embedded(value: object) -> str:
-    """JSON that may stand inside a script element: nothing in it ends that, or is markup."""
+    """Return JSON that is safe inside a script element: it cannot end the element or become markup."""
     return "".join(_UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", piece) for piece in in_pieces(value, ORDERED))
 
 
@@ -127,13 +127,12 @@ def _pane(prefix: str, data: Mapping[str, Any], heading: str, svg: str, fold: st
 
 
 def _inside(svg: str) -> str:
-    """A picture as a part of a page: its style is the page's. Its texts are escaped, so only ours can look like an
-    attribute."""
+    """Return a picture for a page, without its own style. Its texts are escaped, so none can look like an attribute."""
     return _LOOK.sub("", _STYLE.sub("", svg, count=1))
 
 
 def _forms(graph: GraphDefinition, marks: Overlay, prefix: str) -> tuple[str, str]:
-    """The picture with graphs inside open, and, if there are any, with them closed and a button that changes forms."""
+    """Return the picture with open subgraphs and, if there are any, with closed ones and a button to switch."""
     opened = _inside(to_svg(graph, marks, prefix=f"{prefix}-"))
     if all(node.subgraph is None for node in graph.nodes.values()):
         return opened, ""
@@ -144,7 +143,7 @@ def _forms(graph: GraphDefinition, marks: Overlay, prefix: str) -> tuple[str, st
 
 
 def _comparison(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """Two runs in a table, and the first step in which they differ."""
+    """Return a table of two runs, and the first step in which they differ."""
     names = (
         ("graph", "graph"),
         ("status", "status"),
@@ -195,9 +194,9 @@ def _took(data: Mapping[str, Any], at: int | None) -> str:
 
 
 def first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[int | None, int | None] | None:
-    """Numbers of the first steps that differ; None of a run that has no such step, None if none differ.
+    """Return the numbers of the first steps that differ: None for a run without the step; None if none differ.
 
-    Steps are the same that are the how-manieth of their node in their branch: which branch was faster is no difference.
+    Steps are matched by branch, node and number among the steps of that node: the order of branches does not count.
     """
     names, others = _named(one), _named(other)
     for name, at in names.items():
@@ -230,7 +229,7 @@ def _hash(text: str) -> str:
 
 
 HEIGHT = 720
-"""Pixels."""
+"""Height in pixels."""
 _HIDE = "<style>.orchestrator-page>img{display:none}</style>"
 _FRAME_STYLE = "width:100%;border:1px solid #8d98aa66;border-radius:8px"
 
@@ -241,8 +240,8 @@ class FramedPage:
     Args:
         run: the run.
         other: a second run, to compare it with.
-        height: of the frame, in pixels.
-        name: of the frame, in which `posted` finds it; with one, the page follows what is posted. Default: it does not.
+        height: height of the frame, in pixels.
+        name: name of the frame for `posted`; the page then shows posted runs. Default: it shows none.
     """
 
     def __init__(self, run: Run, other: Run | None = None, *, height: int = HEIGHT, name: str | None = None) -> None:
@@ -251,7 +250,7 @@ class FramedPage:
         self._run, self._other, self._height, self._name = run, other, height, name
 
     def to_html(self) -> str:
-        """The frame, and the picture that stands for it, as HTML."""
+        """Return the frame, and the picture that replaces it, as HTML."""
         text = page(self._run.definition, self._run, self._other, frame="frozen" if self._name is None else "live")
         inside = text.replace("&", "&amp;").replace("'", "&#39;")
         picture = image_element(to_svg(self._run.definition, self._run))
@@ -262,17 +261,17 @@ class FramedPage:
         )
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """For notebooks: the page, and the run as text."""
+        """Return the page for notebooks, and the run as text."""
         return {"text/html": self.to_html(), "text/plain": to_text(self._run.definition, self._run)}
 
 
 def framed(run: Run, other: Run | None = None, height: int | None = None) -> FramedPage:
-    """The page of a run in a frame of a height in pixels; see `Run.page`."""
+    """Return the page of a run in a frame of a height in pixels; see `Run.page`."""
     return FramedPage(run, other, height=HEIGHT if height is None else height)
 
 
 def posted(name: str, data: Mapping[str, Any]) -> str:
-    """A script that posts a run into the frame `name`, at once and whenever the frame was loaded again.
+    """Return a script that posts a run to the frame `name`, immediately and after each reload name of the frame.
 
     Args:
         name: of the frame.
@@ -290,22 +289,22 @@ _EXPORT = re.compile(r"export ((?:const|function|async function|class) (\w+)\b.*
 
 
 class BundleError(ValueError):
-    """Raised when a module has a form that the transformation does not support."""
+    """Raised when a module has an unsupported form."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Module:
     name: str
     imports: tuple[tuple[str, tuple[str, ...]], ...]
-    """Other modules, with the names that are taken from them."""
+    """Other modules, with the names imported from them."""
     exports: tuple[str, ...]
     lines: tuple[str, ...]
-    """The rest, without comments that stand on lines of their own."""
+    """The code, without comments on separate lines."""
 
 
 @cache
 def shipped_bundle(entry: str) -> str:
-    """The script of one of the package's own modules and of all that it imports.
+    """Return the script of one of the package's modules, with its imports.
 
     Args:
         entry: name of the module, without `.js`.
@@ -315,14 +314,14 @@ def shipped_bundle(entry: str) -> str:
 
 
 def bundle(entry: str, read: Callable[[str], str]) -> str:
-    """A module and all that it imports as one classic script.
+    """Return a module and all its imports as one classic script.
 
     Args:
         entry: name of the module, without `.js`.
-        read: text of a module, by its name.
+        read: returns the text of a module, by its name.
 
     Raises:
-        BundleError: a module has a form that is not known, imports a name that is not exported, or imports itself.
+        BundleError: a module has an unsupported form, imports a name that is not exported, or imports itself.
     """
     found: dict[str, _Module] = {}
     for module in _in_order(entry, read, found, ()):
@@ -340,7 +339,7 @@ def bundle(entry: str, read: Callable[[str], str]) -> str:
 def _in_order(
     name: str, read: Callable[[str], str], found: dict[str, _Module], around: tuple[str, ...]
 ) -> Iterator[_Module]:
-    """The modules that are not found yet; each comes behind those that it imports."""
+    """Return the modules that are not yet included, each after its imports."""
     if name in around:
         raise BundleError(f"modules import each other: {' -> '.join((*around, name))}")
     if name in found:
@@ -374,7 +373,7 @@ def _parsed(name: str, text: str) -> _Module:
 
 
 def _code(text: str) -> Iterator[str]:
-    """The lines that are not comments only."""
+    """Return the lines that are not comments only."""
     inside = False
     for line in text.splitlines():
         bare = line.strip()

@@ -1,12 +1,12 @@
 """A run as the data of a page, kept up to date record by record.
 
     writer = RunWriter(run, records)
-    writer.document()               # all of it, as a page that is mailed has it
+    writer.document()               # the whole run, as in a mailed page
     version = writer.version
-    writer.take(more, now)          # further records, and how the run is loaded behind them
-    writer.since(version)           # what is different: costs what these records touched
+    writer.take(more, now)          # further records, and the function that loads the run after them
+    writer.since(version)           # the changes: the cost depends only on these records
 
-Texts from outside are blanked and bounded.
+Untrusted texts are redacted and bounded.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ _FACTS = ("status", "queued", "standby", "archived")
 
 
 class RunWriter:
-    """Writes one run.
+    """Writes one run as data of a page.
 
     Args:
         run: the run.
         records: all its records.
 
     Attributes:
-        run: the run as it was last given.
-        version: counts up with each change.
+        run: the run as last passed.
+        version: a number that increases with each change.
     """
 
     def __init__(self, run: Run, records: Sequence[Record]) -> None:
@@ -75,7 +75,7 @@ class RunWriter:
         self._data = StepData(self._rows, self._states, self._edges, self._maps, parts, self._at)
         self._worked, self._idle_spans = WorkingSeconds(self._rows), IdleSpans(self._rows)
         self._steps: list[dict[str, Any]] = []
-        """By the number of the row, without working times and calls."""
+        """By row number, without working times and calls."""
         self._step_calls: list[StepCalls] = []
         self._changes: ChangeLog[int] = ChangeLog()
         self._types: dict[str, int] = {}
@@ -89,7 +89,7 @@ class RunWriter:
         self._idle: TailList[list[int]] = TailList()
         self._began: dict[str, TailList[int]] = {}
         self._drawn: GrowingList[int] = GrowingList()
-        """Plans that the picture has."""
+        """Plans in the picture."""
         self._patches: GrowingList[dict[str, Any]] = GrowingList()
         """Changes of the run's state."""
         self._values: Mapping[str, object] = {}
@@ -100,11 +100,11 @@ class RunWriter:
 
     @property
     def machine(self) -> RunState:
-        """The run's state after the last record. Only to be read."""
+        """The run's state after the last record. Read-only."""
         return self._rows.run
 
     def overlay(self) -> Overlay:
-        """The run as it is, to be laid over a picture of its graph."""
+        """Overlay of the run's current state for a picture of its graph."""
         return self._live.trace.overlay("interrupted" if self.run.status == "interrupted" else None)
 
     # -- reading --------------------------------------------------------------------------------------------------
@@ -113,8 +113,8 @@ class RunWriter:
         """Take further records.
 
         Args:
-            records: those behind the ones that it has.
-            now: makes a view of the run from its state behind them.
+            records: the records after those already taken.
+            now: makes a view of the run from its state after them.
 
         Raises:
             StoreCorrupt: the records do not follow the ones before.
@@ -144,7 +144,7 @@ class RunWriter:
             self._holder = told(record.holder, 80)
 
     def _settle(self, tokens: Iterable[Any]) -> None:
-        """Rows of steps that wait for answers are marked as waiting."""
+        """Mark rows of steps that wait for answers as waiting."""
         for token in tokens:
             row = self._rows.live.get(token.key)
             if row is not None and token.phase is Phase.ASKING:
@@ -165,7 +165,7 @@ class RunWriter:
             token = self.machine.activation(activation) if activation in rows.live else None
             if token is not None:
                 self._settle((token,))
-                self._states.before(token)  # a step that has not ended has a state, too
+                self._states.before(token)  # a step that has not ended also has a state
         self._worked.update(touched | {row.number for row in rows.live.values()})
         self._idle_spans.update(touched)
         explainer = explainer_of(self.run, rows)
@@ -180,7 +180,7 @@ class RunWriter:
         self._note(version)
 
     def _note(self, version: int) -> None:
-        """Take what grew besides the steps."""
+        """Take new data other than steps."""
         self._whole.extend((clean(state) for state in self._states.whole[len(self._whole.items) :]), version)
         for known, found in (
             (self._messages, self._calls.messages),
@@ -203,7 +203,10 @@ class RunWriter:
             self._output = version, self.run.output
 
     def _state_patch(self, patch: Mapping[str, list[object]]) -> dict[str, Any]:
-        """A change of the run's state. A text is there as a whole: what is cut, or blanked, may begin in its middle."""
+        """Record a change of the run's state.
+
+        Texts are included whole, as a cut or redaction may start in their middle.
+        """
         values = self._values
         found = clean_patch({name: part for name, part in patch.items() if part[0] != "+" or not _is_text(part[1])})
         for name, part in patch.items():
@@ -215,9 +218,9 @@ class RunWriter:
     # -- writing --------------------------------------------------------------------------------------------------
 
     def document(self) -> dict[str, Any]:
-        """The whole run. Steps are in the order of a tree, and are named by their places in it.
+        """Return the whole run. Steps are in the order of a tree, and are identified by their position in it.
 
-        Parts of it are the writer's own: write it down before the writer takes more.
+        It shares data with the writer: serialize it before the writer takes more records.
         """
         order = self.order()
         places = {number: place for place, number in enumerate(order)}
@@ -246,11 +249,11 @@ class RunWriter:
         }
 
     def order(self) -> list[int]:
-        """The numbers of the rows in the order of a tree."""
+        """The numbers of the rows in tree order."""
         return [row.number for row in nested(self._rows.rows)]
 
     def since(self, version: int) -> dict[str, Any]:
-        """Changes behind a version. Steps are named by the numbers of their rows."""
+        """Return the changes after a version. Steps are identified by their row numbers."""
         steps = sorted(self._changes.since(version))
         there, working = set(steps), [row.number for row in self._rows.live.values()]
         items: dict[int, dict[int, str]] = {}
@@ -278,7 +281,7 @@ class RunWriter:
         return found
 
     def redrawn(self, version: int) -> bool:
-        """True if the picture has parts that it did not have in a version: the run planned something since."""
+        """Return True if the picture has parts that it did not have in a version, because the run made another plan."""
         return bool(self._drawn.since(version)[1])
 
     @property
@@ -287,7 +290,7 @@ class RunWriter:
         return len(self._drawn.items)
 
     def _head(self) -> dict[str, Any]:
-        """Data that is small and may change with any record."""
+        """Return data that is small and may change with any record."""
         run = self.run
         return {
             "run": told(run.run_id, 200),
@@ -317,7 +320,7 @@ class RunWriter:
         return found
 
     def _step(self, number: int, version: int) -> tuple[int, dict[str, Any]]:
-        """A step, and how many of its calls a reader of a version has."""
+        """Return a step, and how many of its calls a reader of a version has."""
         kept, calls = self._step_calls[number].since(version)
         return kept, self._steps[number] | {"work": self._work(number)} | ({"calls": calls} if calls else {})
 
@@ -338,7 +341,7 @@ class RunWriter:
         }
 
     def _end(self) -> list[object] | None:
-        """Marks of a run that no process drives, which follow from its lease and not from its journal."""
+        """Return the marks of a run that no process drives, which follow from its lease, not from its journal."""
         if self.run.status != "interrupted":
             return None
         last, before = replace(self._live.trace.overlay(), status=self.run.status), self._live.marks
@@ -350,11 +353,11 @@ class RunWriter:
         return [self.run.seq, changed] if changed else None
 
     def _at(self, ts: float) -> int:
-        """A moment as whole milliseconds since the run's start."""
+        """Return a time as whole milliseconds since the run's start."""
         return round((ts - self._rows.start) * 1000)
 
     def _asked(self, first: RunStarted) -> Any:
-        """The run's input: the value of its input field, or the fields that it began with."""
+        """Return the run's input: the value of its input field, or its initial fields."""
         given, names = first.values, self.run.definition.input
         if isinstance(names, str):
             return clean({names: given[names]})[names] if names in given else None
@@ -372,11 +375,11 @@ def _is_text(value: object) -> bool:
 
 
 RESTARTS = (r.Migrated, r.Forked, r.Reopened)
-"""Records that change what was before them: a run is read again from its beginning."""
+"""Records that change earlier steps: after one, a run is read again from the start."""
 
 
 class TouchedRows(Fold):
-    """Remembers the rows that records changed, and adds up what graphs used.
+    """Remembers the rows that records changed, and adds up the usage of graphs.
 
     Args:
         rows: a fold that is read before this one.
@@ -406,14 +409,14 @@ class TouchedRows(Fold):
         self._keys.update(asker.key for asker, _, _ in delta.moved)
 
     def _spend(self, activation: str, record: r.EffectSettled) -> None:
-        """Graphs use what the steps inside them use."""
+        """Add the usage of a step to the enclosing graphs."""
         row = self._rows.by_activation.get(activation)
         while row is not None and row.parent is not None:
             row = self._rows.rows[row.parent]
             row.usage += record.usage or NO_USAGE
 
     def take(self) -> set[int]:
-        """The numbers of rows that changed since this was last called, and of the rows around them."""
+        """Return the numbers of rows that changed since the last call, and of their enclosing rows."""
         rows, found = self._rows, set[int]()
         for key in self._keys:
             row = rows.by_activation.get(key)
@@ -424,17 +427,17 @@ class TouchedRows(Fold):
         return found
 
     def touch(self, keys: Iterable[str]) -> None:
-        """Count rows as changed."""
+        """Mark rows as changed."""
         self._keys.update(keys)
 
 
 _SHORTEST = 0.001
-"""Seconds. A shorter idle span is left out."""
+"""In seconds. Shorter idle spans are left out."""
 _Span = tuple[float, float]
 
 
 class WorkingSeconds:
-    """Seconds that each row worked; a row with a graph inside works while a row inside does.
+    """Working seconds of each row; a row with an inner graph works while one of its inner rows does.
 
     Attributes:
         found: By row number.
@@ -446,15 +449,15 @@ class WorkingSeconds:
         self._inside: list[float] = []
 
     def update(self, numbers: Iterable[int]) -> None:
-        """Work out the seconds of rows that changed, or that have not ended.
+        """Compute the seconds of rows that changed, or that have not ended.
 
         Args:
-            numbers: rows, and all rows around them.
+            numbers: numbers of rows, and of all their enclosing rows.
         """
         rows, found, inside = self._rows.rows, self.found, self._inside
         found.extend([0.0] * (len(rows) - len(found)))
         inside.extend([0.0] * (len(rows) - len(inside)))
-        for number in sorted(numbers, reverse=True):  # what is inside comes first
+        for number in sorted(numbers, reverse=True):  # inner rows come first
             row = rows[number]
             worked = row.working(self._rows.end)
             if row.graph:
@@ -465,21 +468,21 @@ class WorkingSeconds:
 
 
 class IdleSpans:
-    """The times in which no row worked, because every live one waited."""
+    """Times in which no row worked, because every live row waited."""
 
     def __init__(self, rows: Timeline) -> None:
         self._rows = rows
         self._busy: list[_Span] = []
-        """Times in which rows that ended worked, in order, and further apart than the shortest idle span."""
+        """Sorted times in which ended rows worked, separated by more than the shortest idle span."""
         self._added: dict[int, _Span] = {}
-        """Row -> when it began and ended."""
+        """Row -> its start and end."""
 
     def update(self, numbers: Iterable[int]) -> None:
         """Take rows that changed into account."""
         for number in numbers:
             row = self._rows.rows[number]
             if row.graph or row.ended is None:
-                continue  # the rows inside say when it works
+                continue  # the inner rows determine when it works
             span = (row.started, row.ended)
             known = self._added.setdefault(number, span)
             if known != span:  # it landed after it had been stopped
@@ -491,7 +494,7 @@ class IdleSpans:
                 self._add(row)
 
     def spans(self) -> list[_Span]:
-        """Start and end of each time, in Unix seconds."""
+        """Return the start and end of each idle time, in Unix seconds."""
         rows, found = self._rows, list[_Span]()
         live = [span for row in rows.live.values() if not row.graph for span in self._worked(row)]
         reached = rows.start
@@ -526,19 +529,19 @@ T = TypeVar("T")
 
 
 class ChangeLog(Generic[T]):
-    """The version in which each of many things changed last."""
+    """The last version in which each item changed."""
 
     def __init__(self) -> None:
         self._last: dict[T, int] = {}
-        """The things in the order of their last changes."""
+        """The items in the order of their last changes."""
 
     def note(self, thing: T, version: int) -> None:
-        """Something changed, in the newest version."""
+        """Record that an item changed, in the newest version."""
         self._last.pop(thing, None)
         self._last[thing] = version
 
     def since(self, version: int) -> Iterator[T]:
-        """The things that changed behind a version, the newest first. Costs what changed."""
+        """Return the items that changed after a version, newest first. The cost depends on the changes only."""
         for thing, changed in reversed(self._last.items()):
             if changed <= version:
                 return
@@ -549,7 +552,7 @@ class GrowingList(Generic[T]):
     """A list that only grows.
 
     Attributes:
-        items: What is in it.
+        items: Its items.
     """
 
     def __init__(self) -> None:
@@ -557,30 +560,30 @@ class GrowingList(Generic[T]):
         self._versions: list[int] = []
 
     def extend(self, items: Iterable[T], version: int) -> None:
-        """Put things at the end, in the newest version."""
+        """Append items, in the newest version."""
         self.items.extend(items)
         self._versions.extend([version] * (len(self.items) - len(self._versions)))
 
     def since(self, version: int) -> tuple[int, list[T]]:
-        """Number of items that a reader of a version has, and those behind them."""
+        """Return the number of items that a reader of a version has, and the items after those."""
         first = bisect_right(self._versions, version)
         return first, self.items[first:]
 
 
 class TailList(Generic[T]):
-    """A list that is made anew for each version, and is mostly the same at its beginning.
+    """A list that is rebuilt for each version, mostly with the same start.
 
     Attributes:
-        items: What is in it.
+        items: Its items.
     """
 
     def __init__(self) -> None:
         self.items: list[T] = []
         self._changes: list[tuple[int, int]] = []
-        """Versions in which it changed, and the first place that did."""
+        """Versions in which it changed, and the first index that did."""
 
     def put(self, items: list[T], version: int) -> None:
-        """Take what is in it, in the newest version."""
+        """Set its items, in the newest version."""
         before = self.items
         same = min(len(before), len(items))
         if len(before) == len(items) and before == items:
@@ -590,7 +593,7 @@ class TailList(Generic[T]):
         self._changes.append((version, first))
 
     def since(self, version: int) -> tuple[int, list[T]]:
-        """Number of items at the beginning that a reader of a version has unchanged, and those behind them."""
+        """Return the number of initial items that a reader of a version has unchanged, and the items after those."""
         first = len(self.items)
         for changed, at in reversed(self._changes):
             if changed <= version:

@@ -1,7 +1,7 @@
 """A step and its calls as data of a page: plain JSON with secrets redacted and texts bounded.
 
-Other steps in it are named by the numbers of their rows. A message, and a list of tools that a model was offered, are
-there once.
+Other steps are identified by their row numbers. Each message, and each list of tools offered to a model, is included
+once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from orchestrator.views.step_work import JournaledCall
 from orchestrator.views.timeline import AskedQuestion, Timeline, TimelineRow
 
 _NUMBERS = ("up", "base")
-"""Parts that name another step: they are there also if they are 0."""
+"""Fields that name another step: they are included even if they are 0."""
 
 
 class StepData:
@@ -37,9 +37,9 @@ class StepData:
 
     Args:
         rows: the run's timeline.
-        states: its states.
-        edges: names its edges.
-        maps: its maps.
+        states: the run's states.
+        edges: ids of the run's edges.
+        maps: the run's maps.
         parts: (place, node) -> id of the node in the picture.
         at: a moment in Unix seconds as milliseconds since the run's start.
     """
@@ -128,7 +128,7 @@ class StepCalls:
         self._settled: list[object] = []
 
     def update(self, calls: list[JournaledCall], data: CallData, version: int) -> bool:
-        """Write calls that are new, or that have another result than before. Returns whether there are any."""
+        """Write calls that are new, or have a new result. Return True if there are any."""
         changed = False
         for number, call in enumerate(calls):
             if number < len(self.written):
@@ -144,24 +144,24 @@ class StepCalls:
         return changed
 
     def since(self, version: int) -> tuple[int, list[dict[str, Any]]]:
-        """Number of calls that a reader of a version has unchanged, and those behind them."""
+        """Return the number of calls that a reader of a version has unchanged, and the calls after those."""
         first = next((at for at, changed in enumerate(self._versions) if changed > version), len(self.written))
         return first, self.written[first:]
 
 
 LONGEST = 50_000
-"""Characters of one text that a page keeps."""
+"""Maximum of characters of a text in a page."""
 _EXACT = 2**53
-"""Above it numbers lose digits in a browser."""
+"""Larger integers lose digits in a browser."""
 
 
 def clean(value: object) -> Any:
-    """Plain JSON for a page: secrets blanked, texts bounded, numbers that a browser would change written out."""
+    """Return plain JSON for a page: secrets redacted, texts bounded, large numbers as text."""
     return _plain(redacted(value, _text))
 
 
 def clean_patch(patch: Mapping[str, list[object]]) -> dict[str, Any]:
-    """The same of a patch: what a field is called counts for what is put into it."""
+    """Clean a patch like `clean`: the name of a field counts for its new values."""
     found: dict[str, object] = {}
     for name, (kind, value, *rest) in patch.items():
         (said,) = clean({name: value}).values()
@@ -174,7 +174,7 @@ def _text(text: str) -> str:
         return f"[{told(text[:40].partition(',')[0], 40)}, {len(text):,} characters]"
     if len(text) <= LONGEST:
         return redact(text)
-    # Cut first, with what a secret at the cut needs to be known as one.
+    # Cut first, with enough text to recognize a secret at the cut.
     start = redact(text[: LONGEST + BEHIND])[:LONGEST]
     return f"{start}… [{len(text) - LONGEST:,} characters more]"
 
@@ -193,9 +193,9 @@ def _plain(value: object) -> object:
 
 _PICTURE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+=*")
 _LARGEST = 4_000_000
-"""Characters of the largest picture that a page shows."""
+"""Maximum of characters of a picture in a page."""
 _ALL = 24_000_000
-"""Characters of all pictures of a page together; those behind it are not shown."""
+"""Characters of all pictures of a page together; further ones are not shown."""
 
 
 class CallData:
@@ -205,8 +205,8 @@ class CallData:
         at: a moment in Unix seconds as milliseconds since the run's start.
 
     Attributes:
-        messages: Digest -> message: each is there once, as in the journal.
-        offers: Digest -> tools that a model was offered.
+        messages: Digest -> message: each is included once, as in the journal.
+        offers: Digest -> tools offered to a model.
     """
 
     def __init__(self, at: Callable[[float], int]) -> None:
@@ -215,7 +215,7 @@ class CallData:
         self._at = at
         self._room = _ALL
         self._names: dict[str, str] = {}
-        """Key of a call's record -> its name, for calls inside calls."""
+        """Key of a call's record -> its name, for nested calls."""
 
     def write(self, call: JournaledCall) -> dict[str, Any]:
         """Return the data of a call with its result."""
@@ -259,7 +259,7 @@ class CallData:
         return {name: value for name, value in said.items() if value not in ("", [], {}, None)}
 
     def _pictures(self, result: object) -> list[str]:
-        """The pictures of a tool's result, as addresses that hold them; what is only an address is not asked for."""
+        """Return the pictures of a tool's result as data URLs; remote ones are not fetched."""
         content = _list(result.get("content")) if isinstance(result, Mapping) else ()
         urls = (part.get("url") for part in content if isinstance(part, Mapping))
         shown = []
@@ -279,7 +279,7 @@ class CallData:
 
 
 def usage_data(usage: Usage) -> dict[str, object]:
-    """A usage without its zeros."""
+    """Return a usage without its zeros."""
     found = {"calls": usage.calls, "in": usage.input_tokens, "out": usage.output_tokens, "cost": usage.cost}
     if usage.estimated:
         found["estimated"] = True
@@ -291,16 +291,16 @@ def _list(value: object) -> Sequence[object]:
 
 
 class TransitionEdges:
-    """Names the edges of transitions by the ids of their parts in the picture.
+    """Identifies the edges of transitions by the ids of their parts in the picture.
 
     Args:
         graph: the run's graph, as drawn.
         drawing: its drawing.
-        causes: why the run went as it did.
+        causes: the causes in the run.
 
     Attributes:
-        texts: Id -> text of an edge. Edges that the picture does not have, because only an earlier version of the
-            graph did, are named `was-1`, `was-2`, ...
+        texts: Id -> text of an edge. Edges that exist only in an earlier version of the graph are named `was-1`,
+            `was-2`, ...
     """
 
     def __init__(self, graph: GraphDefinition, drawing: Drawing, causes: Causes) -> None:
@@ -314,7 +314,7 @@ class TransitionEdges:
                 self.texts[name] = plain(str(edge), 200)
 
     def of(self, row: TimelineRow) -> dict[str, object]:
-        """Ids of the edges that a step took, of those it did not take, and the values of guards."""
+        """Return the ids of the edges that a step took and did not take, and the values of guards."""
         took = self._causes.transitions.get(row.activation)
         if took is None:
             return {}
@@ -329,7 +329,7 @@ class TransitionEdges:
         }
 
     def beginnings(self) -> Mapping[str, list[int]]:
-        """Id of an edge -> the records that took it without a step: a graph began, or a limit was spent."""
+        """Id of an edge -> the records that took it without a step: start of a graph, or a spent limit."""
         found: dict[str, list[int]] = {}
         rows = (took for took in self._causes.transitions.values() if took.node in ("START", "*"))
         for took in rows:

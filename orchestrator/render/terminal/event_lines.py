@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 
 _LINE = 100
-"""Cells for what a step wrote."""
+"""Cells for the update of a step."""
 _FAULT = 300
 """Characters of an error message that a line shows; the command `show` prints all of it."""
 
 
 class EventLines:
-    """Turns the events of one run, in order, into lines."""
+    """Converts the events of one run, in order, to lines."""
 
     def __init__(self) -> None:
         self._calls: dict[str, str] = {}
 
     def text(self, event: Event) -> str | None:
-        """An event as text; None if it is not shown. Lines after the first have a bar in front."""
+        """Return an event as text; None if it is not shown. Lines after the first have a bar in front."""
         line = self._line(event)
         if line is None:
             return None
@@ -122,7 +122,7 @@ def _place(event: Event) -> str:
 
 
 def _call(event: Event) -> str:
-    """A tool call as text; empty for other calls."""
+    """Describe a tool call; empty for other calls."""
     if event.data.get("kind") != "tool":
         return ""
     request = event.data.get("request")
@@ -132,7 +132,7 @@ def _call(event: Event) -> str:
 
 
 def _so_far(event: Event) -> str:
-    """Progress of a call, with the last line of its text."""
+    """Return the progress of a call, with the last line of its text."""
     data = event.data
     parts = [str(data["tool"])] if data.get("tool") else []
     if data.get("done") is not None:
@@ -174,11 +174,11 @@ def _number(value: object) -> float:
 _MOST_LINES = 40
 """Lines of a document that are shown."""
 _LONGEST_LINE = 240
-"""Characters of a line of what is shown as a document."""
+"""Longest line in characters of a value that is shown as a document."""
 
 
 def question_text(question: Question) -> str:
-    """A question with everything that it shows. Of a tool call: the tool, and exactly its arguments."""
+    """Return a question with everything that it shows. For a tool call, this is the tool and its exact arguments."""
     place = "/".join(part for part in (question.path, question.node) if part)
     lines = [narrow(f"{question.kind}{f' at {place}' if place else ''}")]
     if question.prompt:
@@ -190,13 +190,13 @@ def question_text(question: Question) -> str:
         tool, given = narrow(str(call["tool"])), call.get("args", {})
         args = texts.compact(given)
         lines += [f"  tool  {tool}", *_arguments(given, args)]
-        # Long arguments push what stands above them off the screen.
+        # Long arguments scroll the lines above them off the screen.
         risk = narrow(str(call.get("risk", "unknown")))
         whole = "as shown" if not _left_out(given) else "of which some lines are not shown"
         last = f"  = a call of {tool}, risk {risk}, with {len(args):,} characters of arguments {whole}"
     if outcomes:
         last = "\n".join(f"  {one.choice:<8}  {_outcome(one)}" for one in outcomes)
-    said = ("tool", "args", *(("why",) if outcomes else ()))  # the prompt says why
+    said = ("tool", "args", *(("why",) if outcomes else ()))  # the prompt gives the reason
     lines += [f"  {narrow(name)}  {texts.compact(value)}" for name, value in call.items() if name not in said]
     lines += (
         ["  shown", *(f"    {narrow(name)}  {texts.compact(value)}" for name, value in shown.items())] if shown else []
@@ -207,14 +207,14 @@ def question_text(question: Question) -> str:
 
 
 def _outcome(one: OutcomeChoice) -> str:
-    """An answer to the question for the outcome of a call: its words, with the value given with it, or its danger."""
+    """Return an answer about the outcome of a call: its words, with its value, or its danger."""
     if one.result:
         return f"{one.label} ({one.result})"
     return f"{one.label}. {one.hint}" if one.dangerous else one.label
 
 
 def _arguments(given: object, compact: str) -> Iterator[str]:
-    """The arguments of a call: on one line, or each on its own where one of them is a document of several lines."""
+    """Return the arguments of a call: on one line, or one per line if any of them is a document of several lines."""
     if not isinstance(given, Mapping) or not any(map(_is_document, given.values())):
         yield f"  args  {compact}"
         return
@@ -232,11 +232,11 @@ def _arguments(given: object, compact: str) -> Iterator[str]:
 
 
 def _is_document(value: object) -> TypeIs[str]:
-    """True if a value is a text of several lines, none of which is so long that spaces could hide the rest of it."""
+    """Return True if a value is a text of several lines, none of them so long that spaces could hide its end."""
     return isinstance(value, str) and "\n" in value and all(len(row) <= _LONGEST_LINE for row in value.split("\n"))
 
 
 def _left_out(given: object) -> bool:
-    """True if a document among the arguments is too long to be shown whole."""
+    """Return True if a document among the arguments is too long to be shown in full."""
     values = given.values() if isinstance(given, Mapping) else ()
     return any(_is_document(value) and value.count("\n") > _MOST_LINES for value in values)

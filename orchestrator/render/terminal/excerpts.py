@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 _LONGEST = 160
 _STRING, _ITEMS, _DEEP = 400, 6, 4
 _BEHIND = 200
-"""Characters behind a cut that are redacted too: the patterns do not match half a secret."""
+"""Characters after a cut that are redacted too: the patterns do not match half a secret."""
 
 
 def update_text(update: Mapping[str, object], limit: int = _LONGEST) -> str:
-    """Word an update field by field: `multiply(a=2, b=4)`, `reply: 'The weather ...' (2 tool calls)`.
+    """Describe an update field by field: `multiply(a=2, b=4)`, `reply: 'The weather ...' (2 tool calls)`.
 
-    Fields that became empty are left out where others did not.
+    Fields that became empty are left out if others did not.
 
     Args:
         update: the fields that a step wrote, as the journal has them.
-        limit: the most cells of a terminal.
+        limit: maximum number of terminal cells.
     """
     found = _safe({name: _last(value) for name, value in update.items()})
     parts: list[str] = []
@@ -43,18 +43,18 @@ def update_text(update: Mapping[str, object], limit: int = _LONGEST) -> str:
 
 
 def value_text(value: object, limit: int = _LONGEST, *, name: str = "") -> str:
-    """A value in a few words.
+    """Describe a value in a few words.
 
     Args:
         value: plain JSON.
-        limit: the most cells of a terminal.
-        name: of the field that has it, which may mark it as a secret.
+        limit: maximum number of terminal cells.
+        name: name of its field, which may mark it as a secret.
     """
     return fitting(plain(_words(_safe({name: _last(value)})[name])), limit)
 
 
 def _field(name: str, value: object) -> str:
-    """A field and its value; the words of a message name its role, and need no field."""
+    """Return a field and its value; a message names its role, and needs no field."""
     words = _words(value)
     if isinstance(value, _Last) or _is_message(value):
         return words
@@ -69,16 +69,16 @@ class _Last:
 
 
 def _last(value: object) -> object:
-    """The last message of a list, which the step added or ended with."""
+    """Return the last message of a list, which the step added or changed."""
     if isinstance(value, list | tuple) and value and all(_is_message(one) for one in value):
         return _Last(len(value), value[-1])
     return value
 
 
 def _safe(found: Mapping[str, object]) -> dict[str, object]:
-    """The values cut to what can be shown, without secrets."""
+    """Return the values cut to the displayed length, without secrets."""
     small = {name: cut_value(value.message if isinstance(value, _Last) else value) for name, value in found.items()}
-    clean = cast("dict[str, object]", redacted(small))  # a dict stays one
+    clean = cast("dict[str, object]", redacted(small))  # a dict stays a dict
     return {
         name: _Last(value.count, shown) if isinstance(value, _Last) else shown
         for (name, value), shown in zip(found.items(), clean.values(), strict=True)
@@ -86,12 +86,12 @@ def _safe(found: Mapping[str, object]) -> dict[str, object]:
 
 
 def text_start(found: str, most: int) -> str:
-    """The start of a text, redacted before it is cut."""
+    """Return the start of a text, redacted before it is cut."""
     return str(redacted(found[: most + _BEHIND]))[:most]
 
 
 def cut_value(found: object, deep: int = _DEEP) -> object:
-    """A value cut to what can be shown: a state can be large."""
+    """Return a value cut for display: a state can be large."""
     if isinstance(found, str):
         start = text_start(found, _STRING)
         return start if start.isprintable() else bare(start)
@@ -136,7 +136,7 @@ def _of_object(value: dict[str, object]) -> str:
 
 
 def _said(text: object, value: Mapping[str, object]) -> str:
-    """The text of a message or a reply, and how many calls it makes."""
+    """Return the text of a message or a reply, and the number of its calls."""
     calls = value.get("tool_calls")
     calls = calls if isinstance(calls, list) else []
     count = f"({len(calls)} tool call{'' if len(calls) == 1 else 's'})" if calls else ""
@@ -151,7 +151,7 @@ def _arguments(args: object) -> str:
 
 
 def _item(value: object) -> str:
-    """A value inside another one: an object by its name, else as its fields in brackets."""
+    """Return a nested value: an object by its name, else its fields in brackets."""
     if isinstance(value, dict):
         if _is_message(value) or "tool_calls" in value or "arguments" in value or "output" in value:
             return _of_object(value)
@@ -165,7 +165,7 @@ def _item(value: object) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text in quotes if it has blanks or is empty, so that it cannot be taken for our words."""
+    """Quote a text if it has blanks or is empty, so that it cannot be mistaken for the report's own words."""
     return text if text and text.isprintable() and " " not in text and "," not in text else f"'{text}'"
 
 
@@ -178,25 +178,25 @@ _UNFINISHED = re.compile(r"\S+\Z")
 
 
 def value(found: object, limit: int = _LONGEST) -> str:
-    """A value: text unchanged, anything else as JSON."""
+    """Return text unchanged, other values as JSON."""
     small = redacted(cut_value(found))
     text = small if isinstance(small, str) else json.dumps(small, ensure_ascii=False, default=str)
     return plain(text, limit)
 
 
 def text(found: str, limit: int = _LONGEST) -> str:
-    """Text from outside this library, on one line."""
+    """Return an untrusted text on one line."""
     return told(text_start(found, 4 * limit), limit)
 
 
 def tail(found: str, limit: int) -> str:
-    """The end of a streamed text, without its last word, which may be the start of a secret."""
+    """Return the end of a streamed text, without its last word, which may be the start of a secret."""
     whole = told(_UNFINISHED.sub("", found))
     return whole if len(whole) <= limit else f"…{whole[1 - limit :]}"
 
 
 def call(made: JournaledCall) -> str:
-    """A call's name and arguments."""
+    """Return a call's name and arguments."""
     intended = made.intended
     name, request = told(intended.name, 60), intended.request
     if intended.kind != "tool":
@@ -204,13 +204,13 @@ def call(made: JournaledCall) -> str:
     args = request.get("args", request) if isinstance(request, dict) else {}
     if not isinstance(args, dict):
         return f"{name}()"
-    shown = cast("dict[str, object]", redacted(cut_value(args)))  # a dict stays one
+    shown = cast("dict[str, object]", redacted(cut_value(args)))  # a dict stays a dict
     said = ", ".join(f"{key}={json.dumps(part, ensure_ascii=False, default=str)}" for key, part in shown.items())
     return f"{name}({plain(said, 100)})"
 
 
 def result(made: JournaledCall) -> str:
-    """A call's result; of a model its text, or the tools that it calls."""
+    """Return a call's result; for a model its text, or the tools that it calls."""
     found = None if made.settled is None else made.settled.result
     if made.intended.kind == "model" and isinstance(found, dict):
         calls = found.get("tool_calls") or ()
@@ -222,7 +222,7 @@ def result(made: JournaledCall) -> str:
 
 
 def name_of(item: object) -> str:
-    """The name of an item of a map: its `name`, `title` or `id` if it has one, else the item itself."""
+    """Return the name of an item of a map: its `name`, `title` or `id` if it has one, else the item itself."""
     found = item if isinstance(item, dict) else getattr(item, "__dict__", None)
     if not isinstance(found, dict):
         return value(item, _NAME)
@@ -230,7 +230,7 @@ def name_of(item: object) -> str:
 
 
 def note(event: Event) -> str:
-    """The progress of a step or a call, or what it emitted."""
+    """Return the progress of a step or a call, or the value that it emitted."""
     data = event.data
     if event.type != "progress":
         return f"{data.get('name', '')} {value(data.get('data', ''))}".strip()
@@ -244,12 +244,12 @@ def note(event: Event) -> str:
 
 
 def tokens(made: JournaledCall) -> str:
-    """Input and output tokens; empty if there are none."""
+    """Return input and output tokens; empty if there are none."""
     into, out = made.usage.input_tokens, made.usage.output_tokens
     return f"{into:,} → {out:,} tokens" if into or out else ""
 
 
 def elapsed(seconds: float, *, over: bool) -> str:
-    """A duration; while it grows (`over=False`) in whole seconds, and empty below one second."""
+    """Return a duration; while it grows (`over=False`) in whole seconds, and empty below one second."""
     seconds = max(0.0, seconds)
     return duration(seconds) if over or seconds >= 60 else f"{int(seconds)} s" if seconds >= 1 else ""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _WIDTH = 120
-"""Cells for what a step wrote, where there is no terminal."""
+"""Cells for the update of a step, without a terminal."""
 _LEAST = 24
 
 
@@ -41,11 +41,11 @@ def run_text(
     Args:
         run: the run.
         points: its steps.
-        why: why it is where it is, and why each step ran.
-        approved: lines on what its journal approves.
+        why: reasons of its status, and of each step.
+        approved: lines about the approvals in its journal.
         waiting: the text of its open questions; empty if there are none.
         ahead: the commands that continue it, which come last; empty if there are none.
-        width: cells in a line of the terminal; None: it is not shown on a terminal.
+        width: cells in a line of the terminal; None: not a terminal.
     """
     usage = run.usage
     spent = f"{run.steps} steps, {usage.calls} calls, {usage.tokens} tokens, {texts.duration(run.seconds)}"
@@ -89,15 +89,15 @@ _HEADINGS = ("question", "answer", "history", "branches", "state")
 
 
 def with_colours(text: str, status: str) -> str:
-    """The text of `run_text`, already safe to show, with its headings in bold and the status in its colour."""
+    """Return the text of `run_text`, already safe to show, with bold headings and the status in its colour."""
     first, *rest = text.split("\n")
     first = first.replace(f"  {status}  (", f"  {coloured(status, STATUS.get(status, ''))}  (", 1)
-    # All words of others are indented or stand behind one of ours.
+    # Untrusted text is always indented or follows a fixed label.
     return "\n".join([first, *(coloured(one, "bold") if one in _HEADINGS else one for one in rest)])
 
 
 def _asked_and_answered(run: Run, waiting: str) -> Iterator[str]:
-    """The question to a run, and its answer, its error, or its own open questions."""
+    """Return the input of a run, and its answer, its error, or its own open questions."""
     question = _question(run)
     if question not in (None, ""):
         yield from ("question", _whole(question))
@@ -110,7 +110,7 @@ def _asked_and_answered(run: Run, waiting: str) -> Iterator[str]:
 
 
 def _question(run: Run) -> object:
-    """The field or fields that a run began with, if its graph names them."""
+    """Return the initial field or fields of a run, if its graph names them."""
     started, graph = run.machine.started, run.machine.plan.graph
     fields = None if started is None or graph is None else graph.input
     if started is None or not fields:
@@ -121,14 +121,14 @@ def _question(run: Run) -> object:
 
 
 def _whole(value: object) -> str:
-    # An object is indented by one: longer runs of blanks are counted, not shown.
+    # An object is indented by one: longer runs of blanks are replaced by their number.
     said = redacted(value)
     text = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False, indent=1, default=str)
     return barred(text, f"  {BAR}")
 
 
 def _inherited(run: Run) -> str:
-    """Usage of the runs that it was forked from."""
+    """Return the usage of the runs that it was forked from."""
     spent = run.inherited
     if not spent.steps and not spent.calls:
         return ""
@@ -136,7 +136,7 @@ def _inherited(run: Run) -> str:
 
 
 def _forks_before(run: Run, points: Sequence[Point]) -> list[list[Forked]]:
-    """For each step the forks of the run that lie between it and the step before."""
+    """Return for each step the forks of the run between it and the step before."""
     forks, found = list(run.machine.forks), []
     for point in points:
         found.append([one for one in forks if one.seq < point.seq])
@@ -145,11 +145,11 @@ def _forks_before(run: Run, points: Sequence[Point]) -> list[list[Forked]]:
 
 
 def step_line(point: Point, width: int | None = None) -> str:
-    """A step as one line: record, place, outcome, and what it wrote or why it failed.
+    """Return a step as one line: record, place, outcome, and its update or error.
 
     Args:
         point: the step.
-        width: cells in a line of the terminal; None: it is not shown on a terminal.
+        width: cells in a line of the terminal; None: not a terminal.
     """
     place = line(f"{point.path}/{point.node}" if point.path else point.node)
     outcome = "" if point.outcome in ("done", None) else f" -> {line(str(point.outcome))}"

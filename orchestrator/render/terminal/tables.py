@@ -1,7 +1,7 @@
-"""Tables of the command line: one look for every list, and the tables of runs, statistics, workers and tools.
+"""Tables of the command line: the common format, and the tables of runs, statistics, workers and tools.
 
-Columns are as wide as their longest cell. If a row is then wider than the terminal, the widest columns give way, as far
-as each of them may; what does not fit is cut between words. Columns of ids and numbers are never cut.
+Columns are as wide as their longest cell. If a row is then wider than the terminal, the widest columns are narrowed, up
+to their limits, and texts are cut between words. Columns of ids and numbers are never cut.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 GAP = "  "
-"""Between two columns."""
+"""Space between two columns."""
 _LETTER = 12
 """Characters that one letter or emoji can have."""
 
@@ -50,16 +50,16 @@ class Column:
 
     name: str
     least: int | None = None
-    """Cells of the terminal that it keeps however narrow the terminal is; None: it is never cut."""
+    """Its minimum number of terminal cells; None: it is never cut."""
     right: bool = False
-    """True if it is aligned to the right, as numbers are."""
+    """True if it is aligned to the right, such as numbers."""
     optional: bool = False
-    """True if it is left out when all of its cells are empty."""
+    """True if it is left out when all its cells are empty."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A text of a table with its colour."""
+    """Text of a table cell with its colour."""
 
     text: str
     colour: str = ""
@@ -67,24 +67,24 @@ class Cell:
 
 @dataclass(frozen=True)
 class Looks:
-    """Abilities of the place where a table is shown."""
+    """Display capabilities of the output."""
 
     width: int | None = None
     """Cells in a line of the terminal; None: not a terminal, so nothing is cut."""
     colours: bool = False
     more: str = "…"
-    """Marks where a text was cut."""
+    """Marks cut text."""
 
 
 PLAIN = Looks()
-"""For pipes and files: whole texts without colours."""
+"""For pipes and files: complete texts without colours."""
 
 
 def looks_of(stream: TextIO) -> Looks:
-    """Return the abilities of a stream: a terminal has a width (`COLUMNS` if set), everything else gets whole texts.
+    """Return the capabilities of a stream: a terminal has a width (`COLUMNS` if set), others get complete texts.
 
     Args:
-        stream: what is written to.
+        stream: the output stream.
     """
     width = get_terminal_size((120, 24)).columns if stream.isatty() else None
     more = "…" if (getattr(stream, "encoding", "") or "").lower().startswith("utf") else "~"
@@ -92,14 +92,14 @@ def looks_of(stream: TextIO) -> Looks:
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell | str] | str], looks: Looks = PLAIN) -> str:
-    """Rows as lines under a heading.
+    """Format rows as lines under a heading.
 
-    Nothing in a cell can command a terminal or leave its line: `visible.line` is applied to all of them.
+    Control sequences and line breaks in cells are escaped with `visible.line`.
 
     Args:
         columns: the columns.
-        rows: the cells of each row; a row that is a text is alone on its line, as the name of a group.
-        looks: what the terminal allows.
+        rows: the cells of each row; a string is a row alone on its line, such as the name of a group.
+        looks: capabilities of the terminal.
     """
     grouped = any(isinstance(row, str) for row in rows)
     cells = [None if isinstance(row, str) else [_cell(one, looks.width) for one in row] for row in rows]
@@ -126,12 +126,12 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell | str] | str],
 
 def _cell(given: Cell | str, width: int | None) -> Cell:
     text, colour = (given, "") if isinstance(given, str) else (given.text, given.colour)
-    # Of a text of many megabytes, only the start is measured.
+    # For a text of many megabytes, only the start is measured.
     return Cell(line(text if width is None else text[: _LETTER * (width + 1)]), colour)
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], room: int | None) -> list[int]:
-    """Width of each column: the widest of those that may be cut give way first."""
+    """Return the width of each column: the widest ones that may be cut are narrowed first."""
     widths = [max(columns_of(row[number].text) for row in rows) for number in range(len(columns))]
     if room is None:
         return widths
@@ -147,7 +147,7 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], room: int
         widest = max(able, key=lambda number: widths[number])
         next_widest = max((widths[number] for number in able if widths[number] < widths[widest]), default=0)
         less = min(over, widths[widest] - max(least[widest], next_widest))
-        # Equal columns give way in turn, one cell at a time.
+        # Equal columns are narrowed in turn, one cell at a time.
         less = max(1, less) if sum(widths[number] == widths[widest] for number in able) == 1 else 1
         widths[widest] -= less
         over -= less
@@ -180,11 +180,11 @@ _RUN_COLUMNS = (
 
 
 def run_table(found: Sequence[RunInfo], looks: Looks = PLAIN, now: float | None = None) -> str:
-    """Runs as lines under a heading: id, graph, status, age, labels, and what happened.
+    """Format runs as lines under a heading: id, graph, status, age, labels, and what happened.
 
     Args:
         found: the rows.
-        looks: what the terminal allows.
+        looks: capabilities of the terminal.
         now: Unix seconds, for ages; None: the present.
     """
     rows = [
@@ -210,8 +210,7 @@ def _status(info: RunInfo) -> str:
 
 
 def what_happened(info: RunInfo) -> str:
-    """The main text of a run, on one line: its question, why it failed or was given up, its answer, or
-    its input, with the time at which it is to begin."""
+    """Return the main text of a run on one line: its question, error, answer, or input with the scheduled start."""
     if info.deaths and info.status not in FINAL:
         times = f"{info.deaths} {'time' if info.deaths == 1 else 'times'}"
         text = f"{'parked, ' if info.deaths >= MAX_DEATHS else ''}given up {times}: {info.fault}"
@@ -228,12 +227,12 @@ _NUMBERS = ("runs", "failed", "calls", "tools", "failed", "tokens in", "out", "c
 
 
 def stats_table(names: Sequence[str], rows: Sequence[StatsRow], looks: Looks = PLAIN) -> str:
-    """Groups as lines under a heading. The first `FAILED` is of the runs that ended, the second of the calls of tools.
+    """Format groups as lines under a heading. The first `FAILED` counts ended runs, the second tool calls.
 
     Args:
-        names: what the groups are by.
+        names: the grouping.
         rows: the groups.
-        looks: what the terminal allows.
+        looks: capabilities of the terminal.
     """
     columns = (*(Column(name, least=10) for name in names), *(Column(name, right=True) for name in _NUMBERS))
     return table(columns, [_stats_cells(names, row) for row in rows], looks)
@@ -278,11 +277,11 @@ _WORKER_COLOURS = {"alive": "green", "draining": "yellow", "lapsed": "red", "dea
 
 
 def worker_table(found: Sequence[WorkerInfo], looks: Looks = PLAIN) -> str:
-    """Workers as lines under a heading: who each is, whether it is alive, and what it holds.
+    """Format workers as lines under a heading: name, state, and held runs.
 
     Args:
         found: the workers, and other executors that hold runs.
-        looks: what the terminal allows.
+        looks: capabilities of the terminal.
     """
     return table(_WORKER_COLUMNS, [_worker_cells(one) for one in found], looks)
 
@@ -313,11 +312,11 @@ _TOOL_COLUMNS = (
 
 
 def tool_table(groups: Mapping[str, Sequence[Tool]], looks: Looks = PLAIN) -> str:
-    """The tools of several groups, each group under its name.
+    """Format the tools of several groups, each group under its name.
 
     Args:
         groups: tools by the name of their group.
-        looks: what the terminal allows.
+        looks: capabilities of the terminal.
     """
     rows: list[Sequence[Cell | str] | str] = []
     for name, tools in groups.items():
@@ -326,7 +325,7 @@ def tool_table(groups: Mapping[str, Sequence[Tool]], looks: Looks = PLAIN) -> st
 
 
 def whole(tool: Tool) -> str:
-    """All that a model receives of a tool: its description, and the JSON Schema of its arguments."""
+    """Return all that a model receives about a tool: its description, and the JSON Schema of its arguments."""
     said = visible(tool.description.strip())
     schema = visible(plain(tool.parameters))
     return "\n".join(("", said, "", schema) if said else ("", schema))
@@ -339,7 +338,10 @@ def _tool_cells(tool: Tool) -> tuple[Cell | str, ...]:
 
 
 def arguments(schema: Mapping[str, Any]) -> str:
-    """The parameters of a tool on one line: `city: string, days: integer = 3, unit?: "C" | "F"`."""
+    """Return the parameters of a tool on one line: `city: string, days: integer = 3, unit?: "C"
+
+    "F"`.
+    """
     properties = schema.get("properties")
     required = schema.get("required") or ()
     parts: list[str] = []
@@ -358,7 +360,7 @@ def arguments(schema: Mapping[str, Any]) -> str:
 
 
 def type_words(schema: object, root: Mapping[str, object], depth: int = 0) -> str:
-    """A schema's type in few words."""
+    """Return a schema's type in few words."""
     if not isinstance(schema, Mapping) or depth > _DEEPEST:
         return "any"
     if isinstance(schema.get("$ref"), str):

@@ -14,27 +14,27 @@ from orchestrator.visible import exact
 
 
 def compact(value: object) -> str:
-    """A value as JSON on one line, see `orchestrator.visible.exact`."""
+    """Return a value as JSON on one line, see `orchestrator.visible.exact`."""
     return exact(value)
 
 
 def plain(value: object) -> str:
-    """A value for people: text unchanged, anything else as indented JSON."""
+    """Return a value for people: text unchanged, other values as indented JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, default=str)
 
 
 def short(text: str, most: int = 72) -> str:
-    """The text, cut to at most `most` characters."""
+    """Return the text, cut to at most `most` characters."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def fitting(text: str, columns: int, more: str = "…") -> str:
-    """The text on at most so many columns of a terminal, cut between words where that leaves most of it.
+    """Cut a text to a number of terminal columns, between words if that keeps most of it.
 
     Args:
         text: one line.
-        columns: the room, at least one column.
-        more: marks where the text was cut.
+        columns: available columns, at least one.
+        more: mark of cut text.
     """
     if columns_of(text) <= columns:
         return text
@@ -47,7 +47,7 @@ def fitting(text: str, columns: int, more: str = "…") -> str:
 
 
 def _end(text: str, room: int) -> int:
-    """End of the longest start of a text that fits in a room. It is never inside a letter or an emoji."""
+    """Return the end of the longest prefix of a text that fits. It is never inside a letter or an emoji."""
     low, high = 0, len(text)
     while low < high:
         middle = (low + high + 1) // 2
@@ -59,16 +59,16 @@ def _end(text: str, room: int) -> int:
 
 _JOINER = "\u200d"
 _TONES = range(0x1F3FB, 0x1F400)
-"""Skin tones, which change the emoji in front of them."""
+"""Skin tones, which modify the preceding emoji."""
 
 
 def _continues(char: str) -> bool:
-    """True if a character belongs to the one before it."""
+    """Return True if a character is combined with the one before it."""
     return char == _JOINER or ord(char) in _TONES or unicodedata.category(char) in ("Mn", "Me", "Mc")
 
 
 def columns_of(text: str) -> int:
-    """Columns of a terminal that a text takes: two for wide characters and emoji, none for marks on a letter."""
+    """Return the terminal columns of a text: two for wide characters and emoji, none for combining marks."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -77,12 +77,12 @@ def columns_of(text: str) -> int:
 
 
 def padded(text: str, columns: int) -> str:
-    """The text, filled up with spaces."""
+    """Return the text, padded with spaces."""
     return text + " " * (columns - columns_of(text))
 
 
 def ago(moment: float, now: float | None = None) -> str:
-    """The age of a moment in Unix seconds."""
+    """Return the age of a time in Unix seconds."""
     seconds = max(0.0, (time.time() if now is None else now) - in_calendar(moment))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
@@ -91,7 +91,7 @@ def ago(moment: float, now: float | None = None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A duration in seconds as text."""
+    """Return a duration in seconds as text."""
     return f"{seconds:.2f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60)} s"
 
 
@@ -114,11 +114,11 @@ RISK = {"none": "dim", "read": "green", "write": "yellow", "dangerous": "red"}
 def wants_colours(stream: TextIO, environ: Mapping[str, str] | None = None) -> bool:
     """Return True if text on a stream may have colours.
 
-    `NO_COLOR` forbids them everywhere. `FORCE_COLOR` asks for them everywhere else. Without both, a terminal has them
-    unless it is a `dumb` one, and a pipe or a file has none.
+    `NO_COLOR` disables them everywhere. Otherwise `FORCE_COLOR` enables them everywhere. Without both, only a terminal
+    has them, unless it is a `dumb` one.
 
     Args:
-        stream: what is written to.
+        stream: the output stream.
         environ: the environment; None: that of this process.
     """
     environ = os.environ if environ is None else environ
@@ -130,10 +130,10 @@ def wants_colours(stream: TextIO, environ: Mapping[str, str] | None = None) -> b
 
 
 def coloured(text: str, colour: str) -> str:
-    """The text in a colour or weight; unchanged if the colour is empty."""
+    """Return the text in a colour or weight; unchanged if the colour is empty."""
     return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if colour and text else text
 
 
 def can_draw(stream: TextIO) -> bool:
-    """True if a stream is a terminal that can redraw lines, and neither TERM=dumb nor NO_COLOR asks for plain text."""
+    """Return True if a stream is a terminal that can redraw lines, without TERM=dumb or NO_COLOR."""
     return stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb") and not os.environ.get("NO_COLOR")

@@ -1,4 +1,4 @@
-"""The tree of a run on a terminal: ended steps scroll up and stay, live ones are redrawn at the bottom.
+"""The tree of a run on a terminal: ended steps scroll up, live ones are redrawn at the bottom.
 
 A line has styled parts and is fitted to the columns of a terminal.
 """
@@ -49,11 +49,11 @@ class Line:
 
     parts: tuple[Part, ...]
     going_on: bool = False
-    """True if it shows something that has not ended, or what encloses that."""
+    """True if it shows something that has not ended, or encloses such a line."""
     more: str = "…"
-    """Marks where text was cut off."""
+    """Marks cut text."""
     tail: bool = False
-    """True if a line that is too long keeps its end rather than its start."""
+    """True if a line that is too long is cut at its start."""
 
     @property
     def text(self) -> str:
@@ -71,7 +71,7 @@ class Line:
         )
 
     def said_in(self, encoding: str) -> Line:
-        """The line in the characters of an encoding; other characters become escapes, which are wider.
+        """Return the line for an encoding; other characters become escapes, which are wider.
 
         Terminal control sequences become escapes too: stores can contain forged names of nodes and outcomes.
         """
@@ -83,7 +83,7 @@ class Line:
         return replace(self, parts=parts, more="~")
 
     def fitted(self, width: int) -> Line:
-        """The line cut to at most `width` columns of a terminal."""
+        """Return the line cut to at most `width` columns of a terminal."""
         over = cell_len(self.text) - width
         if over <= 0:
             return self
@@ -117,15 +117,15 @@ _MARKS = {
     "queued": ("○", "dim"),
 }
 _DONE_STEPS, _DONE_BRANCHES, _CALLS = 2, 2, 3
-"""Number of ended steps, branches and calls that are shown inside a live one."""
+"""Number of ended steps, branches and calls shown inside a live step."""
 _BRANCHES = 40
-"""Branches of an ended fork that are shown; of a larger one half as many, and those that failed."""
+"""Branches shown of an ended fork; of a larger one half as many, and the failed ones."""
 _MOST = 200
-"""Lines that one ended step leaves behind, and steps of one branch that these lines show."""
+"""Lines printed for an ended step, and steps of a branch within these lines."""
 
 
 def left_behind(model: StepTree, step: TreeStep, standing: LiveBranches, now: float) -> list[Line]:
-    """The lines that an ended step of the top level leaves above the screen."""
+    """Return the lines to print permanently for an ended step of the top level."""
     lines = list(_step(model, step, standing, now, whole=True))
     if len(lines) > _MOST:
         lines[_MOST - 20 : -19] = [_note(f"… {len(lines) - _MOST} lines more; the run's events have all")]
@@ -135,14 +135,14 @@ def left_behind(model: StepTree, step: TreeStep, standing: LiveBranches, now: fl
 def going_on(
     model: StepTree, standing: LiveBranches, now: float, width: int, height: int, doing: str = "running"
 ) -> list[Line]:
-    """The live part of a run and its spending: at most `height` lines."""
+    """Return the live part of a run and its spending: at most `height` lines."""
     end = summary(model, now, width, doing)
     lines = [line for step in model.top.steps for line in _step(model, step, standing, now, whole=False)]
     return [*_fitted(lines, max(1, height - len(end))), *end]
 
 
 def _fitted(lines: list[Line], most: int) -> list[Line]:
-    """At most `most` lines: first those of live steps, then the last of the others."""
+    """Return at most `most` lines: first those of live steps, then the last of the others."""
     if len(lines) <= most:
         return lines
     now = [number for number, line in enumerate(lines) if line.going_on]
@@ -152,12 +152,12 @@ def _fitted(lines: list[Line], most: int) -> list[Line]:
 
 
 def where_it_stands(model: StepTree, standing: LiveBranches, now: float, width: int, height: int) -> list[Line]:
-    """The same, to be printed for good: nothing in it spins."""
+    """Return the lines of `going_on` for permanent output, without spinners."""
     return [line.still() for line in going_on(model, standing, now, width, height, doing="so far")]
 
 
 def summary(model: StepTree, now: float, width: int, doing: str = "running") -> list[Line]:
-    """Status, spending and what the limits leave: one line, or two on a narrow terminal."""
+    """Return status, spending and remaining limits: one line, or two on a narrow terminal."""
     machine, usage, inherited = model.run, model.run.own_usage, model.run.inherited
     status = machine.status
     seconds = usage.seconds + (max(0.0, now - machine.updated) if machine.running and status == "running" else 0.0)
@@ -206,7 +206,7 @@ def _left(model: StepTree, seconds: float) -> str:
 def _step(
     model: StepTree, step: TreeStep, standing: LiveBranches, now: float, *, whole: bool, label: str = ""
 ) -> Iterator[Line]:
-    """A step with its calls and branches; unless `whole`, only as much as a screen has room for."""
+    """Return a step with its calls and branches; unless `whole`, only as much as fits on a screen."""
     over = model.is_over(step, standing)
     yield _head(step, standing, now, over, label)
     for line in _calls(step, now, whole):
@@ -225,7 +225,7 @@ def _step(
 
 
 def _worth_showing(branches: list[TreeBranch], standing: LiveBranches, whole: bool) -> list[TreeBranch]:
-    """All branches of a small ended fork; else the live ones, the failed ones and some of the others."""
+    """Return all branches of a small ended fork; else the live ones, the failed ones and some of the others."""
     if whole and len(branches) <= _BRANCHES:
         return branches
     begun = standing.live - standing.landed - standing.queued
@@ -337,7 +337,7 @@ def _call(one: JournaledCall, note: Event | None, now: float, over: bool) -> Lin
 
 
 def _branch(model: StepTree, branch: TreeBranch, standing: LiveBranches, now: float, *, whole: bool) -> Iterator[Line]:
-    """A branch's label with its steps below; a branch of one step is one line, a subgraph has no label."""
+    """Return a branch's label with its steps below; a branch of one step is one line, a subgraph has no label."""
     segment = branch.path.rpartition("/")[2]
     label = ""
     if "." in segment:
@@ -381,13 +381,13 @@ def _spinner(now: float) -> str:
 _PICTURES = 8
 """Redraws per second."""
 _SETTLE = 0.1
-"""Seconds between two searches for ended steps, each of which visits every live token."""
+"""Seconds between searches for ended steps, each of which visits every live token."""
 _SHARE = 0.05
-"""Largest share of the time that drawing takes: a run of thousands of branches is drawn less often."""
+"""Largest share of the time for drawing: a run of thousands of branches is drawn less often."""
 
 
 class Screen:
-    """A run on a terminal. One thread feeds events; another one only draws."""
+    """A run on a terminal. One thread passes events; another thread draws."""
 
     def __init__(self, plan: Plan, stream: TextIO) -> None:
         self._stream = stream
@@ -402,25 +402,25 @@ class Screen:
         self._drawn: tuple[float, Text] | None = None
         self._held = True
         self._heard = 0.0
-        """Unix seconds of the last event: the last moment at which the run is known to have been alive."""
+        """Unix seconds of the last event."""
 
     def knows(self, event: Event) -> bool:
-        """True if it has the graph that a `migrated` event leads to."""
+        """Return True if it has the graph that a `migrated` event leads to."""
         return event.data.get("content") in self._reader.run.later
 
     def past(self, event: Event) -> None:
-        """Take in an earlier event; steps that ended by then are not shown."""
+        """Process an earlier event; steps that had ended by then are not shown."""
         self._reader.take(event)
 
     def begin(self) -> None:
-        """End the earlier events: print how many ended steps are left out."""
+        """End the earlier events: print the number of ended steps that are left out."""
         over = self._over()
         if over:
             self._model.forget(over)
             self._print([Line(((f"… {over} step{'s' * (over > 1)} before this", "dim"),))])
 
     def show(self, event: Event) -> None:
-        """Take in a new event, in order."""
+        """Process a new event, in order."""
         self._held, self._heard = False, max(self._heard, event.ts)
         with self._lock:
             self._reader.take(event)
@@ -460,7 +460,7 @@ class Screen:
             vertical_overflow="crop",
         )
         live.start()
-        self._console.show_cursor(True)  # it is never missed then, also if this process is killed
+        self._console.show_cursor(True)  # so the state is printed even if this process is killed
         self._live = live
 
     def _picture(self) -> Text:
@@ -484,7 +484,7 @@ class Screen:
         return over
 
     def _settle(self) -> None:
-        """Print the ended steps at the top for good; without the lock, as the drawing thread takes both."""
+        """Print the ended steps at the top permanently; without the lock, as the drawing thread takes both."""
         self._looked = time.monotonic()
         with self._lock:
             over = self._over()
@@ -494,7 +494,7 @@ class Screen:
             standing = model.live_branches()
             lines = [line for step in model.top.steps[:over] for line in left_behind(model, step, standing, now)]
             model.forget(over)
-            self._drawn = None  # else what scrolls up would still stand below, too
+            self._drawn = None  # otherwise the scrolled lines would also remain below
         self._print(lines)
 
     def _print(self, lines: list[Line]) -> None:

@@ -27,14 +27,14 @@ _LONGEST = 200
 _LONGEST_TIMEOUT = 3600
 _FORMS = "write `file:///var/archive`, or `s3://BUCKET/PREFIX` for an S3 server"
 _READABLE = 60
-"""Characters of a run's id in the name of its object."""
+"""Number of characters of a run's id in the name of its object."""
 
 
 @runtime_checkable
 class Archive(Protocol):
-    """Objects by name. Methods block; stores call them in threads, several at a time.
+    """A store of objects by name. Methods block; stores call them in threads, several at a time.
 
-    Each raises `StoreUnavailable` if the place cannot be reached or written, and `StoreError` if it is misconfigured.
+    Each raises `StoreUnavailable` if the archive cannot be reached or written, and `StoreError` if it is misconfigured.
     """
 
     @property
@@ -48,7 +48,7 @@ class Archive(Protocol):
         ...
 
     def put(self, name: str, data: bytes) -> None:
-        """Write an object, in place of one of this name, so that others see it whole or not at all. It is durable then.
+        """Write an object durably and atomically, replacing one of this name.
 
         Args:
             name: `YYYY/MM/DD/` and a file name.
@@ -57,16 +57,16 @@ class Archive(Protocol):
         ...
 
     def get(self, name: str, *, most: int) -> bytes | None:
-        """Return the bytes of an object; None: there is none of this name.
+        """Return the bytes of an object; None if there is no object of this name.
 
         Args:
             name: its name.
-            most: bytes that it should have at most. Of a longer one, the first `most` + 1 bytes are enough.
+            most: maximum number of bytes. For a longer object, the first `most` + 1 bytes are enough.
         """
         ...
 
     def remove(self, name: str) -> None:
-        """Delete an object. One that is not there is deleted."""
+        """Delete an object. A missing object is not an error."""
         ...
 
 
@@ -125,14 +125,14 @@ def _seconds(text: str) -> float:
 
 
 def new_name(run_id: str, head: int, created: float, *, gzip: bool) -> str:
-    """A name for an object, which no other one has: the day when the run was created, its id, and its last record."""
+    """Return a unique name for an object, from the day of the run's creation, its id, and its last record."""
     day = time.strftime("%Y/%m/%d", time.gmtime(min(max(created, 0.0), 253_402_300_799.0)))
     readable = "".join(one if one in _LETTERS else "_" for one in run_id[:_READABLE]) or "_"
     return f"{day}/{readable}.{head}.{os.urandom(8).hex()}.jsonl{'.gz' if gzip else ''}"
 
 
 def is_name(name: str) -> bool:
-    """True if a name is one that `new_name` makes: what a store says must not lead out of the archive."""
+    """Return True if `new_name` can have made this name: a stored name must not lead out of the archive."""
     if len(name) > _LONGEST or name.count("/") != 3:
         return False
     *day, file = name.split("/")
@@ -141,13 +141,13 @@ def is_name(name: str) -> bool:
 
 
 _WRITING = ".writing"
-"""The folder of files that are being written. What lies in it for an hour was left by a process that died."""
+"""Folder of files that are being written. Files older than an hour are left over from processes that died."""
 _STALE = 3600.0
 _READING = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 class FolderArchive:
-    """An archive in a folder, which is made when it is first written. Its files are readable by this user only.
+    """An archive in a folder, created at the first write. Only this user can read its files.
 
     Args:
         folder: the folder.
@@ -185,7 +185,7 @@ class FolderArchive:
             raise self._unavailable("written", error) from error
 
     def get(self, name: str, *, most: int) -> bytes | None:
-        """See `Archive`. What is not a file is not read: a link leads elsewhere, a pipe never ends."""
+        """See `Archive`. Only regular files are read: a link leads elsewhere, a pipe may never end."""
         try:
             with _opened(self.folder / name) as file:
                 return file.read(max(most, 0) + 1)
@@ -212,7 +212,7 @@ class FolderArchive:
             raise self._unavailable("changed", error) from error
 
     def _tidy(self) -> None:
-        """Make the folder of files that are being written, and remove from it, once, what was left there."""
+        """Create the folder of files that are being written, and once remove old files from it."""
         folder = self.folder / _WRITING
         _make(folder)
         if self._tidied:
@@ -231,7 +231,7 @@ def _opened(path: Path) -> BinaryIO:
     """Open a file to read it.
 
     Raises:
-        OSError: it is no file, or a link to one.
+        OSError: the path is not a file, or is a link to one.
     """
     descriptor = os.open(path, _READING)
     try:
@@ -244,7 +244,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _make(folder: Path) -> None:
-    """Make a folder, and those that lead to it, on the disk."""
+    """Create a folder and its parents durably."""
     if folder.is_dir():
         return
     _make(folder.parent)
@@ -254,7 +254,7 @@ def _make(folder: Path) -> None:
 
 def _sync(folder: Path) -> None:
     if os.name == "nt":
-        return  # folders cannot be opened there
+        return  # folders cannot be opened on this system
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""An archive in a bucket, by the S3 protocol. Extra `s3`: boto3, whose clients threads may share."""
+"""An archive in a bucket, by the S3 protocol. Needs the extra `s3` (boto3, whose clients are thread-safe)."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _GONE = {"NoSuchKey", "404", "NotFound"}
 _CONNECTIONS = 32
 _PART = 65_536
 _SLOWEST = 65_536
-"""Bytes a second."""
+"""Bytes per second."""
 
 
 class S3Archive:
-    """An archive in a bucket. Keys are read from the environment by boto3, and are in no message.
+    """An archive in a bucket. boto3 reads the keys from the environment; no message contains them.
 
     Args:
         bucket: the bucket, which exists.
-        prefix: what the keys of all objects begin with; empty: nothing.
-        endpoint: the URL of the server; None: Amazon's, or what the environment says.
-        region: the region; None: what the environment says.
+        prefix: prefix of the keys of all objects; may be empty.
+        endpoint: the URL of the server; None: Amazon's, or the one in the environment.
+        region: the region; None: the one in the environment.
         gzip: whether objects are compressed.
         timeout: seconds that the server may be silent; a request is tried up to four times.
     """
@@ -60,7 +60,7 @@ class S3Archive:
         return f"S3Archive({self.url!r})"
 
     def put(self, name: str, data: bytes) -> None:
-        """See `Archive`. The server checks the digest of what it got."""
+        """See `Archive`. The server checks the digest of the received data."""
         digest = base64.b64encode(hashlib.sha256(data).digest()).decode()
         kind = "application/gzip" if name.endswith(".gz") else "application/x-ndjson"
         try:
@@ -71,7 +71,7 @@ class S3Archive:
             raise self._failure("written", error) from error
 
     def get(self, name: str, *, most: int) -> bytes | None:
-        """See `Archive`. What the server says of its digest is not asked for: the row of the run knows it."""
+        """See `Archive`. The server's digest is not requested: the run's row contains it."""
         try:
             body = self._client().get_object(Bucket=self.bucket, Key=self._key(name))["Body"]
             with closing(body):
@@ -90,10 +90,10 @@ class S3Archive:
                 raise self._failure("changed", error) from error
 
     def _read(self, body: Any, size: int) -> bytes:
-        """The first bytes of an answer, which may be long, but not slow for ever.
+        """Return the first bytes of a response, which may be long, but not slow for ever.
 
         Raises:
-            ReadTimeoutError: less came than `_SLOWEST` in the time that there is.
+            ReadTimeoutError: the server sent fewer bytes per second than `_SLOWEST`.
         """
         latest = time.monotonic() + self._timeout + size / _SLOWEST
         found = bytearray()
@@ -110,7 +110,7 @@ class S3Archive:
         return f"{self.prefix}/{name}" if self.prefix else name
 
     def _client(self) -> Any:
-        """The client, made by the first thread that needs it: that takes a while, and reads the environment."""
+        """The client, made by the first thread that needs it: this takes a while, and reads the environment."""
         with self._lock:
             if self._made is None:
                 endpoint = self._options["endpoint"]
@@ -119,7 +119,7 @@ class S3Archive:
                     read_timeout=self._timeout,
                     retries={"mode": "standard", "max_attempts": 4},
                     max_pool_connections=_CONNECTIONS,
-                    response_checksum_validation="when_required",  # the row of the run has the digest
+                    response_checksum_validation="when_required",  # the row of the run contains the digest
                     s3={"addressing_style": "path"} if endpoint else None,
                 )
                 self._made = Session().client(
@@ -148,5 +148,5 @@ class S3Archive:
 
 
 def _code(error: Exception) -> str:
-    """The code of an error that the server gave; empty: it gave none."""
+    """Return the error code that the server sent; empty if there is none."""
     return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""

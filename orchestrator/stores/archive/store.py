@@ -1,8 +1,8 @@
-"""The store around another one, which keeps the records of ended runs in an archive, and reads them from there.
+"""A store wrapper that keeps the records of ended runs in an archive, and reads them from there.
 
-The object of an archived run is JSON Lines, as an export of this run has them, but as the store keeps the records:
-seals are kept, and encrypted values stay encrypted. So the object of a run that is not encrypted can be imported by
-`orchestrator import` into any store, also if nothing else is left.
+The object of an archived run is JSON Lines, like an export of the run, but with the records in their stored form:
+seals are kept, and encrypted values stay encrypted. So the object of an unencrypted run can be imported by
+`orchestrator import` into any store, even if nothing else is left.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ GZIP = b"\x1f\x8b"
 """The first bytes of a compressed object."""
 
 _DENSEST = 100
-"""Bytes of text that a byte of a compressed object may stand for, if they are more than a record may have."""
+"""Maximum ratio of text to compressed bytes, if the text is longer than a record may be."""
 
 _MOST = 4 << 30
-"""Bytes of an object. S3 takes 5 GB in one request."""
+"""Maximum number of bytes of an object. S3 accepts 5 GB in one request."""
 
 
 def object_of(run_id: str, records: Sequence[Record], graphs: Mapping[str, JsonObject], *, compress: bool) -> bytes:
-    """The bytes of an object. The same run has the same bytes.
+    """Return the bytes of an object. The same run always gives the same bytes.
 
     Args:
         run_id: the run's id.
         records: all of its records.
-        graphs: the graphs that it names, by digest.
-        compress: whether they are compressed by gzip. What gets so small that `records_of` would not unpack it is not.
+        graphs: the graphs that the run names, by digest.
+        compress: whether to compress with gzip. Data that `records_of` would refuse to decompress stays uncompressed.
 
     Raises:
         StoreError: the run is too large for an object.
@@ -94,10 +94,10 @@ def _most_text(packed: bytes) -> int:
 
 
 def _unpacked(data: bytes) -> bytes:
-    """The text of an object: a few bytes can be packed that need gigabytes when they are read.
+    """Return the text of an object, within a limit: a few compressed bytes can expand to gigabytes.
 
     Raises:
-        ValueError: it cannot be decompressed, or has more text than `object_of` packs.
+        ValueError: the object cannot be decompressed, or has more text than `object_of` packs.
     """
     packed, most = zlib.decompressobj(zlib.MAX_WBITS | 16), _most_text(data)
     try:
@@ -112,7 +112,7 @@ def _unpacked(data: bytes) -> bytes:
 
 
 def records_of(run_id: str, data: bytes) -> list[Record]:
-    """The records of a run in its object.
+    """Return the records of a run, read from the run's archive object.
 
     Raises:
         ValueError: the bytes are not an object of this run.
@@ -120,7 +120,7 @@ def records_of(run_id: str, data: bytes) -> list[Record]:
     """
     if data.startswith(GZIP):
         data = _unpacked(data)
-    lines = BytesIO(data)  # not all of them at once: an object of line ends alone has millions
+    lines = BytesIO(data)  # not split at once: an object of line ends alone has millions
     while True:
         fields = _fields(lines.readline())
         if fields.get("type") == "run":
@@ -164,7 +164,7 @@ _TRIES = 3
 _KEPT_RUNS, _KEPT_BYTES = 32, 64 << 20
 _KEPT_GRAPHS = 32
 _LONGEST_WRITE = 86_400.0
-"""Seconds after which nobody writes an object any more that was noted for a run which is deleted since."""
+"""Seconds after which no process can still be writing an object that was noted for a run deleted since."""
 
 _limiter: RunVar[CapacityLimiter] = RunVar("orchestrator.stores.archive")
 
@@ -175,8 +175,8 @@ class ArchivedStore(StoreWrapper):
     An append to an archived run moves its records back first.
 
     Args:
-        inner: the store that keeps all else. It is closed with this one.
-        archive: where the records of archived runs are.
+        inner: the store of all other data. It is closed with this one.
+        archive: the archive of the records of archived runs.
     """
 
     def __init__(self, inner: Store, archive: Archive) -> None:
@@ -211,7 +211,7 @@ class ArchivedStore(StoreWrapper):
             raise RunConflict(run_id, "an executor holds it, so it cannot be archived now")
         try:
             records = await self.inner.read(run_id, upto=info.head)
-        except RunArchived as elsewhere:  # another process was quicker
+        except RunArchived as elsewhere:  # another process has archived the run
             return elsewhere.archived
         found = {name: await self._graph(name) for name in graphs_named(info, records)}
         graphs = {name: graph for name, graph in found.items() if graph is not None}
@@ -221,13 +221,13 @@ class ArchivedStore(StoreWrapper):
         noted = await self._rows.note_object(
             run_id, Archived(self.archive.url, name, sha256, len(data), round(time.time(), 3))
         )
-        if (await self.inner.info(run_id)).created != info.created:  # of a deletion behind this, `move_out` knows
+        if (await self.inner.info(run_id)).created != info.created:  # `move_out` detects a later deletion
             raise RunConflict(run_id, "it was deleted meanwhile, and another run has its id")
         _check_name(run_id, noted)
         await _in_thread(lambda: self._write(run_id, noted, data, records, again=noted.name != name))
         try:
             await self._rows.move_out(run_id, noted, head=info.head)
-        except RunUnknown:  # deleted meanwhile, maybe before the object was there
+        except RunUnknown:  # deleted meanwhile, maybe before the object was written
             await self._remove([noted])
             raise
         except RunConflict:
@@ -246,7 +246,7 @@ class ArchivedStore(StoreWrapper):
             try:
                 await self._move_back(run_id, info.archived)
             except RunConflict:
-                continue  # it was restored, went on and was archived again meanwhile
+                continue  # restored, continued and archived again meanwhile
             return True
         raise RunConflict(run_id, "other processes archive and restore it all the time")
 
@@ -278,7 +278,7 @@ class ArchivedStore(StoreWrapper):
         except StoreUnavailable:
             raise
         except Exception:
-            await self.inner.info(run_id)  # RunUnknown: it was deleted meanwhile, with its object
+            await self.inner.info(run_id)  # RunUnknown: deleted meanwhile, with its object
             raise
         return _part(found, after, upto, limit)
 
@@ -292,7 +292,7 @@ class ArchivedStore(StoreWrapper):
     # --------------------------------------------------------------------- deletion and copies
 
     async def delete(self, run_id: str) -> bool:
-        objects = await self._rows.objects(run_id)  # also those that are left of a run of this id before it
+        objects = await self._rows.objects(run_id)  # also objects left from an earlier run of this id
         await self.reach(run_id)
         deleted = await self.inner.delete(run_id)
         try:
@@ -321,7 +321,7 @@ class ArchivedStore(StoreWrapper):
     async def compact(self) -> int:
         try:
             await self._sweep()
-        except StoreError as error:  # what was done before, as a deletion, is done
+        except StoreError as error:  # earlier changes, such as a deletion, remain
             log.warning("objects of deleted runs are left in the archive until it can be written: %s", error)
         return await self.inner.compact()
 
@@ -329,14 +329,14 @@ class ArchivedStore(StoreWrapper):
         await copy_run(self, run_id, to)
 
     async def _sweep(self) -> None:
-        """Remove objects of deleted runs that a process which died, or had no archive, has left."""
+        """Remove objects of deleted runs that were left by a process that died or had no archive."""
         old = time.time() - _LONGEST_WRITE
         await self._remove([one for one in await self._rows.left_objects() if one.at < old])
 
     async def _remove(self, objects: Sequence[Archived]) -> list[Archived]:
         """Remove the objects of a deleted run, and return those that are not in this archive.
 
-        New ones stay noted, because a slow process may be writing them; and so do missing ones that were written to
+        New objects stay noted, because a slow process may still write them. So do missing objects that were written to
         another archive, which may be given later.
         """
         old = time.time() - _LONGEST_WRITE
@@ -356,7 +356,7 @@ class ArchivedStore(StoreWrapper):
     # --------------------------------------------------------------------------------- objects
 
     async def _graph(self, digest: str) -> JsonObject | None:
-        """A graph of the store; None: a digest of a structure, under which no graph is stored."""
+        """Return a graph of the store; None if the digest is that of a structure, under which no graph is stored."""
         if digest not in self._graphs:
             try:
                 self._graphs[digest] = await self.inner.graph(digest)
@@ -367,16 +367,16 @@ class ArchivedStore(StoreWrapper):
         return self._graphs.get(digest)
 
     def _write(self, run_id: str, noted: Archived, data: bytes, records: Sequence[Record], *, again: bool) -> None:
-        """Write an object, read it back, and compare it. Blocks. `again`: it was noted before.
+        """Write an object, read it back, and compare it. Blocks. `again`: the object was noted before.
 
         Raises:
-            StoreUnavailable: it is not what was written.
+            StoreUnavailable: the object differs from what was written.
         """
         most = len(data)
-        # It may be there: a process that died has written it, or the run was restored.
+        # The object may exist: written by a process that died, or left when the run was restored.
         there = False
         if again:
-            with suppress(StoreUnavailable):  # a folder that is not made yet; `put` says it if there is another reason
+            with suppress(StoreUnavailable):  # the folder may not exist yet; `put` reports other causes
                 there = self.archive.get(noted.name, most=most) == data
         if not there:
             self.archive.put(noted.name, data)
@@ -389,10 +389,10 @@ class ArchivedStore(StoreWrapper):
             raise StoreUnavailable(f"run {run_id!r}: its records do not read back as they are; they stay in the store")
 
     def _read(self, run_id: str, archived: Archived) -> list[Record]:
-        """The records in an object, which is checked. Blocks.
+        """Return the records in an object, after checking it. Blocks.
 
         Raises:
-            StoreCorrupt: it is missing, or not the one that was written.
+            StoreCorrupt: the object is missing or was changed.
         """
         _check_name(run_id, archived)
         what = f"object {archived.name!r} of the archive {self.archive.url}"
@@ -414,12 +414,12 @@ class ArchivedStore(StoreWrapper):
 
 
 class _Kept:
-    """The records of the runs that were read last: views read a run in pieces. Threads share it."""
+    """A cache of the records of the runs that were read last: views read a run in pieces. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._runs: OrderedDict[str, tuple[str, str, list[Record], int]] = OrderedDict()
-        """Name of the object -> the run and the digest that it was checked for, its records, and its size."""
+        """Name of the object -> the run and the digest for which it was checked, its records, and its size."""
         self._bytes = 0
 
     def get(self, run_id: str, archived: Archived) -> list[Record] | None:
@@ -445,10 +445,10 @@ class _Kept:
 
 
 def _check_name(run_id: str, archived: Archived) -> None:
-    """Refuse a name, which a store said, that could lead out of the archive.
+    """Refuse a stored name that could lead out of the archive.
 
     Raises:
-        StoreCorrupt: it is not one that `new_name` makes.
+        StoreCorrupt: `new_name` cannot have made this name.
     """
     if not is_name(archived.name):
         raise corrupt(run_id, 0, f"it names no object of an archive, but {archived.name!r}", ())
@@ -461,7 +461,7 @@ def _part(records: list[Record], after: int, upto: int | None, limit: int | None
 
 
 async def _in_thread(action: Callable[[], T], *, abandon: bool = False) -> T:
-    """Call what blocks. `abandon`: a cancelled caller does not wait for it, as it changes nothing."""
+    """Run a blocking call in a thread. `abandon`: a cancelled caller does not wait for it, since it changes nothing."""
     limiter = _limiter.get(None)
     if limiter is None:
         limiter = CapacityLimiter(_THREADS)

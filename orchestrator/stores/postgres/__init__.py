@@ -1,6 +1,6 @@
 """Runs in a PostgreSQL database, for many machines.
 
-One thread of each process writes, for all of its runs; what queues up meanwhile shares the next statement and commit.
+One thread of each process writes, for all of its runs; requests during a write share the next statement and commit.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _TEXTS = 8
-"""Graphs whose texts are cached."""
+"""Maximum number of graphs whose texts are cached."""
 
 
 class PostgresStore:
-    """A store in a PostgreSQL database; see `Store` for what each method promises.
+    """A store in a PostgreSQL database; see `Store` for the promises of each method.
 
-    Safe to use from several threads, event loops, processes and machines. The tables are made when it is opened, if
-    they are not there. A server that goes away while the store is open is waited for, for as long as the URL says.
+    Safe to use from several threads, event loops, processes and machines. Missing tables are created when it is
+    opened. If the server goes away while the store is open, calls wait for it for `patience` seconds.
 
     Args:
         url: `postgresql://USER@HOST:PORT/DATABASE`, with the parameters of libpq and these: `patience` (seconds for
@@ -55,7 +55,7 @@ class PostgresStore:
             connections by transaction).
 
     Raises:
-        StoreError: the URL is none, or the database has tables of another program.
+        StoreError: the URL is not valid, or the database has tables of another program.
         StoreTooNew: a newer version of this library made the tables.
         StoreUnavailable: the server cannot be reached, or refuses this URL.
     """
@@ -75,7 +75,7 @@ class PostgresStore:
         watch(self._readers)
         watch(self._listener)
         watch(self._turn_indexes)
-        # not patiently: a server that was never there is no server that went away
+        # without patience: if the server cannot be reached at first, this is an error
         self._readers.read_now(lambda connection: None, patience=0.0)
 
     @property
@@ -150,7 +150,7 @@ class PostgresStore:
         await self._change(partial(changes.put_graph, digest=digest, data=json_text(data)))
 
     def _text_of(self, graph: JsonObject) -> str:
-        """The graph's text, made once for an object that runs are begun with again and again."""
+        """Return the graph's text, cached for an object with which runs are started repeatedly."""
         for known, text in self._texts:
             if known is graph:
                 return text
@@ -188,11 +188,11 @@ class PostgresStore:
 
     async def claim(self, request: ClaimRequest) -> list[tuple[RunInfo, Lease]]:
         if request.limit < 1 or not await self._read(partial(leases.claimable, request=request)):
-            return []  # as nearly always: nothing is locked
+            return []  # the usual case: nothing is locked
         if request.turns is None:
             self._turn_indexes.want(OVERDUE)
         elif not await self._turn_indexes.ready(request.turns.label):
-            request = replace(request, turns=None)  # each value would be looked for among all runs
+            request = replace(request, turns=None)  # without an index, each value would be searched for among all runs
         self._writer.note_lease(request.ttl)
         return await self._change(partial(leases.claim, request=request))
 
@@ -366,7 +366,7 @@ class PostgresStore:
         self._readers.close()
 
     def __del__(self) -> None:
-        # a store that was not closed: let its threads and connections end rather than live with the process
+        # a store that was not closed: end its threads and connections before the process ends
         if hasattr(self, "_writer"):
             self._writer.stop()
             self._listener.stop()

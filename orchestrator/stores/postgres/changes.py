@@ -1,17 +1,17 @@
 """Writing: appends and new runs in batches by one thread, heartbeats by another, other changes one by one by a third.
 
-While a batch is on its way, what is asked for queues up and shares the next statement: an append alone costs a round
+While a batch is being written, further requests queue up and share the next statement: a single append costs a round
 trip and a commit, a hundred at the same time cost one together. A change may wait for a row that another client has
-locked; a heartbeat must not wait behind that, or the leases of a healthy executor expire.
+locked; a heartbeat must not wait for that, or the leases of a healthy executor expire.
 
-Other changes are functions of a connection, each made once, in a transaction of its own. When a connection is cut while
-a transaction is committed, the client does not know whether it was. The server is asked for the fate of the transaction
-by its number, which was read before. So a function is never made a second time after it took effect, and its result is
-that of the one time.
+Other changes are functions of a connection, each made once, in its own transaction. If a connection is lost while
+a transaction is committed, the client does not know whether it was. The server is then asked for the outcome of the
+transaction by its number, which was read before. So a function never runs again after it took effect, and its result
+is that of the first time.
 
-A standby that took over may give the numbers that it never saw to transactions of its own. What it has is all that was
-in the log before the place at which it took over: it has our transaction only if that place lies behind the one that
-was read with the number.
+A standby that took over may give the numbers that it never saw to its own transactions. It has everything that was
+in the log before the position at which it took over: it has our transaction only if that position is after the one
+that was read with the number.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LONGEST = 30.0
-"""Seconds for which the end of a transaction is waited for whose connection was cut."""
+"""Seconds to wait for the end of a transaction whose connection was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ class Transaction:
 
     Attributes:
         number: its number.
-        timeline: that of the server's log, which a server that takes over increases.
-        place: a place of the log behind all that the transaction changed, and before its commit.
+        timeline: timeline of the server's log, which increases when a server takes over.
+        place: a position in the log after all changes of the transaction, and before its commit.
     """
 
     number: str
@@ -65,7 +65,7 @@ class Transaction:
 
 
 class ChangeJob(Job[T]):
-    """A change that was asked for. `change` raises an `OrchestratorError` only before it has changed anything."""
+    """A requested change. `change` raises an `OrchestratorError` only before it has changed anything."""
 
     __slots__ = ("change", "promised", "transaction")
 
@@ -73,13 +73,13 @@ class ChangeJob(Job[T]):
         super().__init__()
         self.change = change
         self.transaction: Transaction | None = None
-        """The one whose fate is not known."""
+        """The transaction whose outcome is unknown."""
         self.promised: T | None = None
-        """What it gives if that one was committed."""
+        """Result of the change, if `transaction` turns out to be committed."""
 
 
 def change_all(connection: Connection, jobs: list[ChangeJob[Any]], idle: float = IDLE_SECONDS) -> None:
-    """Make changes, one after the other. The server ends a transaction in which this client is silent for `idle` s."""
+    """Make changes one by one. The server ends a transaction in which this client is silent for `idle` seconds."""
     for job in jobs:
         _change(connection, job, idle)
 
@@ -104,12 +104,12 @@ def _change(connection: Connection, job: ChangeJob[Any], idle: float) -> None:
     except BaseException:
         if not connection.closed and connection.info.transaction_status:
             connection.rollback()
-            job.transaction = None  # the server said what was wrong: it is not committed
+            job.transaction = None  # the server reported an error: it is not committed
         raise
 
 
 def transaction_of(connection: Connection) -> Transaction | None:
-    """The transaction of a connection; None: it has changed nothing."""
+    """Return the transaction of a connection; None if it has changed nothing."""
     row = connection.execute(
         f"SELECT pg_current_xact_id_if_assigned()::text, {_TIMELINE}, pg_current_wal_insert_lsn()::text"
     ).fetchone()
@@ -120,14 +120,14 @@ def was_committed(connection: Connection, transaction: Transaction) -> bool:
     """True if a transaction took effect.
 
     Raises:
-        StoreUnavailable: the server does not know yet, or not any more.
+        StoreUnavailable: the outcome is not known yet, or no longer.
     """
     number = transaction.number
     if not _has_seen(connection, transaction):
         return False
     deadline = time.monotonic() + _LONGEST
     while (status := _status(connection, number)) == "in progress" and time.monotonic() < deadline:
-        # Its session has not noticed that its client is gone. If COMMIT is still on its way, it is too late for it now.
+        # Its session has not noticed that the client is gone. A COMMIT that is still on its way now comes too late.
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xid = %s::text::xid", (number,)
         )
@@ -145,10 +145,10 @@ _TIMELINE = "left(pg_walfile_name(pg_current_wal_lsn()), 8)"
 
 
 def _has_seen(connection: Connection, transaction: Transaction) -> bool:
-    """True if the transaction of this number is the one that is meant, on this server.
+    """True if the transaction of this number is the given one on this server.
 
     Raises:
-        StoreUnavailable: the server does not know any more where it took over.
+        StoreUnavailable: the server no longer has the position at which it took over.
     """
     row: Any = connection.execute(
         f"SELECT CASE WHEN NOT pg_is_in_recovery() THEN {_TIMELINE} END, %s::text::pg_lsn <= pg_last_wal_replay_lsn()",
@@ -157,7 +157,7 @@ def _has_seen(connection: Connection, transaction: Transaction) -> bool:
     timeline, seen = row
     if timeline == transaction.timeline:
         return True
-    # A server that took over says where it did, until it is restarted. There may have been others before it.
+    # A server that took over reports the position until it is restarted. There may have been earlier take-overs.
     if timeline is None or seen is None or int(timeline, 16) != int(transaction.timeline, 16) + 1:
         raise StoreUnavailable(
             "the connection was cut while something was written, another server has taken over since, and it does not"
@@ -171,7 +171,7 @@ def _status(connection: Connection, number: object) -> str | None:
 
     try:
         row = connection.execute("SELECT pg_xact_status(%s::text::xid8)", (number,)).fetchone()
-    except InvalidParameterValue:  # it lies in the future of this server, a standby that took over without it
+    except InvalidParameterValue:  # the position is in the future of this server, a standby that took over without it
         return "aborted"
     return row[0] if row else None
 
@@ -187,7 +187,7 @@ def put_graph(connection: Connection, digest: str, data: str) -> None:
 def put_snapshot(connection: Connection, run_id: str, seq: int, data: bytes) -> None:
     """See `Store.put_snapshot`."""
     number = locked(connection, run_id)
-    connection.execute(  # what is archived takes no room here
+    connection.execute(  # snapshots of archived runs are not stored
         "INSERT INTO snapshots (run, seq, crc, data)"
         " SELECT id, %s::bigint, %s::bigint, %s::bytea FROM runs WHERE id = %s AND archived IS NULL"
         " ON CONFLICT (run, seq) DO UPDATE SET crc = excluded.crc, data = excluded.data",
@@ -218,7 +218,7 @@ def post(connection: Connection, run_id: str, body: str, key: str | None) -> int
 
 
 def tell_of_work(connection: Connection) -> None:
-    """Notify listeners, once this transaction is committed, that there may be a run to take up."""
+    """Notify listeners, once this transaction is committed, that there may be a run to resume."""
     connection.execute("SELECT pg_notify(%s, '')", (WORK,))
 
 
@@ -232,7 +232,7 @@ def locked(connection: Connection, run_id: str) -> int:
     """Lock a run against deletion and messages until the transaction ends, and return its number.
 
     Raises:
-        RunUnknown: there is no such run.
+        RunUnknown: the store has no such run.
     """
     row: Any = connection.execute("SELECT id FROM runs WHERE run_id = %s FOR NO KEY UPDATE", (run_id,)).fetchone()
     if row is None:
@@ -278,11 +278,11 @@ def delete(connection: Connection, run_id: str) -> bool:
 
 
 MOST = 256
-"""Appends or new runs in one statement."""
+"""Maximum number of appends or new runs in one statement."""
 MOST_BYTES = 8 << 20
-"""Bytes in one statement, if it is for several runs."""
+"""Maximum bytes in one statement, if it is for several runs."""
 _TRY_AGAIN = 60.0
-"""Seconds until a month is begun again that could not be begun."""
+"""Seconds until a failed start of a month is tried again."""
 
 _RunJob: TypeAlias = AppendJob | CreateJob
 
@@ -300,22 +300,22 @@ class Writer:
         )
         self._idle = IDLE_SECONDS
         self._next_try = 0.0
-        """When a month may be begun, by the monotonic clock."""
+        """When a month may be started, by the monotonic clock."""
         for thread in (self._runs, self._others, self._beats):
             watch(thread)
 
     async def append(self, job: AppendJob) -> int:
-        """Make an append and return the new head; it is durable then."""
+        """Make an append and return the new head, once it is durable."""
         await self._runs.ask(job)
         return job.result()
 
     async def create(self, job: CreateJob) -> None:
-        """Add a run; it is durable then."""
+        """Add a run; it is durable when this returns."""
         await self._runs.ask(job)
         job.result()
 
     async def change(self, change: Callable[[Connection], T]) -> T:
-        """Make another change in a transaction of its own, once, and give what it gives; it is durable then.
+        """Make another change in its own transaction, once, and return its result, once it is durable.
 
         Args:
             change: raises an `OrchestratorError` only before it has changed anything.
@@ -325,23 +325,23 @@ class Writer:
         return job.result()
 
     async def beat(self, change: Callable[[Connection], T]) -> T:
-        """See `change`; for heartbeats, which wait for no other change of this process."""
+        """Like `change`, for heartbeats, which wait for no other change of this process."""
         job = ChangeJob(change)
         await self._beats.ask(job)
         return job.result()
 
     def note_lease(self, ttl: float) -> None:
-        """Note that this process has leases of so many seconds: its transactions must not be silent for longer."""
+        """Record that this process has leases of `ttl` seconds: its transactions must not be silent for longer."""
         if ttl > 0:
             self._idle = min(self._idle, idle_within(ttl))
 
     def stop(self) -> list[Any]:
-        """Take no more writes and finish those that wait; gives the threads that do so."""
+        """Accept no more writes and finish the waiting ones; return the threads that do so."""
         threads = (self._runs.stop(), self._others.stop(), self._beats.stop())
         return [thread for thread in threads if thread is not None]
 
     def statistics(self) -> BatchStatistics:
-        """Counts of appends and new runs so far: `jobs / batches` shared a commit."""
+        """Return the counts of appends and new runs so far: on average, `jobs / batches` shared a commit."""
         return self._runs.statistics
 
     def _change_all(self, connection: Connection, jobs: list[ChangeJob[Any]]) -> None:
@@ -358,7 +358,7 @@ class Writer:
                 self._begin_month(connection)
 
     def _begin_month(self, connection: Connection) -> None:
-        """Begin a month, which takes milliseconds. If this cannot be done now, writes go on without it."""
+        """Start a month, which takes milliseconds. If this is not possible now, writes continue without it."""
         import psycopg
 
         if monotonic() >= self._next_try:
@@ -372,7 +372,7 @@ def _take_one(waiting: deque[ChangeJob[Any]]) -> list[ChangeJob[Any]]:
 
 
 def _take(waiting: deque[_RunJob]) -> list[_RunJob]:
-    """The first one, and others of its kind for other runs; what is left stays in its order."""
+    """Return the first job, and others of its kind for other runs; the rest keeps its order."""
     first = waiting.popleft()
     taken, runs, size = [first], {_run_of(first)}, _size(first)
     left: list[_RunJob] = []
@@ -381,7 +381,7 @@ def _take(waiting: deque[_RunJob]) -> list[_RunJob]:
         run = _run_of(job)
         if run in runs or type(job) is not type(first):
             left.append(job)
-            runs.add(run)  # what comes behind it waits as well
+            runs.add(run)  # later jobs of the run wait as well
         else:
             taken.append(job)
             runs.add(run)

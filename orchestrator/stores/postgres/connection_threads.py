@@ -1,12 +1,12 @@
 """Threads and their connections: one that works in batches, those that read, and one that listens.
 
-A server may go away and come back. Callers wait for it, for as long as the store's patience lasts. What a batch was
-asked for when the connection was cut may have been done or not, so all of it is asked again in a form that finds out:
+If a server goes away, callers wait for it, for as long as the store's patience lasts. If the connection was lost
+during a batch, its jobs may have been done or not, so all of them are repeated in a form that finds out:
 see `Job.again`.
 
-A notification that there may be runs to take up is a hint. Workers look for runs when one comes, and now and then
+A notification that there may be runs to resume is a hint. Workers look for runs when one arrives, and now and then
 without one: it may be lost with the connection, and some runs become free without one. So nothing depends on it but
-how soon a run is taken up.
+how soon a run is resumed.
 """
 
 from __future__ import annotations
@@ -42,55 +42,55 @@ T = TypeVar("T")
 J = TypeVar("J", bound="Job[Any]")
 
 Take: TypeAlias = Callable[[deque[J]], list[J]]
-"""Takes the jobs that are done together out of those that wait, the first of all among them."""
+"""Takes the jobs that are done together out of the waiting ones, including the first."""
 
 Do: TypeAlias = Callable[[Connection, list[J]], None]
-"""Does jobs and sets what they give. An `OrchestratorError` of one of them is its `error`, and changes nothing."""
+"""Does jobs and sets their results. An `OrchestratorError` of one of them is its `error`, and changes nothing."""
 
 
 class Job(Pending[T]):
-    """Something that was asked for."""
+    """A requested job."""
 
     __slots__ = ("again",)
 
     def __init__(self) -> None:
         super().__init__()
         self.again = False
-        """True if it may have been done already: the connection was cut before the answer came."""
+        """True if it may have been done already: the connection was lost before the answer arrived."""
 
 
 @dataclass(slots=True)
 class BatchStatistics:
-    """Counts of the jobs that a thread has done."""
+    """Counts of the jobs of a thread."""
 
     jobs: int = 0
     batches: int = 0
     refused: int = 0
-    """Jobs that found that they may not."""
+    """Jobs that were refused, such as an append that lost its compare-and-set."""
     failed: int = 0
-    """Jobs that the server could not take."""
+    """Jobs that the server could not accept."""
     lost: int = 0
-    """Connections that were cut in the middle of a batch."""
+    """Connections that were lost during a batch."""
 
 
 class BatchThread(Generic[J]):
-    """Does jobs. `stop` ends it."""
+    """A thread that does jobs in batches. `stop` ends it."""
 
     def __init__(self, address: Address, name: str, take: Take[J], do: Do[J]) -> None:
         self._address, self._name, self._take, self._do = address, name, take, do
         self._jobs: deque[J] = deque()
         self._bell: SimpleQueue[bool] = SimpleQueue()
-        """Rung for the thread: whether there is more to come."""
+        """Wakes the thread; the value is whether there is more to come."""
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
         self._turn = threading.Lock()
-        """Had while a batch is done."""
+        """Held while a batch is done."""
         self._connection: Connection | None = None
         self.statistics = BatchStatistics()
 
     def put(self, job: J) -> None:
-        """Ask for a job. `tell` is called when it is done.
+        """Request a job. `tell` is called when it is done.
 
         Raises:
             StoreError: the store is closed.
@@ -105,13 +105,13 @@ class BatchThread(Generic[J]):
             self._bell.put(True)
 
     async def ask(self, job: J) -> None:
-        """Ask for a job, and wait until it is done. See `Pending.wait` for cancellation."""
+        """Request a job, and wait until it is done. See `Pending.wait` for cancellation."""
         self.put(job)
         if not job.done:
             await job.wait()
 
     def stop(self) -> threading.Thread | None:
-        """Take no more jobs, finish those that wait, close the connection; does not wait for any of it."""
+        """Accept no more jobs, finish the waiting ones, close the connection; does not wait for any of it."""
         with self._lock:
             if self._closed:
                 return None
@@ -120,11 +120,11 @@ class BatchThread(Generic[J]):
             return self._thread
 
     def before_fork(self) -> None:
-        """See `Forkable`. The connection stays: it is the parent's."""
+        """See `Forkable`. The connection stays open, since it belongs to the parent."""
         self._lock.acquire()
 
     def after_fork(self, *, child: bool) -> None:
-        """See `Forkable`. What waits to be done is the parent's."""
+        """See `Forkable`. The waiting jobs belong to the parent."""
         if not child:
             self._lock.release()
             return
@@ -161,7 +161,7 @@ class BatchThread(Generic[J]):
             if len(batch) == 1 or not is_known or is_lost(error, self._connection):
                 self._fail(batch, error)
                 return
-            for job in batch:  # one of them may be bad: each gets a transaction of its own
+            for job in batch:  # one of them may be bad: each gets its own transaction
                 self._finish([job])
         else:
             self.statistics.batches += 1
@@ -209,11 +209,11 @@ class BatchThread(Generic[J]):
 
 
 _of_parents: list[Connection] = []
-"""Connections of processes that this one was forked from. They are kept, because to delete one would close it."""
+"""Connections of processes from which this one was forked. They are kept, because deleting one would close it."""
 
 
 def leave_to_parent(connection: Connection | None) -> None:
-    """In a forked process: let go of a connection of the parent's, and say nothing by it."""
+    """In a forked process, release a connection of the parent without sending anything."""
     if connection is None:
         return
     _of_parents.append(connection)
@@ -226,7 +226,7 @@ def leave_to_parent(connection: Connection | None) -> None:
 _KEPT = 4
 
 _limiter: RunVar[CapacityLimiter] = RunVar("orchestrator.stores.postgres.connection_threads")
-"""A limiter for each event loop. Not anyio's own: tools that hold all of its threads must not keep us from reading."""
+"""A limiter for each event loop, separate from anyio's: tools that use all of its threads must not block reads."""
 
 
 class Readers:
@@ -247,11 +247,11 @@ class Readers:
         return await to_thread.run_sync(self.read_now, action, limiter=_threads())
 
     def read_now(self, action: Callable[[Connection], T], *, patience: float | None = None) -> T:
-        """Run a reading function here. It is run again if the connection is lost.
+        """Run a reading function in this thread, again if the connection is lost.
 
         Args:
-            action: begins transactions itself, if it needs one.
-            patience: seconds for which a server that is away is waited for; None: as the URL says.
+            action: starts transactions itself, if it needs one.
+            patience: seconds to wait for a server that is away; None: as the URL says.
         """
         try:
             return patiently(lambda: self._attempt(action), self._address.patience if patience is None else patience)
@@ -290,7 +290,7 @@ class Readers:
                 connection.close()
 
     def close(self) -> None:
-        """Let go of the database. Reading goes on to work; a connection is opened for it and closed at once."""
+        """Release the database. Reads still work: a connection is opened and closed for each."""
         with self._lock:
             self._closed = True
             connections, self._idle = self._idle, []
@@ -299,7 +299,7 @@ class Readers:
                 connection.close()
 
     def before_fork(self) -> None:
-        """See `Forkable`. The connections stay: they are the parent's."""
+        """See `Forkable`. The connections stay open, since they belong to the parent."""
         self._lock.acquire()
 
     def after_fork(self, *, child: bool) -> None:
@@ -322,13 +322,13 @@ def _threads() -> CapacityLimiter:
 
 
 _LOOK = 10.0
-"""Seconds between two looks at whether the store was closed, and at the connection."""
+"""Seconds between two checks of the connection and of whether the store was closed."""
 _AGAIN = 5.0
 """Seconds between two attempts to connect."""
 
 
 class Listener:
-    """Counts notifications. It listens from the first question on."""
+    """Counts notifications, from the first call of `alerts` on."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -366,19 +366,19 @@ class Listener:
                 self._bells.discard(bell)
 
     def stop(self) -> threading.Thread | None:
-        """Listen no more; does not wait for it."""
+        """Stop listening, without waiting for the thread."""
         with self._lock:
             self._closed.set()
             connection = self._connection
             if connection is not None:
-                with suppress(OSError):  # the thread meets the end of its connection, and looks why
+                with suppress(OSError):  # the thread notices the end of its connection, and checks why
                     hung_up = socket.socket(fileno=os.dup(connection.fileno()))
                     hung_up.shutdown(socket.SHUT_RDWR)
                     hung_up.close()
             return self._thread
 
     def before_fork(self) -> None:
-        """See `Forkable`. The connection stays: it is the parent's."""
+        """See `Forkable`. The connection stays open, since it belongs to the parent."""
         self._lock.acquire()
 
     def after_fork(self, *, child: bool) -> None:
@@ -396,7 +396,7 @@ class Listener:
         while not self._closed.is_set():
             with suppress(Exception):  # writes and reads report a server that is away
                 self._listen()
-            self._tell(listens=False)  # what was not heard in between is looked for
+            self._tell(listens=False)  # listeners look for notifications that were missed
             self._closed.wait(_AGAIN)
 
     def _listen(self) -> None:
@@ -407,7 +407,7 @@ class Listener:
             while not self._closed.is_set():
                 for _ in connection.notifies(timeout=_LOOK, stop_after=1):
                     self._tell(listens=True)
-                connection.execute("SELECT 1")  # a server that fell silent says nothing of it
+                connection.execute("SELECT 1")  # reports a server that no longer responds
         finally:
             with self._lock:
                 self._connection = None

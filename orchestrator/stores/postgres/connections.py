@@ -1,6 +1,6 @@
-"""Connections to the server, what its errors mean to a user, and waiting for a server that went away.
+"""Connections to the server, the meaning of its errors to a user, and waiting for a server that went away.
 
-The URL of a PostgreSQL store: its own parameters, and those of libpq. A password is in no message.
+The URL of a PostgreSQL store has its own parameters, and those of libpq. No message contains a password.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SCHEMES = ("postgresql", "postgres")
 FORM = "`postgresql://USER@HOST:5432/DATABASE`"
 
 _SHORTEST_SECRET = 3
-"""Shorter ones are not looked for in messages: they would be found in every second word."""
+"""Shorter passwords are not searched for in messages: they would be found in every second word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,14 @@ class Address:
     """The connection string of libpq."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
     patience: float = 30.0
-    """Seconds for which a server that went away is waited for."""
+    """Seconds to wait for a server that went away."""
     prepare: bool = True
-    """True if statements are prepared on the server. A pooler that hands out connections by transaction may not."""
+    """True if statements are prepared on the server. A pooler that assigns connections by transaction may forbid it."""
     listen: bool = True
-    """True if the server can notify of possible work, which takes a connection of its own."""
+    """True if the server can notify of possible work, which takes a separate connection."""
 
     def without_secrets(self, text: str) -> str:
-        """A text of the server or of libpq, fit to be shown."""
+        """Return a text of the server or of libpq without secrets."""
         for secret in self.secrets:
             text = text.replace(secret, "***")
         return text
@@ -58,7 +58,7 @@ def address_of(url: str) -> Address:
     """Read a URL such as `postgresql://user@host/database?patience=30&prepare=1&listen=1`.
 
     Raises:
-        StoreError: it is none.
+        StoreError: the URL is not valid.
     """
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in SCHEMES:
@@ -78,7 +78,7 @@ def address_of(url: str) -> Address:
     name, _, password = user.partition(":")
     try:
         parameters = parse_qsl(
-            query.replace("+", "%2B"),  # to libpq it is a plus, and no space
+            query.replace("+", "%2B"),  # to libpq it is a plus, not a space
             keep_blank_values=True,
             strict_parsing=bool(query),
             separator="&",
@@ -133,7 +133,7 @@ def _check(address: Address) -> None:
     try:
         conninfo_to_dict(address.conninfo)
     except ProgrammingError as error:
-        # its text quotes what it does not understand, which may be a part of a password
+        # its message quotes invalid parts, which may be a part of a password
         why = address.without_secrets(str(error).strip()) if not address.secrets else "libpq cannot read it"
         raise StoreError(
             f"store URL {address.url!r}: {why}; write {FORM}, with % and two digits for each sign that has a meaning"
@@ -150,26 +150,26 @@ _DEFAULTS: dict[str, str | int] = {
     "tcp_user_timeout": 8_000,
     "application_name": "orchestrator",
 }
-"""Parameters of libpq where the URL has none: without them a server that fell silent is waited for by the hour.
+"""Default parameters of libpq: without them a client waits for hours for a server that no longer responds.
 
-A lease lasts 30 s unless it is said otherwise, and a beat comes every third of that. One that is not answered is given
+A lease lasts 30 s by default, and a beat comes every third of that. A beat without an answer is given
 up within 9 s, so there is time for two more on new connections.
 """
 
 IDLE_SECONDS = 5.0
-"""So long may a client keep locks without saying a word, as one that was stopped does, before the server ends it."""
+"""For so long may a client keep locks without sending anything, as a stopped one does, before the server ends it."""
 LEAST_IDLE = 0.5
 
 _WATCH_CLIENT = (
     b"SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3;"
     b" SET tcp_user_timeout = 8000"
 )
-"""The server's side of the same: else it keeps the sessions of a client that was cut off for two hours, and each time
-that the network fails there are more, until it takes no others. A pooler sees to its own connections."""
+"""The same on the server: otherwise it keeps the sessions of a client that lost its connection for two hours, and more
+of them with each network failure, until it accepts no others. A pooler manages its own connections."""
 
 
 def idle_within(ttl: float) -> float:
-    """For how many seconds a silent client may keep locks on which heartbeats of leases of `ttl` seconds may wait.
+    """Return for how many seconds a silent client may hold locks that delay heartbeats of leases of `ttl` seconds.
 
     Heartbeats come every third of a lease: one that waits for another third is still in time.
     """
@@ -177,20 +177,20 @@ def idle_within(ttl: float) -> float:
 
 
 def begin(idle: float = IDLE_SECONDS) -> bytes:
-    """The statements that begin a transaction, in which its client may be silent for `idle` seconds."""
+    """Return the statements that start a transaction in which the client may be silent for `idle` seconds."""
     return f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = {int(idle * 1000)}".encode()
 
 
 WORK = "orchestrator_work"
-"""The channel on which the server announces that there may be a run to take up. Appends never use it: transactions that
+"""The channel on which the server announces that there may be a run to resume. Appends never use it: transactions that
 notify are committed one after the other."""
 
 
 def connect(address: Address) -> Connection:
-    """A connection, outside of any transaction, to a database that has the tables of this version.
+    """Return a connection, outside of any transaction, to a database with the tables of this version.
 
     Raises:
-        psycopg.Error: there is none to be had; `store_error` says it in words.
+        psycopg.Error: the connection failed; `store_error` translates it.
         StoreTooNew, StoreError: the database is not for this version.
     """
     import psycopg
@@ -201,11 +201,11 @@ def connect(address: Address) -> Connection:
         check_version(version, address.url)
         if not version:
             make_tables(connection, address.url)
-            with suppress(psycopg.Error):  # until the first run of the month is added, or space is given back
+            with suppress(psycopg.Error):  # tried again with the first run of the month, or when space is given back
                 record_partitions.begin_month(connection)
         if address.prepare:
-            # A plan that is kept was made when the tables had few rows, and would read them whole ever after. Without
-            # prepared statements nothing is kept, nor may be set.
+            # A cached plan was made when the tables had few rows, and would read them whole for ever. Without
+            # prepared statements nothing is cached, and the parameter cannot be set.
             connection.execute("SET plan_cache_mode = force_custom_plan")
     except BaseException:
         connection.close()
@@ -214,10 +214,10 @@ def connect(address: Address) -> Connection:
 
 
 def connect_bare(address: Address) -> Connection:
-    """A connection to the database, whatever is in it.
+    """Return a connection to the database, whatever its tables.
 
     Raises:
-        psycopg.Error: there is none to be had.
+        psycopg.Error: the connection failed.
     """
     import psycopg
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -240,11 +240,11 @@ def connect_bare(address: Address) -> Connection:
 
 
 def patiently(action: Callable[[], T], seconds: float) -> T:
-    """Do something that meets a server which is away for a while; try for `seconds`.
+    """Call `action` until the server, which may be away for a while, responds; try for `seconds`.
 
-    What another transaction came before (see `_OVERTAKEN`) is tried again a few times, however few seconds there are.
+    A conflict with another transaction (see `_OVERTAKEN`) is tried again a few times, however short `seconds` is.
 
-    The waits are random, so that a server that comes back does not meet all of its clients in the same moment.
+    The waits are random, so that not all clients reconnect at the same moment.
     """
     deadline = time.monotonic() + seconds
     longest, overtaken = 0.05, 0
@@ -264,14 +264,14 @@ def patiently(action: Callable[[], T], seconds: float) -> T:
 # ------------------------------------------------------------------------------------ errors
 
 _OVERTAKEN = "23503"
-"""The code of what another transaction came before: it removed a payload while a use of it was noted (see `payloads`).
+"""The code of a conflict: another transaction removed a payload while a use of it was added (see `payloads`).
 No other table has a foreign key."""
 _AT_LEAST = 5
 _NO_SUCH = ("3D000", "28000", "28P01")
 _PASSING = ("08", "57P01", "57P02", "57P03", "57P05", "25P03", "25P04", "53300", "40001", "40P01", "55P03", _OVERTAKEN)
-"""Begins of codes of errors that go away: connections, restarts, too many clients, deadlocks, locks, `_OVERTAKEN`."""
+"""Prefixes of codes of errors that go away: connections, restarts, too many clients, deadlocks, locks, `_OVERTAKEN`."""
 _LOST = ("08", "57P0", "25P03", "25P04")
-"""Begins of codes after which a connection is of no use."""
+"""Prefixes of codes after which a connection cannot be used."""
 _FATAL_WORDS = (
     "password authentication failed",
     "no password supplied",
@@ -281,7 +281,7 @@ _FATAL_WORDS = (
     "certificate",
     "SSL",
 )
-"""A server that refuses a connection says why in words only."""
+"""A server that refuses a connection gives the reason only in its message."""
 
 _UNAVAILABLE = {
     "53100": "the disk of the server is full; free some space, then continue: nothing written is lost",
@@ -297,7 +297,7 @@ _BROKEN = ("XX001", "XX002")
 
 
 def will_pass(error: BaseException) -> bool:
-    """True if what failed may succeed if it is tried again, on a new connection if this one is lost."""
+    """True if a failed call may succeed when repeated, on a new connection if this one is lost."""
     import psycopg
 
     if isinstance(error, psycopg.Error) and error.sqlstate is not None:
@@ -316,7 +316,7 @@ def is_connecting(error: BaseException) -> bool:
 
 
 def is_lost(error: BaseException, connection: Connection | None) -> bool:
-    """True if a connection is of no use after an error: what it was asked to do may have been done, or not."""
+    """True if a connection cannot be used after an error: its last request may have been done, or not."""
     import psycopg
 
     if connection is None or connection.closed or connection.broken:
@@ -327,7 +327,7 @@ def is_lost(error: BaseException, connection: Connection | None) -> bool:
 
 
 def store_error(error: BaseException, address: Address) -> Exception | None:
-    """The error that a user gets for one of psycopg; None if it is not one of psycopg."""
+    """Return the error for users that corresponds to one of psycopg; None if it is not one of psycopg."""
     import psycopg
 
     if not isinstance(error, psycopg.Error):

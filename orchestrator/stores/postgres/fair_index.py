@@ -1,14 +1,14 @@
-"""Runs that wait, by the value of a label that takes turns (see `orchestrator.stores.fair_claims`).
+"""Waiting runs, by the value of a label that takes turns (see `orchestrator.stores.fair_claims`).
 
-The first claim of a store that takes turns by a label has an index made for that label (see `TurnIndexes`). It only
-has runs without a holder and that wait to be taken up or for a time, so a walk from one value to the next never meets
-runs that have ended, wait for people, or are driven. A value is what the text of the labels says between its quotes,
+The first claim of a store that takes turns by a label creates an index for that label (see `TurnIndexes`). It contains
+only runs without a holder that wait to be resumed or for a time, so a scan from one value to the next never reads
+runs that have ended, wait for people, or are driven. A value is the escaped text of the label without its quotes,
 200 characters at most.
 
-Builds the indexes of labels that take turns, in a thread of its own, while the store is used.
+`TurnIndexes` builds these indexes in a separate thread, while the store is used.
 
-`CREATE INDEX CONCURRENTLY` lets others write, but waits for every transaction that began before it: hours, behind one
-that was left open. So it has a connection of its own, and claims do without the index until it is built. One process
+`CREATE INDEX CONCURRENTLY` lets others write, but waits for every transaction that started before it: for hours, if one
+was left open. So it has its own connection, and claims work without the index until it is built. One process
 builds it, under a lock that a second connection holds in a transaction without a snapshot, which the build does not
 wait for. An index whose session ended during the build is invalid: it is dropped and built again.
 """
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 _LONGEST = 63
 
 VISITED = 1000
-"""Values that one claim visits at most."""
+"""Maximum number of values that one claim visits."""
 
 WALL = "extract(epoch FROM statement_timestamp())::double precision"
-"""The clock of the database, in Unix seconds, in a form that an index is searched by."""
+"""The clock of the database, in Unix seconds, in a form that can be compared with an index."""
 _WAITS = (
     f"status IN ('running', 'paused') AND token IS NULL AND deaths < {MAX_DEATHS}"
     " AND (due IS NOT NULL OR status = 'running')"
@@ -52,22 +52,22 @@ _WAITS = (
 _READY = "greatest(coalesce(due, 0), coalesce(retry_at, 0))"
 """The time from which a run can be claimed; 0: since it was created."""
 _SPANS = f"(VALUES (0, 0), (5e-324, {WALL})) AS span (lo, hi)"
-"""Runs that waited for no time are asked for on their own: they come before all others in the index, and would be taken
+"""Runs that did not wait for a time are queried separately: they come first in the index, and would be taken
 before those that waited for a long time."""
 
 
 OVERDUE = "(due > created OR status = 'paused')"
-"""Of runs that are due: time, an answer or an event moves them on. The others were enqueued to begin at once.
+"""Condition for due runs, which time, an answer or an event continues; the others were enqueued to start at once.
 
-It stands for a label of which no run has a value, so that their index is made as those of labels are.
+It also stands for a label that no run has, so that their index is created like those of labels.
 """
 
 LOCK = schema.LOCK + 1
-"""The advisory lock of who makes such an index."""
+"""The advisory lock of the process that creates such an index."""
 
 
 def state(connection: Connection, label: str) -> Literal["missing", "valid", "invalid", "being made"]:
-    """The progress of the index of a label."""
+    """Return the progress of the index of a label."""
     found = connection.execute(
         "SELECT indisvalid, EXISTS (SELECT 1 FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database"
         " WHERE datname = current_database() AND locktype = 'relation' AND relation = indrelid AND granted"
@@ -78,11 +78,11 @@ def state(connection: Connection, label: str) -> Literal["missing", "valid", "in
         return "missing"
     if found[0]:
         return "valid"
-    return "being made" if found[1] else "invalid"  # by whose making ended in the middle of it
+    return "being made" if found[1] else "invalid"  # invalid: its creation was interrupted
 
 
 def make(connection: Connection, label: str) -> None:
-    """Make the index of a label anew, outside of any transaction, while others write. Waits for older transactions."""
+    """Create the index of a label, outside of any transaction, while others write. Waits for older transactions."""
     name = _name(label)
     if state(connection, label) == "invalid":
         connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {name}".encode(), prepare=False)
@@ -95,10 +95,10 @@ def make(connection: Connection, label: str) -> None:
 def ready_values(
     connection: Connection, turns: Turns, graphs: Sequence[str], limit: int
 ) -> tuple[list[str], str | None]:
-    """Values behind the last one, then those before it, that have a run which can be claimed.
+    """Return values after the last one, then those before it, that have a claimable run.
 
     Returns:
-        The values, and the one at which the walk had to stop; None: it visited all, or found enough.
+        The values, and the one at which the scan had to stop; None: it visited all, or found enough.
     """
     value = _value(turns.label)
     waits, order = f"SELECT {value} FROM runs WHERE {_WAITS}", f"ORDER BY {value} LIMIT 1"
@@ -131,9 +131,9 @@ def ready_values(
 def runs_of(
     connection: Connection, turns: Turns, values: Sequence[str], graphs: Sequence[str], each: int
 ) -> list[tuple[str, Any]]:
-    """Runs of some values that can be claimed, with their values, those of one value the oldest first.
+    """Return claimable runs of some values, with their values, those of one value oldest first.
 
-    They are locked: `each` of a value and graph at most that waited for a time, and as many that did not.
+    They are locked: at most `each` of a value and graph that waited for a time, and as many that did not.
     """
     value = _value(turns.label)
     rows: Any = connection.execute(
@@ -150,14 +150,14 @@ def runs_of(
 
 
 def values_of(connection: Connection, turns: Turns, numbers: Sequence[int]) -> dict[int, str]:
-    """The values of some runs by their numbers."""
+    """Return the values of some runs, by their numbers."""
     query = f"SELECT id, {_value(turns.label)} FROM runs WHERE id = ANY(%s)"
     rows: Any = connection.execute(query.encode(), ([*numbers],)).fetchall()
     return dict(rows)
 
 
 def _name(label: str) -> str:
-    """The name of a label's index. One of PostgreSQL has 63 bytes at most, and cuts off what is behind them."""
+    """Return the name of a label's index. PostgreSQL cuts names after 63 bytes."""
     if label == OVERDUE:
         return "runs_overdue"
     name = f"runs_in_turn_{label.encode().hex()}"
@@ -165,15 +165,15 @@ def _name(label: str) -> str:
 
 
 def _value(label: str) -> str:
-    """A run's value of a label; empty without the label. The names of labels that `Turns` takes need no quoting."""
+    """Return the SQL of a run's value of a label; empty without the label. Names in `Turns` need no quoting."""
     pattern = '[{,]"' + label.replace(".", "\\.") + '":"((?:[^"\\\\]|\\\\.)*)"'
     return f"(left(coalesce(substring(labels from '{pattern}'), ''), 200) COLLATE \"C\")"
 
 
 _PATIENCE = 2.0
-"""Seconds for which claims wait for an index that is made. Without open transactions that takes milliseconds."""
+"""Seconds for which claims wait for an index that is created. Without open transactions that takes milliseconds."""
 _AGAIN = 1.0
-"""Seconds between two attempts, and between two looks at an index that another process makes."""
+"""Seconds between two attempts, and between two checks of an index that another process creates."""
 _GUARD = (
     b"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = 0;"
     b" SET LOCAL lock_timeout = 0"
@@ -181,7 +181,7 @@ _GUARD = (
 
 
 class _Making:
-    """An index that is being made."""
+    """An index that is being created."""
 
     def __init__(self) -> None:
         self.until = monotonic() + _PATIENCE
@@ -191,24 +191,24 @@ class _Making:
 
 
 class TurnIndexes:
-    """The indexes of one database. `stop` ends it."""
+    """The indexes of one database. `stop` ends their creation."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._known: set[str] = set()
-        """Labels whose index is known to be there."""
+        """Labels whose index is known to exist."""
         self._refused: set[str] = set()
         self._making: dict[str, _Making] = {}
         self._threads: set[threading.Thread] = set()
         self._connections: set[Connection] = set()
 
     async def ready(self, label: str) -> bool:
-        """True if the index of a label is there. If it is not, it is made, and waited for a moment.
+        """Return True if the index of a label exists. If not, request it and wait for a moment.
 
         Raises:
-            StoreError, StoreUnavailable: the database refuses to make it.
+            StoreError, StoreUnavailable: the database refuses to create it.
         """
         if label in self._known:
             return True
@@ -231,24 +231,24 @@ class TurnIndexes:
         return label in self._known
 
     def want(self, label: str) -> None:
-        """Have the index of a label made, without waiting for it. A user who may not make it does without."""
+        """Request the index of a label, without waiting for it. A user who may not create it works without."""
         with self._lock:
             if not {label} & (self._known | self._refused | {*self._making}):
                 self._begin(label)
 
     def stop(self) -> list[threading.Thread]:
-        """Make no more; gives the threads that end now. The server goes on with what it is making."""
+        """Start no more; return the threads that end now. The server continues with the index that it is creating."""
         with self._lock:
             self._closed.set()
             for connection in self._connections:
-                with suppress(OSError):  # the thread meets the end of its connection
+                with suppress(OSError):  # the thread notices the end of its connection
                     hung_up = socket.socket(fileno=os.dup(connection.fileno()))
                     hung_up.shutdown(socket.SHUT_RDWR)
                     hung_up.close()
             return [*self._threads]
 
     def before_fork(self) -> None:
-        """See `Forkable`. The connections stay: they are the parent's."""
+        """See `Forkable`. The connections stay open, since they belong to the parent."""
         self._lock.acquire()
 
     def after_fork(self, *, child: bool) -> None:
@@ -279,7 +279,7 @@ class TurnIndexes:
                 made = self._attempt(label)
                 if not made:
                     self._closed.wait(_AGAIN)
-        except Exception as error:  # the claims of this moment raise it; the next one tries again
+        except Exception as error:  # the current claims raise it; the next one tries again
             making.error = error
             self._refused.add(label)
         with self._lock:
@@ -293,7 +293,7 @@ class TurnIndexes:
             bell.ring()
 
     def _attempt(self, label: str) -> bool:
-        """Make an index, unless it is there or another process makes it; whether it is there now."""
+        """Create an index, unless it exists or another process creates it; return whether it exists now."""
         try:
             with self._connected() as connection:
                 while not self._closed.is_set():
@@ -326,8 +326,8 @@ class TurnIndexes:
 
 
 def _is_ours(guard: Connection) -> bool:
-    """True if no other process makes an index now; then none does until the transaction of `guard` ends."""
-    # without parameters, by the simple protocol: in the other one its snapshot would live on, and be waited for
+    """True if no other process creates an index now; then none does until the transaction of `guard` ends."""
+    # without parameters, by the simple protocol: otherwise its snapshot would stay open, and block the build
     found: Any = guard.execute(f"SELECT pg_try_advisory_xact_lock({LOCK})".encode(), prepare=False).fetchone()
     return bool(found[0])
 

@@ -1,8 +1,8 @@
-"""Items, as functions of a connection that is inside a transaction.
+"""Items, as functions of a connection inside a transaction.
 
 An item is found by the digest of its area, namespace and key, and listed by its `place`: namespace and key as one text
-that sorts as the two do. Indexes hold the beginning of a place, because PostgreSQL refuses long ones. The words of an
-item's text are in its row and in an index of their own.
+that sorts as the two do. Indexes contain only the start of a place, because PostgreSQL refuses long ones. The words of
+an item's text are in its row and in a separate index.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from orchestrator.stores.postgres.statements import Connection
 
 AT_ONCE = 500
-"""Items that one write removes."""
+"""Maximum number of items that one write removes."""
 
 _REMOVED = 20
-"""Expired items that a write of another one removes."""
+"""Maximum number of expired items that a write of another item removes."""
 
 _Row: TypeAlias = tuple[Any, ...]
 """A row of `_COLUMNS`."""
@@ -51,21 +51,21 @@ _COLUMNS = "id, area, place, data, text, vector, created, updated, expires, crc"
 _NOW = "extract(epoch FROM statement_timestamp())::float8"
 _LIVING = f"(expires IS NULL OR expires > {_NOW})"
 _SHORT = 500
-"""Characters of a place that its index holds."""
+"""Characters of a place that its index contains."""
 _START = f"left(place, {_SHORT})"
 _WITHIN = (
     f"area = %s AND {_START} >= left(%s, {_SHORT}) AND {_START} <= left(%s, {_SHORT}) AND place >= %s AND place < %s"
     f" AND {_LIVING}"
 )
 _SEPARATOR = "\0"
-"""Between namespace and key. No name of a namespace has it, and all other signs sort behind it."""
+"""Between namespace and key. No name of a namespace contains it, and all other characters sort after it."""
 
 
 # -- names -------------------------------------------------------------------------------------------------------------
 
 
 def place_of(place: tuple[str, str]) -> str:
-    """A namespace's text and a key as one text, which sorts as they do."""
+    """Return a namespace's text and a key as one text, which sorts as they do."""
     return f"{place[0]}{_SEPARATOR}{place[1]}"
 
 
@@ -74,13 +74,13 @@ def _digest(area: Area, place: str) -> bytes:
 
 
 def _within(area: Area, prefix: Namespace) -> tuple[str, ...]:
-    """The values of `_WITHIN`."""
+    """Return the values of `_WITHIN`."""
     low, high = prefix_range(prefix)
     return area, low, high, low, high
 
 
 def checksum(area: str, item: Item) -> int:
-    """CRC-32 of an item; its names are in it so that a value in the wrong place is found too."""
+    """Return the CRC-32 of an item; it includes its names, so that a value in the wrong place is found too."""
     names = "\0".join((area, namespace_text(item.namespace), item.key, item.text))
     return zlib.crc32(item.data.encode(), zlib.crc32(item.vector, zlib.crc32(names.encode())))
 
@@ -136,7 +136,7 @@ _REPLACED = ", ".join(f"{name} = excluded.{name}" for name in _WRITTEN.split(", 
 
 
 def _values(area: Area, item: Item, place: str, digest: bytes) -> tuple[object, ...]:
-    """The values of `_VALUES`."""
+    """Return the values of `_VALUES`."""
     found = words(item.text)
     return (
         area,
@@ -165,9 +165,9 @@ def delete(connection: Connection, area: Area, namespace: Namespace, key: str, w
 
 
 def prune(connection: Connection, area: Area, prefix: Namespace, before: float | None) -> int:
-    """Remove some items that have expired, or that were last written at or before a time; how many.
+    """Remove some items that have expired, or were last written at or before a time; return how many.
 
-    It is done when that is fewer than `AT_ONCE`.
+    All are removed if that is fewer than `AT_ONCE`.
     """
     where = _WITHIN.replace(_LIVING, f"(expires <= {_NOW} OR updated <= %s)")
     return execute(
@@ -179,7 +179,7 @@ def prune(connection: Connection, area: Area, prefix: Namespace, before: float |
 
 def _make_room(connection: Connection, area: Area, item: Item, digest: bytes, most: int, *, evict: bool) -> None:
     """Refuse an item that does not fit, or remove the oldest ones until it does."""
-    # One write of an area with a limit at a time: two that fit alone may not fit together.
+    # Only one write at a time in an area with a limit: two that fit alone may not fit together.
     connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (LOCK, area))
     others = f"area = %s AND {_LIVING} AND digest <> %s"
     row = connection.execute(f"SELECT coalesce(sum(size), 0) FROM items WHERE {others}", (area, digest)).fetchone()
@@ -201,7 +201,7 @@ def _make_room(connection: Connection, area: Area, item: Item, digest: bytes, mo
 
 
 def _remove_some(connection: Connection) -> None:
-    """Remove some items that have expired, but none that another transaction is writing."""
+    """Remove some items that have expired, except those that another transaction is writing."""
     connection.execute(
         f"DELETE FROM items WHERE id IN (SELECT id FROM items WHERE expires <= {_NOW} ORDER BY expires LIMIT %s"
         " FOR UPDATE SKIP LOCKED)",
@@ -210,10 +210,10 @@ def _remove_some(connection: Connection) -> None:
 
 
 def _written(connection: Connection, write: ItemWrite | None) -> bool | None:
-    """What a call of a run returned if it wrote before. If not, another caller that asks the same waits from now on.
+    """Return the result of an earlier write by the same call of a run. If there is none, a concurrent repetition waits.
 
     Raises:
-        RunUnknown: there is no such run.
+        RunUnknown: the store has no such run.
     """
     if write is None:
         return None
@@ -229,7 +229,7 @@ def _written(connection: Connection, write: ItemWrite | None) -> bool | None:
 
 
 def _note(connection: Connection, write: ItemWrite | None, *, there: bool) -> None:
-    """Note what a call returned."""
+    """Record the result of a call."""
     if write is not None and there:
         connection.execute("UPDATE item_writes SET found = TRUE WHERE key = %s", (index_key(write.key),))
 
@@ -271,11 +271,11 @@ def listed(
 
 
 def namespaces(connection: Connection, area: Area, prefix: Namespace) -> list[Namespace]:
-    """See `ItemStore.item_namespaces`. One step into the index for each."""
+    """See `ItemStore.item_namespaces`. One index lookup for each."""
     first = f"SELECT place FROM items WHERE {_WITHIN} ORDER BY {_START}, place LIMIT 1"
     after = f"{_START} >= left(steps.bound, {_SHORT}) AND place >= steps.bound"
     following = first.replace(" ORDER BY", f" AND {after} ORDER BY")
-    bound = "split_part(found.place, %s, 1) || %s"  # behind all items of the namespace
+    bound = "split_part(found.place, %s, 1) || %s"  # after all items of the namespace
     values = (*_BOUND, *_within(area, prefix))
     query = (
         f"WITH RECURSIVE steps (place, bound) AS (SELECT place, {bound} FROM ({first}) AS found"
@@ -291,7 +291,7 @@ _BOUND = (_SEPARATOR, "\x01")
 
 
 def now(connection: Connection) -> float:
-    """The clock of the database, in Unix seconds."""
+    """Return the time by the clock of the database, in Unix seconds."""
     row = connection.execute(f"SELECT {_NOW}").fetchone()
     return 0.0 if row is None else float(row[0])
 
@@ -315,7 +315,7 @@ def close_by(connection: Connection, area: Area, prefix: Namespace, vector: byte
 
 
 def search(connection: Connection, area: Area, prefix: Namespace, text: str, limit: int) -> list[FoundItem]:
-    """See `ItemStore.search_items`. The index says which items have one of the words, and their texts how well."""
+    """See `ItemStore.search_items`. The index gives the items with one of the words, and their texts the scores."""
     wanted = terms_of(text)
     if not wanted:
         return []
@@ -345,13 +345,13 @@ def _fetched(connection: Connection, found: Iterable[tuple[float, int]]) -> list
 
 
 def _names_of(place: str) -> tuple[str, str]:
-    """The text of the namespace, and the key."""
+    """Return the text of the namespace, and the key."""
     namespace, _, key = place.partition(_SEPARATOR)
     return namespace, key
 
 
 def _item(row: _Row) -> Item | None:
-    """A row of `_COLUMNS` as an item; None: it is damaged."""
+    """Return a row of `_COLUMNS` as an item; None if it is damaged."""
     _, area, place, data, text, vector, created, updated, expires, crc = row
     namespace, key = _names_of(place)
     item = Item(namespace_of(namespace), key, data, text, bytes(vector), created, updated, expires)
@@ -359,7 +359,7 @@ def _item(row: _Row) -> Item | None:
 
 
 def damaged(connection: Connection) -> Iterator[tuple[int, str, str]]:
-    """The number, area and names of each damaged item."""
+    """Yield the number, area and names of each damaged item."""
     for row in streamed(connection, f"SELECT {_COLUMNS} FROM items ORDER BY id", ()):
         if _item(row) is None:
             namespace, key = _names_of(row[2])
@@ -367,5 +367,5 @@ def damaged(connection: Connection) -> Iterator[tuple[int, str, str]]:
 
 
 def remove(connection: Connection, numbers: list[int]) -> int:
-    """Delete items; how many."""
+    """Delete items; return how many."""
     return connection.execute("DELETE FROM items WHERE id = ANY(%s)", (numbers,)).rowcount

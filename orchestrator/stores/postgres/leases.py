@@ -1,11 +1,11 @@
 """Leases, as functions of a connection that is inside a transaction: acquiring, renewing, releasing; claims of runs.
 
-A lease is in the row of its run (`token`, `holder`), which an append moves and checks in one statement. When it expires
+A lease is in the row of its run (`token`, `holder`), which an append changes and checks in one statement. Its expiry
 is in the row of its holder, by the clock of the database. A change of both locks the run's row first.
 
 A claim gives out runs that could continue and that no executor drives. Each kind of such runs is found by an index that
-has few others, and each row is locked as it is found: one that another claimer has locked is left to it. What was read
-before a row was locked may be out of date, so whether its holder is there is asked again behind it.
+has few others, and each row is locked as it is found: rows that another claimer has locked are skipped. Facts read
+before a row was locked may be out of date, so its holder is checked again afterwards.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _ROB = (
 ).encode()
 
 _KEPT_SECONDS = 3600.0
-"""Rows of holders whose leases expired so long ago are deleted if no run names them."""
+"""Rows of holders whose leases expired this many seconds ago are deleted if no run names them."""
 
 
 def hold(connection: Connection, holder: str, owner: str, ttl: float) -> None:
-    """Note that a holder lives: its row is made or renewed."""
+    """Record that a holder is alive: its row is created or renewed."""
     made = connection.execute(
         f"INSERT INTO holders (holder, owner, ttl, expires, robbed) VALUES (%s, %s, %s, {NOW} + %s, FALSE)"
         " ON CONFLICT (holder) DO UPDATE SET owner = excluded.owner, ttl = excluded.ttl, expires = excluded.expires"
@@ -55,7 +55,7 @@ def hold(connection: Connection, holder: str, owner: str, ttl: float) -> None:
         (holder, owner, float(ttl), float(ttl)),
     ).fetchone()
     if made is not None and made[0]:
-        # in passing, without waiting for locks
+        # opportunistic cleanup, without waiting for locks
         connection.execute(
             "DELETE FROM holders WHERE holder IN (SELECT holder FROM holders WHERE expires <"
             f" {NOW} - %s AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.holder = holders.holder)"
@@ -84,7 +84,7 @@ def take(connection: Connection, lease: Lease, ttl: float, replaces: str | None)
 
 
 def lives(connection: Connection, holder: str) -> bool:
-    """True if the leases of a holder have not expired. Asked anew, once the row of a run that it holds is locked."""
+    """True if the leases of a holder have not expired. Queried again after the row of one of its runs was locked."""
     query = f"SELECT 1 FROM holders WHERE holder = %s AND expires > {NOW}"
     return connection.execute(query, (holder,)).fetchone() is not None
 
@@ -101,7 +101,7 @@ def give(connection: Connection, number: int, lease: Lease, before: tuple[str | 
 
 
 def die(connection: Connection, number: int, fault: str) -> int:
-    """Note that a drive died, or was given up; returns how many did so in a row."""
+    """Record that a drive died, or was given up; return how many did so in a row."""
     row: Any = connection.execute(
         "SELECT deaths, EXISTS (SELECT 1 FROM records WHERE run = %s::bigint AND seq > taken AND seq <= head"
         " AND substring(data FROM greatest(octet_length(data) - %s, 1)) = %s) FROM runs WHERE id = %s",
@@ -117,7 +117,7 @@ def die(connection: Connection, number: int, fault: str) -> int:
 
 
 def rob(connection: Connection, holder: str | None) -> None:
-    """Note that a lease of a holder was taken from it, so that its next beat finds out.
+    """Record that a lease of a holder was taken from it, so that its next beat detects it.
 
     Its heartbeats wait for this transaction from now on, so its client may not be silent for longer than they can.
     """
@@ -141,7 +141,7 @@ def beat(connection: Connection, holder: str, ttl: float) -> bool:
 
 
 def drop(connection: Connection, run_id: str, token: str, fault: str | None) -> bool:
-    """See `Store.drop_lease`; whether the run is running, and free now."""
+    """See `Store.drop_lease`; return whether the run is running, and free now."""
     if fault is None:
         row: Any = connection.execute(
             f"UPDATE runs SET {RELEASED} WHERE run_id = %s AND token = %s RETURNING status = 'running'", (run_id, token)
@@ -182,7 +182,7 @@ def holders(connection: Connection, runs: int) -> list[Holder]:
 
 
 def present_holders(connection: Connection) -> tuple[list[str], list[str]]:
-    """The holders that may be alive, and those that are known to be gone before their leases expire."""
+    """Return the holders that may be alive, and those known to be gone before their leases expire."""
     steady = SYSTEM_CLOCK.steady()
     present: list[str] = []
     gone: list[str] = []
@@ -198,7 +198,7 @@ def present_holders(connection: Connection) -> tuple[list[str], list[str]]:
 Candidate: TypeAlias = tuple[int, str, str | None, str | None, str]
 """Number, id, token, holder and graph of a run."""
 Ways: TypeAlias = Callable[..., Iterator["Candidate"]]
-"""Finds candidates: see `_ways`, of which the first three arguments are given."""
+"""Finds candidates: `_ways` with its first three arguments bound."""
 
 
 def claimable(connection: Connection, request: ClaimRequest) -> bool:
@@ -206,7 +206,7 @@ def claimable(connection: Connection, request: ClaimRequest) -> bool:
     owner, graphs = request.owner, request.graphs
     present, gone = present_holders(connection)
     bounds = dict.fromkeys(_names(connection, graphs), 1)
-    kinds = (_ADDRESSED, _LAPSED, _IDLE, _NEW)  # what is due is among the last ones, too
+    kinds = (_ADDRESSED, _LAPSED, _IDLE, _NEW)  # the last ones include due runs
     found = _ways(connection, [*present, owner.executor], gone, bounds, 1, lock="", kinds=kinds)
     return any(True for _ in found)
 
@@ -223,7 +223,7 @@ def claim(connection: Connection, request: ClaimRequest) -> list[tuple[RunInfo, 
     still, gone = present_holders(connection)
     found = [one for one in found if one[2] is None or one[3] == owner.executor or one[3] not in still]
     if gone:
-        # A holder that is silent and yet alive finds out by its next beat.
+        # A silent holder that is alive detects it by its next beat.
         connection.execute(f"UPDATE holders SET expires = {NOW} WHERE holder = ANY(%s)".encode(), (gone,))
     taken: list[Lease] = []
     for number, run_id, token, holder, _ in found:
@@ -250,9 +250,9 @@ _LOCKED = " FOR NO KEY UPDATE OF runs SKIP LOCKED"
 def _selected(
     connection: Connection, ways: Ways, names: list[str], found: Selection[Candidate], turns: Turns | None
 ) -> list[Candidate]:
-    """Runs that could go on and that no present holder holds, in the order of `Store.claim`, locked.
+    """Return locked runs that can continue and that no present holder holds, in the order of `Store.claim`.
 
-    Nor one that has come since: its runs would take the places of others, and would not be given out.
+    Holders that appeared since are excluded as well: their runs would displace others, without being given out.
     """
     if turns is not None and found.open(names):
         _in_turn(connection, ways, found.open(names), found, turns)
@@ -262,7 +262,7 @@ def _selected(
             found.add(row[0], row[4], row)
             if found.full:
                 break
-        # again without the graphs that have as many as they may, which may have stood before others
+        # again without the graphs that reached their limits, whose runs may have come before others
         still = found.open(known)
         if len(still) == len(known):
             break
@@ -289,7 +289,7 @@ def _names(connection: Connection, graphs: Collection[str] | None) -> list[str]:
 
 
 _SOME = "(status IN ('running', 'paused')) IS TRUE"
-"""As with other conditions here, `IS TRUE` keeps the planner from an index that most runs of a graph may be in."""
+"""As in other conditions here, `IS TRUE` keeps the planner from an index that may contain most runs of a graph."""
 _READY = f"deaths < {MAX_DEATHS} AND (retry_at IS NULL OR retry_at <= {WALL})"
 _LIVE = (
     "EXISTS (SELECT 1 FROM holders AS one WHERE one.holder = {} AND one.holder <> ALL(%(gone)s::text[])"
@@ -322,12 +322,12 @@ def _ways(
     lock: str,
     kinds: Collection[int] = (_ADDRESSED, _DUE, _LAPSED, _IDLE, _NEW),
 ) -> Iterator[Candidate]:
-    """Candidates of some kinds among the graphs that have a bound; of each kind, the oldest first."""
+    """Return candidates of some kinds among the graphs that have a limit; within each kind, oldest first."""
     if not bounds:
         return
     values: dict[str, Any] = {"names": [*bounds], "present": present, "gone": gone, "limit": limit}
 
-    # the messages are few; a run is locked once, however many it has
+    # messages are few; a run is locked once, however many it has
     if _ADDRESSED in kinds:
         found: Any = connection.execute(f"{_POSTED}{lock}".encode(), values).fetchall()
         yield from found
@@ -344,13 +344,13 @@ def _ways(
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """How runs of one kind are found by an index that has them by a key, and by their time.
+    """One kind of runs, which an index contains by a key and by their time.
 
     Attributes:
-        where: what is true of them.
+        where: condition for the runs.
         since: their time.
-        parts: the columns that an index has behind the key, in each of which `where` is narrowed, and their order.
-        key: the column with which the index begins.
+        parts: the columns that an index has after the key, with the narrower conditions for each, and their order.
+        key: the first column of the index.
     """
 
     where: str
@@ -378,21 +378,21 @@ _FREE = _Kind(
     tuple((f"retry_at {which}", "retry_at, created") for which in ("IS NULL", f"<= {WALL}")),
 )
 _DEEPER = 4
-"""So many times as many candidates are looked at when others hold some of those before."""
+"""Factor by which more candidates are read when other claimers hold some of the earlier ones."""
 
 
 def _oldest(
     connection: Connection, kind: _Kind, bounds: Mapping[str, int], values: Mapping[str, Any], lock: str
 ) -> Iterator[Candidate]:
-    """The oldest runs of one kind whatever their keys, locked.
+    """Return the oldest runs of one kind whatever their keys, locked.
 
-    They are looked for first, as many of each key as may be taken, and of all no more are locked than are wanted: what
-    a claimer locks and does not take would be missing to others. Where they have locked some, it looks further.
+    They are first read without locks, as many of each key as may be taken. No more are locked than are wanted, because
+    other claimers could not take them. If others have locked some, more are read.
 
     Args:
         kind: the kind.
-        bounds: key -> the most runs of it that are wanted.
-        values: values of the conditions; `limit` is the most runs that are wanted in all.
+        bounds: key -> maximum number of its runs.
+        values: values of the conditions; `limit` is the maximum number of runs in all.
         lock: how the rows are locked.
     """
     if not bounds:
@@ -416,7 +416,7 @@ def _oldest(
 
 
 def _looked_at(kind: _Kind) -> bytes:
-    """The ids of the oldest runs of one kind: of each key one walk into the index for each part, which ends soon."""
+    """Return the SQL for the ids of the oldest runs of one kind: a short index scan for each key and part."""
     walks = " UNION ALL ".join(
         f"(SELECT id, {kind.since} AS since FROM runs WHERE {kind.key} = keys.key AND {part} AND {kind.where}"
         f"{f' ORDER BY {order}' if order else ''} LIMIT %(looked)s)"
@@ -431,7 +431,7 @@ def _looked_at(kind: _Kind) -> bytes:
 
 
 def graph_names(connection: Connection) -> list[str]:
-    """The names of all graphs that have runs, by one step into the index for each."""
+    """Return the names of all graphs that have runs, by one index lookup for each."""
     rows: Any = connection.execute(_GRAPHS).fetchall()
     return [name for (name,) in rows]
 

@@ -1,10 +1,10 @@
-"""The lists over all runs of a database: runs, open questions, what runs spent; and the schedules.
+"""Lists over all runs of a database: runs, open questions, usage; and the schedules.
 
-A page of runs has a cost that does not grow with the number of runs. Every index that can lead the way holds `created`
-and the run's number behind what it selects, so walking it backwards gives the runs in the order of the list, and a page
-ends after `limit` of them. With several filters the one that selects fewest leads, and the others are asked for each
-run; how few is counted no further than needed. Open questions are rows of their own, written with the pauses that they
-begin and end.
+The cost of a page of runs does not grow with the number of runs. Every index that can drive the query contains
+`created` and the run's number after what it selects, so scanning it backwards gives the runs in list order, and a page
+ends after `limit` of them. With several filters the most selective one drives, and the others are checked for each
+run; counting stops as soon as the choice is clear. Open questions are rows of their own, written with the pauses that
+they start and end.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 
 
 COUNTED = 1000
-"""Runs that a filter selects are looked up one by one if there are fewer; they are counted no further."""
+"""Runs that a filter selects are looked up one by one if there are fewer; counting stops there."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Sql:
-    """A part of a statement with its values."""
+    """A part of a statement, with its values."""
 
     text: str
     values: tuple[object, ...] = ()
@@ -58,21 +58,21 @@ class _Sql:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """A way to runs among which all runs of the list are."""
+    """A query source that contains all runs of the list."""
 
     table: str
-    """Of which table or query it has rows; `runs` or `labels`, in the order of an index, or `few` runs."""
+    """Table or query of its rows: `runs` or `labels`, in the order of an index, or `few` runs."""
     where: _Sql
-    """What leads the way: a condition on the table; of `few` a query for the numbers of runs."""
+    """The condition on the table; for `few`, a query for the numbers of runs."""
 
     @property
     def ordered(self) -> bool:
-        """True if it meets the runs in the order of the list."""
+        """True if it returns the runs in the order of the list."""
         return self.table != "few"
 
     @property
     def count(self) -> _Sql:
-        """A query for what there is on the way, no further than needed."""
+        """Return a query for the number of its rows, counted no further than needed."""
         query = f"SELECT 1 FROM {self.table} WHERE {self.where.text}" if self.ordered else self.where.text
         return _Sql(f"(SELECT count(*) FROM ({query} LIMIT {COUNTED}) AS counted)", self.where.values)
 
@@ -100,7 +100,7 @@ def _parsed(cursor: str) -> _Place:
 
 
 def as_bigint(number: int) -> int:
-    """A number of a cursor, which may be of any size, as the database can compare it."""
+    """Return a number of a cursor, which may be of any size, as one that the database can compare."""
     return min(max(number, -_MOST), _MOST)
 
 
@@ -108,7 +108,7 @@ _MOST = (1 << 63) - 1
 
 
 def _rows(connection: Connection, page: list[_Place]) -> list[tuple[Any, ...]]:
-    """The rows of runs. One that is deleted meanwhile is left out."""
+    """Return the rows of runs. Runs that are deleted meanwhile are left out."""
     rows = connection.execute(
         f"SELECT {INFO_AND_NOW} FROM runs {INFO_TABLES} WHERE runs.id = ANY(%s)".encode(),
         ([number for _, number in page],),
@@ -118,7 +118,7 @@ def _rows(connection: Connection, page: list[_Place]) -> list[tuple[Any, ...]]:
 
 
 def _page(connection: Connection, wanted: RunQuery, place: _Place | None, limit: int) -> list[_Place]:
-    """The places of the runs of a page."""
+    """Return the places of the runs of a page."""
     conditions = _conditions(connection, wanted)
     ways = _fewest(connection, wanted)
     words = wanted.words
@@ -128,7 +128,7 @@ def _page(connection: Connection, wanted: RunQuery, place: _Place | None, limit:
             found += _walk(connection, way, conditions, place, limit)
             continue
         some = _look(connection, way, conditions, _has_words(words), place, limit)
-        if some is None:  # few of the runs on the way have the words: the index knows which
+        if some is None:  # few of these runs have the words: the index finds them
             looking_up(connection)
             few = _Way("few", _Sql("SELECT run FROM summaries WHERE words @> %s", (_keys(words),)))
             return _walk(connection, few, conditions, place, limit)
@@ -137,7 +137,7 @@ def _page(connection: Connection, wanted: RunQuery, place: _Place | None, limit:
 
 
 def _fewest(connection: Connection, wanted: RunQuery) -> list[_Way]:
-    """The ways that lead to the fewest runs; together they lead to all of the list."""
+    """Return the sources with the fewest runs; together they contain all runs of the list."""
     several = list(_ways(wanted))
     if not several:
         return [_Way("runs", _Sql("TRUE"))]
@@ -154,7 +154,7 @@ def _fewest(connection: Connection, wanted: RunQuery) -> list[_Way]:
 
 
 def _ways(wanted: RunQuery) -> Iterator[list[_Way]]:
-    """Each filter that an index leads the way for; the first ones select fewer runs as a rule."""
+    """Yield each filter that an index can drive, usually the most selective ones first."""
     if wanted.parent is not None:
         yield [_Way("runs", _Sql("runs.parent = %s", (wanted.parent,)))]
     if wanted.relation is not None:
@@ -166,7 +166,7 @@ def _ways(wanted: RunQuery) -> Iterator[list[_Way]]:
         yield [_Way("labels", _Sql("labels.name = %s AND labels.value = %s", tuple(map(index_key, item))))]
     own = _Sql("TRUE") if wanted.graph is None else _Sql("runs.graph = %s", (wanted.graph,))
     if (statuses := wanted.statuses) is not None:
-        # one walk for each status, for only within one status are an index's entries in the list's order
+        # one scan for each status, since an index is in list order only within one status
         walked = sorted({"running" if status == "interrupted" else status for status in statuses})
         yield [_Way("runs", _Sql(f"{own.text} AND runs.status = %s", (*own.values, one))) for one in walked]
     elif wanted.graph is not None:
@@ -176,7 +176,7 @@ def _ways(wanted: RunQuery) -> Iterator[list[_Way]]:
 
 
 def _of_failed_tool(name: str) -> _Sql:
-    """A query for runs."""
+    """Return a query for the numbers of runs."""
     if name in ANY_TOOL:
         return _Sql("SELECT run FROM run_totals WHERE failed_tools > 0")
     return _Sql("SELECT run FROM failed_tools WHERE name = %s", (index_key(name),))
@@ -186,7 +186,7 @@ def _of_failed_tool(name: str) -> _Sql:
 
 
 def _conditions(connection: Connection, wanted: RunQuery) -> list[_Sql]:
-    """All filters but the words as conditions on `runs`, of which no index is used."""
+    """Return all filters but the words as conditions on `runs` that use no index."""
     found = [_Sql(f"{one.sql} %s", (one.value,)) for one in wanted.comparisons()]
     if (statuses := wanted.statuses) is not None:
         found.append(_of_status(connection, statuses))
@@ -223,7 +223,7 @@ def _keys(wanted: list[str]) -> list[str]:
 
 
 def _walk(connection: Connection, way: _Way, conditions: list[_Sql], place: _Place | None, limit: int) -> list[_Place]:
-    """The first runs on a way that meet the conditions."""
+    """Return the first runs of a source that meet the conditions."""
     query = _query(way, conditions, place, limit)
     return execute(connection, query.text, query.values).fetchall()
 
@@ -231,7 +231,7 @@ def _walk(connection: Connection, way: _Way, conditions: list[_Sql], place: _Pla
 def _look(
     connection: Connection, way: _Way, conditions: list[_Sql], words: _Sql, place: _Place | None, limit: int
 ) -> list[_Place] | None:
-    """The same for runs that have some words; None: so few of the first ones have them that the index is quicker."""
+    """Like `_walk`, for runs with some words; None if so few of the first runs have them that the index is faster."""
     for most in (COUNTED, _OFTEN * COUNTED):
         query = _query(way, conditions, place, most)
         rows = execute(
@@ -250,11 +250,11 @@ def _look(
 
 
 _OFTEN, _SELDOM = 20, 100
-"""Words that one of so many runs has, or more, are looked for along the list, so many times as far as others."""
+"""Words that at least one of so many runs has are searched along the list, over so many times as many runs."""
 
 
 def _query(way: _Way, conditions: list[_Sql], place: _Place | None, limit: int) -> _Sql:
-    """A query for the places of the first runs on a way that meet the conditions."""
+    """Return a query for the places of the first runs of a source that meet the conditions."""
     fits, values = " AND ".join(one.text for one in conditions) or "TRUE", _values(conditions)
     behind = _Sql("TRUE") if place is None else _Sql("(created, id) < (%s::float8, %s::bigint)", place)
     order = "ORDER BY created DESC, id DESC LIMIT %s"
@@ -367,7 +367,7 @@ def questions(connection: Connection, query: QuestionQuery) -> QuestionPage:
             (*values, UNLISTED),
         ).fetchall()
         rows: list[tuple[Any, ...]] = []
-        # one walk for each kind, for only within one kind are an index's entries in the order of the list
+        # one scan for each kind, since an index is in list order only within one kind
         for kind in [None] if query.kinds is None else sorted(set(query.kinds)):
             rows += _walk_questions(connection, kind, few, (fits, values), place, limit + 1)
     rows.sort(key=lambda row: row[:3])
@@ -395,7 +395,7 @@ def _walk_questions(
         where.append("questions.kind = %s")
         values.append(kind)
     if place is not None:
-        # the index has no names: questions of one run and moment are few
+        # the index does not contain names: questions of one run and moment are few
         where.append("(questions.asked, questions.run) >= (%s::float8, %s::bigint)")
         where.append("(questions.asked, questions.run, questions.name) > (%s::float8, %s::bigint, %s)")
         asked, number, name = place
@@ -415,7 +415,7 @@ def _walk_questions(
 
 
 def _fits(query: QuestionQuery) -> tuple[str, _Values]:
-    """A condition on `runs`."""
+    """Return a condition on `runs`."""
     where, values = ["TRUE"], list[object]()
     if query.graph is not None:
         where.append("runs.graph = %s")
@@ -428,7 +428,7 @@ def _fits(query: QuestionQuery) -> tuple[str, _Values]:
 
 
 def _few_asked(connection: Connection, asked: QuestionQuery) -> tuple[str, _Values] | None:
-    """A query for the numbers of the runs that a filter selects, if these are few; None: it leads the way nowhere."""
+    """Return a query for the numbers of the runs that a filter selects, if they are few; else None."""
     ways: list[tuple[str, _Values]] = [
         ("SELECT run FROM labels WHERE name = %s AND value = %s", tuple(map(index_key, item)))
         for item in asked.labels.items()
@@ -462,7 +462,7 @@ def schedules(connection: Connection, url: str) -> list[Schedule]:
 
 
 def all_schedules(connection: Connection) -> list[tuple[str, Schedule | None]]:
-    """The names of all schedules, and the schedules; None: the row is damaged."""
+    """Return the names of all schedules, and the schedules; None for a damaged row."""
     found: list[tuple[str, Schedule | None]] = []
     for name, next_at, data in connection.execute("SELECT name, next_at, data FROM schedules ORDER BY name"):
         try:

@@ -1,9 +1,9 @@
 """Maintenance of a database: moving runs to an archive, giving space back, and finding and repairing damage.
 
-The check looks for rows that do not belong together, among them payloads that differ from those of the records.
+The check looks for inconsistent rows, including payloads that differ from those of the records.
 
 `runs.archived` is in the row that an append changes, so PostgreSQL itself orders an append and a move to the archive:
-whichever comes second sees what the first one did.
+the second one sees the changes of the first.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ TABLES = (
 
 
 def compact(connection: Connection) -> int:
-    """See `Store.compact`. The server gives back the records of whole months, and what is free at the ends of tables.
+    """See `Store.compact`. The server gives back the records of whole months, and free space at the ends of tables.
 
-    It uses the rest again. Writes of others go on meanwhile. The connection must not be inside a transaction. What the
-    server refuses is left for the next time: the runs are deleted or archived already, so nothing has failed.
+    It reuses the rest. Other writes continue meanwhile. The connection must not be inside a transaction. What the
+    server refuses is left for the next time: the runs are deleted or archived already, so this is not a failure.
     """
     import psycopg
 
@@ -69,7 +69,7 @@ def compact(connection: Connection) -> int:
     before = _size(connection)
     all_dropped = _drop_empty(connection)
     for table in TABLES:
-        # Records are found by their key alone, so nothing need be known about them; and there are very many.
+        # Records are found by their key alone, so they need no statistics; and there are very many.
         what = "VACUUM" if table == "records" else "VACUUM (ANALYZE)"
         with _left_for_later(connection):
             connection.execute(f"{what} {table}".encode(), prepare=False)
@@ -86,7 +86,7 @@ def _drop_empty(connection: Connection) -> bool:
 
 @contextmanager
 def _left_for_later(connection: Connection) -> Iterator[None]:
-    """Pass over what the server refuses. A lost connection is an error: the server may do it when it is asked again."""
+    """Ignore refusals of the server. A lost connection is an error: a repeated request may succeed."""
     import psycopg
 
     try:
@@ -98,7 +98,7 @@ def _left_for_later(connection: Connection) -> Iterator[None]:
 
 
 def _size(connection: Connection) -> int:
-    """Bytes of the tables, their partitions and their indexes."""
+    """Return the bytes of the tables, their partitions and their indexes."""
     row = connection.execute(
         "SELECT sum(pg_table_size(one) + pg_indexes_size(one)) FROM (SELECT name::regclass FROM unnest(%s::text[])"
         " AS name UNION ALL SELECT inhrelid FROM pg_inherits WHERE inhparent = 'records'::regclass) AS known (one)",
@@ -108,7 +108,7 @@ def _size(connection: Connection) -> int:
 
 
 def _payload_repairs(connection: Connection, found: Disorder) -> Iterator[tuple[str, Callable[[], str]]]:
-    """What is wrong, and a function that repairs it and says what it did."""
+    """Yield each inconsistency, with a function that repairs it and describes the repair."""
     if found.wrong:
         what = f"the payloads that are noted differ from the records of {len(found.wrong)} runs"
         yield what, partial(_note_payloads, connection, found.wrong)
@@ -117,7 +117,7 @@ def _payload_repairs(connection: Connection, found: Disorder) -> Iterator[tuple[
 
 
 def _damaged_payloads(connection: Connection, found: Disorder) -> list[Finding]:
-    """The payloads that are damaged or missing. The connection must be inside a transaction."""
+    """Return the damaged or missing payloads. The connection must be inside a transaction."""
     missing = found.missing
     names: dict[int, str] = dict(
         connection.execute("SELECT id, run_id FROM runs WHERE id = ANY(%s)", ([*missing.values()],)).fetchall()
@@ -128,7 +128,7 @@ def _damaged_payloads(connection: Connection, found: Disorder) -> list[Finding]:
 
 
 def look_at_payloads(connection: Connection, runs: list[int] | None = None) -> Disorder:
-    """Find what does not belong together: of all runs, or of some. The connection must be inside a transaction."""
+    """Find inconsistencies of all runs, or of some. The connection must be inside a transaction."""
     some, values = ("", ()) if runs is None else (" AND run = ANY(%s::bigint[])", (runs,))
     there = {digest for (digest,) in streamed(connection, "SELECT digest FROM payloads", ())}
     records = f"SELECT run, data FROM records JOIN runs ON runs.id = records.run WHERE {IS_SKELETON}{some}"
@@ -144,7 +144,7 @@ def look_at_payloads(connection: Connection, runs: list[int] | None = None) -> D
 
 
 def _note_payloads(connection: Connection, runs: list[int]) -> str:
-    """Note what records of some runs have. The runs may have changed since they were looked at, and may not now."""
+    """Note the payloads of records of some runs. The runs may have changed since the check, but cannot change now."""
     connection.execute("SELECT 1 FROM runs WHERE id = ANY(%s::bigint[]) ORDER BY run_id FOR NO KEY UPDATE", (runs,))
     found = look_at_payloads(connection, runs)
     connection.execute("DELETE FROM payload_uses WHERE run = ANY(%s::bigint[])", (sorted(found.stale),))
@@ -159,7 +159,7 @@ def _remove_payloads(connection: Connection, digests: list[bytes]) -> str:
 
 
 _LARGE = ("records", "snapshots")
-"""Tables with many rows of each run, which an index has in the order of the runs."""
+"""Tables with many rows for each run, with an index in the order of the runs."""
 _SMALL = (
     "labels",
     "inbox",
@@ -173,7 +173,7 @@ _SMALL = (
 )
 
 _AT_ONCE = 5000
-"""Runs that are compared at once."""
+"""Number of runs that are compared at once."""
 
 
 def look(connection: Connection) -> list[Finding]:
@@ -190,7 +190,7 @@ def look(connection: Connection) -> list[Finding]:
 
 
 def tidy(connection: Connection) -> list[Finding]:
-    """Repair what `look` found and can be repaired; what was done. The connection is inside a transaction."""
+    """Repair the repairable findings of `look`; return the repairs. The connection is inside a transaction."""
     connection.execute(b"SET LOCAL statement_timeout = 0", prepare=False)
     return [
         Finding(text, repaired=repair()) for text, repair in list(_disorder(connection, look_at_payloads(connection)))
@@ -198,7 +198,7 @@ def tidy(connection: Connection) -> list[Finding]:
 
 
 _Repair = tuple[str, Callable[[], str]]
-"""What is wrong, and a function that repairs it and says what it did."""
+"""An inconsistency, and a function that repairs it and describes the repair."""
 
 
 def _disorder(connection: Connection, payloads: Disorder) -> Iterator[_Repair]:
@@ -224,13 +224,13 @@ def _disorder(connection: Connection, payloads: Disorder) -> Iterator[_Repair]:
 
 
 def _lost(connection: Connection, table: str) -> list[int]:
-    """The numbers of runs that a table has rows of, and that do not exist."""
+    """Return the numbers of runs that have rows in a table, but do not exist."""
     there = "EXISTS (SELECT 1 FROM runs WHERE runs.id = known.run)"
     if table not in _LARGE:
         query = f"SELECT DISTINCT run FROM {table} AS known WHERE NOT {there}"
         return [run for (run,) in connection.execute(query.encode()).fetchall()]
     lost: list[int] = []
-    for first, last in _spans(connection, table):  # one step into one index for each run
+    for first, last in _spans(connection, table):  # one index lookup for each run
         following = f"SELECT min(run) FROM {table} WHERE run <= {last} AND run"
         query = (
             f"WITH RECURSIVE known (run) AS ({following} >= {first} UNION ALL SELECT ({following} > known.run)"
@@ -241,7 +241,7 @@ def _lost(connection: Connection, table: str) -> list[int]:
 
 
 def _spans(connection: Connection, table: str) -> Iterator[tuple[int, int]]:
-    """First and last number of the runs of each month that a table has rows of: each month has an index of its own."""
+    """Yield the first and last number of the runs of each month with rows in a table: each month has its own index."""
     first = 0
     while True:
         row: Any = connection.execute(f"SELECT min(run) FROM {table} WHERE run >= {first}".encode()).fetchone()
@@ -260,13 +260,13 @@ def _delete(connection: Connection, table: str, lost: list[int]) -> str:
 # -- labels and words, which are in indexes ----------------------------------------------------------------------------
 
 _Labels = dict[int, list[tuple[str, str, float]]]
-"""Number of a run -> name, value and time of each of its labels, as the index has them."""
+"""Number of a run -> name, value and time of each of its labels, as in the index."""
 _Words = dict[int, tuple[list[str], list[str]]]
 """Number of a run -> the words of its labels, and all of its words."""
 
 
 def _wrong(connection: Connection) -> tuple[_Labels, _Words]:
-    """What the indexes should have of runs, where they have something else."""
+    """Return the correct index entries of the runs whose entries are wrong."""
     labels: _Labels = {}
     words: _Words = {}
     last = -1
@@ -287,7 +287,7 @@ def _wrong(connection: Connection) -> tuple[_Labels, _Words]:
         for run, text, created, given, output, *there in rows:
             named = labels_of(text)
             if named is None:
-                continue  # its row is damaged, and reading it says so
+                continue  # its row is damaged, which reading it reports
             wanted = [(index_key(name), index_key(value), created) for name, value in named.items()]
             if sorted(indexed.get(run, ())) != sorted(wanted):
                 labels[run] = wanted
@@ -319,7 +319,7 @@ def _index(connection: Connection, wrong: _Words) -> str:
 
 
 def _damaged_snapshots(connection: Connection) -> list[tuple[int, int]]:
-    """Number of the run and `seq` of each snapshot whose checksum does not match."""
+    """Return the run's number and the `seq` of each snapshot whose checksum does not match."""
     query = "SELECT run, seq, crc, data, run_id FROM snapshots JOIN runs ON runs.id = snapshots.run"
     return [
         (run, seq)
@@ -347,7 +347,7 @@ def _items(connection: Connection) -> list[Finding]:
 
 
 def _graphs(connection: Connection) -> list[Finding]:
-    from orchestrator.graph.versions import content_digest  # late: nothing else of a store needs graphs
+    from orchestrator.graph.versions import content_digest  # imported late: nothing else in a store needs graphs
 
     names: Any = connection.execute("SELECT DISTINCT structure, content FROM runs").fetchall()
     used = {digest for row in names for digest in row}
@@ -445,7 +445,7 @@ def move_back(connection: Connection, run_id: str, rows: Sequence[Row], payloads
 
 
 def _locked(connection: Connection, run_id: str) -> tuple[int, str, int, str | None, str | None]:
-    """Lock a run until the transaction ends: its number, status, head, token and where its records are."""
+    """Lock a run until the transaction ends; return its number, status, head, token and the place of its records."""
     row: Any = connection.execute(
         "SELECT id, status, head, token, archived FROM runs WHERE run_id = %s FOR NO KEY UPDATE", (run_id,)
     ).fetchone()

@@ -1,6 +1,6 @@
-"""Reads, as functions of a connection. Each is one statement, so that all of it is of one moment.
+"""Reads, as functions of a connection. Each is one statement, so that it sees one moment.
 
-The numbers of runs that were read: who knows the number of a run can ask for the partition of its month alone.
+The numbers of runs that were read are cached: with its number, a run needs only the partition of its month.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ _MOST = 10_000
 
 
 class RunNumbers:
-    """Numbers by ids, of the latest runs. A number may be that of a deleted run: what is found by it says so."""
+    """Numbers by ids, of the latest runs. A number may be that of a deleted run: the rows found by it show that."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._numbers: dict[str, int] = {}
 
     def get(self, run_id: str) -> int | None:
-        """The number of a run, if it is known."""
+        """Return the number of a run; None if it is unknown."""
         return self._numbers.get(run_id)
 
     def keep(self, run_id: str, number: int) -> None:
-        """Note the number of a run."""
+        """Store the number of a run."""
         if self._numbers.get(run_id) == number:
             return
         with self._lock:
@@ -68,17 +68,17 @@ INFO_AND_NOW = f"{INFO_COLUMNS}, {NOW}"
 
 
 def info_with_now(row: tuple[Any, ...]) -> RunInfo:
-    """The facts about a run, by a row of `INFO_AND_NOW`."""
+    """Return the facts about a run, from a row of `INFO_AND_NOW`."""
     *columns, now = row
     return info_of(InfoRow._make(columns), now)
 
 
 def info(connection: Connection, run_id: str) -> RunInfo:
-    """The facts about a run.
+    """Return the facts about a run.
 
     Raises:
-        RunUnknown: there is no such run.
-        StoreCorrupt: its row holds what is never written.
+        RunUnknown: the store has no such run.
+        StoreCorrupt: its row contains impossible values.
     """
     row: Any = connection.execute(
         f"SELECT {INFO_AND_NOW} FROM runs {INFO_TABLES} WHERE run_id = %s".encode(), (run_id,)
@@ -90,7 +90,7 @@ def info(connection: Connection, run_id: str) -> RunInfo:
 
 
 def infos(connection: Connection, run_ids: Collection[str]) -> dict[str, RunInfo]:
-    """The facts about some runs, by their ids."""
+    """Return the facts about some runs, by their ids."""
     if not run_ids:
         return {}
     rows: Any = connection.execute(
@@ -110,7 +110,7 @@ def heads(connection: Connection, run_ids: Collection[str]) -> dict[str, tuple[i
     return {run_id: (head, status) for run_id, head, status in rows}
 
 
-# The number is given, so that the server plans for one partition of `records` and locks no others.
+# The number is a parameter, so that the server plans for one partition of `records` and locks no others.
 _RECORDS = f"""
     SELECT {JOURNAL_COLUMNS}, seq, crc, data FROM (
         SELECT {JOURNAL_COLUMNS} FROM runs WHERE run_id = %(run)s
@@ -125,17 +125,17 @@ _LAST = 1 << 33
 def records(
     connection: Connection, run_id: str, after: int, upto: int | None, limit: int | None, numbers: RunNumbers
 ) -> list[Record]:
-    """The records of a run, each one checked, and the first one against the run's row.
+    """Return the records of a run, each one checked, and the first one against the run's row.
 
     Raises:
-        RunUnknown: there is no such run.
-        RunArchived: they are not in the database.
-        StoreCorrupt: a row or a payload is missing or damaged, or there are rows behind the last one.
+        RunUnknown: the store has no such run.
+        RunArchived: the records are in an archive.
+        StoreCorrupt: a row or a payload is missing or damaged, or there are rows after the last one.
     """
     after = max(after, 0)
     whole = limit is None and upto is None
     most = _LAST if limit is None else max(limit, 0)
-    # The facts of the run are in each row that comes back, so a long run is not read in one go.
+    # Each returned row contains the facts of the run, so a long run is read in several parts.
     values = {"run": run_id, "after": after, "upto": _LAST if upto is None else upto, "limit": min(most, _AT_ONCE)}
     number = numbers.get(run_id)
     if number is None:
@@ -148,7 +148,7 @@ def records(
         run = JournalRow(*facts)
         if run.id == number:
             break
-        number = run.id  # another run has got the id of a deleted one
+        number = run.id  # another run has reused the id of a deleted one
     numbers.keep(run_id, number)
     head, archived = run.head, archived_of(run.archived)
     if archived is not None:
@@ -191,7 +191,7 @@ _AT_ONCE = 1000
 
 
 def _some_more(connection: Connection, run_id: str, number: int, after: int, upto: int) -> list[tuple[int, int, bytes]]:
-    """The next records of a run. Records that are there never change, so this may be of a later moment."""
+    """Return the next records of a run. Stored records never change, so this may see a later moment."""
     found: Any = connection.execute(
         "SELECT seq, crc, data FROM records WHERE run = %s::bigint AND seq > %s AND seq <= %s ORDER BY seq LIMIT %s",
         (number, after, upto, _AT_ONCE),
@@ -203,7 +203,7 @@ def _some_more(connection: Connection, run_id: str, number: int, after: int, upt
 
 
 def _check_there(connection: Connection, run_id: str, number: int) -> None:
-    """Refuse to go on reading a run that was deleted, or archived, after its first records were read."""
+    """Raise if a run was deleted, or archived, after its first records were read."""
     row: Any = connection.execute("SELECT id, archived FROM runs WHERE run_id = %s", (run_id,)).fetchone()
     there, text = row or (None, None)
     if there != number:
@@ -214,7 +214,7 @@ def _check_there(connection: Connection, run_id: str, number: int) -> None:
 
 
 def _with_payloads(connection: Connection, joiner: Joiner, at: int, run_id: str, number: int) -> bytes | Parted:
-    """A record that was read, with its payloads, which are read after it."""
+    """Return a record that was read, with its payloads, which are read after it."""
     try:
         return joiner.record(at)
     except ValueError:
@@ -241,7 +241,7 @@ def snapshot(connection: Connection, run_id: str, upto: int | None) -> tuple[int
 
 
 def _older_snapshot(connection: Connection, run_id: str, before: int) -> tuple[int, bytes] | None:
-    """A damaged cache is no cache: the one before it is as good."""
+    """Return the snapshot before a damaged one: any valid snapshot will do."""
     return snapshot(connection, run_id, before - 1)
 
 
@@ -267,7 +267,7 @@ def inbox(connection: Connection, run_ids: Collection[str]) -> list[Message]:
 
 def unsettled(connection: Connection, graphs: Collection[str] | None) -> list[RunInfo]:
     """See `Store.unsettled`."""
-    # the order is that of an index that has these few runs alone: without it the server may look at all
+    # this index contains only these few runs; without the order the server may read all runs
     query = (
         f"SELECT {INFO_AND_NOW} FROM (SELECT id FROM runs WHERE status = 'running'"
         " UNION (SELECT id FROM runs WHERE due IS NOT NULL ORDER BY graph, due)"
@@ -284,7 +284,7 @@ def unsettled(connection: Connection, graphs: Collection[str] | None) -> list[Ru
 
 def parked(connection: Connection, limit: int) -> list[RunInfo]:
     """See `Store.parked`."""
-    query = (  # ordered as above
+    query = (  # in the order of the index, as above
         f"SELECT {INFO_AND_NOW} FROM (SELECT id FROM runs WHERE retry_at IS NOT NULL AND deaths >= {MAX_DEATHS}"
         " AND (status IN ('running', 'paused')) IS TRUE ORDER BY graph, retry_at) AS backing_off"
         f" JOIN runs ON runs.id = backing_off.id {INFO_TABLES} ORDER BY retry_at, runs.id LIMIT %s"

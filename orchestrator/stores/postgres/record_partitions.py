@@ -1,13 +1,13 @@
-"""The months of `records`, which is partitioned: what runs of one month leave behind is dropped as a file.
+"""The monthly partitions of `records`: the records of runs of one month are dropped as a file.
 
-The number of a run says to which month it belongs: those of a month begin at `month << BITS`, where months are counted
-from January 1970. Numbers come from the sequence of `runs.id` alone. When a month begins, by the clock of the database,
-its partition is made, and only then the sequence is moved to the first number of the month. Until then, new runs are
-counted to the month before, so no append ever depends on it.
+The number of a run determines its month: the numbers of a month start at `month << BITS`, where months are counted
+from January 1970. Numbers come only from the sequence of `runs.id`. When a month starts, by the clock of the database,
+its partition is created, and only then the sequence is moved to the first number of the month. Until then, new runs
+belong to the month before, so no append ever depends on it.
 
-A partition is attached under a lock that neither reading nor writing waits for. It is dropped if it is empty and no new
-run can get a number of it; a run of it that is restored later gets it again: see `mending`. Who reads or writes
-`records` needs no rights on its partitions, and users other than the owner have none: so no user gets around the
+A partition is attached under a lock for which neither reads nor writes wait. It is dropped if it is empty and no new
+run can get a number in it; when a run of it is restored later, it is created again: see `mending`. Users of
+`records` need no rights on its partitions, and only the owner has any: so no user gets around the
 policies of `records`.
 """
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 log = logging.getLogger("orchestrator")
 
 BITS = 40
-"""Numbers of a month: as many as a million runs a day need in 3,000 years. All are exact in a float, too."""
+"""Bits of the numbers of a month: enough for a million runs a day for 3,000 years. All are exact as floats, too."""
 
 THIS_MONTH = (
     "((extract(year FROM clock_timestamp() AT TIME ZONE 'UTC') - 1970) * 12"
@@ -44,54 +44,54 @@ THIS_MONTH = (
 """The month by the clock of the database."""
 
 EARLIER = 0
-"""The month of all runs whose numbers are from before there were months."""
+"""The month of all runs whose numbers are older than months."""
 
 LOCK = SCHEMA_LOCK + 2
-"""The advisory lock of who makes a partition or moves the sequence."""
+"""The advisory lock for creating a partition or moving the sequence."""
 
 _WAIT_TO_MAKE = 2000
 _WAIT_TO_BEGIN = 200
 _WAIT_TO_DROP = 200
-"""Milliseconds for which a lock is waited for. Others queue up behind one who waits to drop."""
+"""Milliseconds to wait for a lock. Other transactions queue up behind one that waits to drop a partition."""
 
 _TRIES = 10
 
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """The table as the database has it."""
+    """The table in the database."""
 
     month: int
-    """The current one."""
+    """The current month."""
     numbers: str
-    """The sequence of runs, as a statement names it."""
+    """Name of the sequence of runs, as SQL."""
     schema: str
-    """Where partitions are made, likewise."""
+    """Schema where partitions are created, as SQL."""
     owner: str
-    """Whose they are, likewise."""
+    """Owner of the table, as SQL."""
     is_ours: bool
-    """True if this user may make and drop partitions."""
+    """True if this user may create and drop partitions."""
     has_policies: bool
-    """True if policies say which rows a user may see."""
+    """True if policies restrict the rows that a user sees."""
 
 
 def month_of(number: int) -> int:
-    """The month of a run's number."""
+    """Return the month of a run's number."""
     return number >> BITS
 
 
 def first_number(month: int) -> int:
-    """The first number of a month."""
+    """Return the first number of a month."""
     return month << BITS
 
 
 def name_of(month: int) -> str:
-    """The name of a month's partition."""
+    """Return the name of a month's partition."""
     return "records_earlier" if month == EARLIER else f"records_{1970 + month // 12:04}_{month % 12 + 1:02}"
 
 
 def made(connection: Connection) -> list[int]:
-    """The months that have a partition, the earliest first. Partitions that others have made are not among them."""
+    """Return the months that have a partition, earliest first, except partitions created by other programs."""
     return sorted(month for month in map(_month_named, _partitions(connection)) if month is not None)
 
 
@@ -99,19 +99,19 @@ def made(connection: Connection) -> list[int]:
 
 
 def begin_month(connection: Connection) -> None:
-    """Have new runs be counted to the current month, if they are not, and if this user may change tables.
+    """Assign new runs to the current month, if they are not yet, and if this user may change tables.
 
     The connection must not be inside a transaction.
 
     Raises:
-        psycopg.Error: this cannot be done now; runs are counted to the month before.
+        psycopg.Error: this is not possible now; new runs still belong to the month before.
     """
     records = _records(connection)
     if not records.is_ours or _open_month(connection, records) >= records.month:
         return
     make(connection, records.month, wait=_WAIT_TO_BEGIN)
     first = first_number(records.month)
-    with _changing(connection, _WAIT_TO_BEGIN):  # the lock: the sequence never goes back
+    with _changing(connection, _WAIT_TO_BEGIN):  # under the lock, so that the sequence never goes back
         connection.execute(
             f"SELECT setval('{_doubled(records.numbers)}', {first}, FALSE) FROM {records.numbers}"
             f" WHERE last_value < {first}".encode()
@@ -119,10 +119,10 @@ def begin_month(connection: Connection) -> None:
 
 
 def make(connection: Connection, month: int, *, wait: int = _WAIT_TO_MAKE) -> None:
-    """Make the partition of a month, if it is not there. The connection must not be inside a transaction.
+    """Create the partition of a month, if missing. The connection must not be inside a transaction.
 
     Raises:
-        psycopg.Error: it cannot be made now.
+        psycopg.Error: it cannot be created now.
     """
     with _changing(connection, wait):
         there = _partitions(connection)
@@ -131,7 +131,7 @@ def make(connection: Connection, month: int, *, wait: int = _WAIT_TO_MAKE) -> No
         records = _records(connection)
         table, end = f"{records.schema}.{name_of(month)}", first_number(month + 1)
         least = "MINVALUE" if month == EARLIER else str(first_number(month))
-        # what is said about a partition is not said about those that are made later
+        # settings of a partition do not apply to those created later
         options = there[max(there, key=lambda name: _month_named(name) or EARLIER)] if there else ""
         for statement in (
             f"CREATE TABLE {table} (LIKE {records.schema}.records INCLUDING ALL){options}",
@@ -144,10 +144,10 @@ def make(connection: Connection, month: int, *, wait: int = _WAIT_TO_MAKE) -> No
 
 
 def mending(connection: Connection, work: Callable[[], T]) -> T:
-    """Do work again for which a partition was missing: that of a run which is restored, or had no records yet.
+    """Repeat work for which a partition was missing: that of a run which is restored, or had no records yet.
 
     Raises:
-        StoreUnavailable: this user may not make the partition.
+        StoreUnavailable: this user may not create the partition.
     """
     from psycopg.errors import CheckViolation, InsufficientPrivilege
 
@@ -170,7 +170,7 @@ def mending(connection: Connection, work: Callable[[], T]) -> T:
 
 
 def _missing(error: psycopg.Error) -> int | None:
-    """The month whose partition was missing."""
+    """Return the month whose partition was missing."""
     found = re.search(r"\((\d+)\)", error.diag.message_detail or "")
     if error.diag.constraint_name or error.diag.table_name != "records" or found is None:
         return None
@@ -181,25 +181,25 @@ def _missing(error: psycopg.Error) -> int | None:
 
 
 def drop_empty(connection: Connection) -> bool:
-    """Drop the empty partitions of months that are over; False: one could not be locked, so it was left for later.
+    """Drop the empty partitions of past months; return False if one could not be locked and is left for later.
 
-    One that cannot be dropped for another reason stays, because a user's view depends on it, for example. The
+    A partition that cannot be dropped for another reason stays, for example if a user's view depends on it. The
     connection must not be inside a transaction.
     """
     records = _records(connection)
     if not records.is_ours:
         return True
     last = _open_month(connection, records)
-    # one that cannot be locked is the last that is tried: others wait each time
+    # stop at the first one that cannot be locked: other transactions wait each time
     return all(_drop(connection, records, month) for month in _empty(connection, last))
 
 
 def _empty(connection: Connection, before: int) -> list[int]:
-    """The months before one that have no records; found out without locks that matter, so it may take a while."""
+    """Return earlier months without records; takes no locks that matter, so it may take a while."""
     over = [month for month in made(connection) if month < before]
     if not over:
         return []
-    last = [  # the oldest runs are archived first, so what is left is found at the end
+    last = [  # the oldest runs are archived first, so remaining ones are found at the end
         f"({month}, (SELECT run FROM records WHERE run >= {first_number(month)} AND run < {first_number(month + 1)}"
         " ORDER BY run DESC LIMIT 1))"
         for month in over
@@ -212,10 +212,10 @@ def _empty(connection: Connection, before: int) -> list[int]:
 
 
 def _drop(connection: Connection, records: _Records, month: int) -> bool:
-    """Drop a partition if it is empty, and if nothing forbids it; False: it cannot be locked now.
+    """Drop a partition if it is empty and can be dropped; return False if it cannot be locked now.
 
-    Who writes to it holds a lock of it and of the whole table until the write is committed. So what is empty under the
-    first of these locks is empty under both.
+    A writer holds locks on it and on the whole table until the write is committed. So a partition that is empty under
+    the first of these locks is empty under both.
     """
     import psycopg
     from psycopg.errors import DeadlockDetected, LockNotAvailable, UndefinedTable
@@ -224,7 +224,7 @@ def _drop(connection: Connection, records: _Records, month: int) -> bool:
     connection.execute(_begin(_WAIT_TO_DROP), prepare=False)
     try:
         connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE".encode(), prepare=False)
-        connection.execute(  # what policies hide is an error, not an empty table
+        connection.execute(  # rows hidden by policies are an error, not an empty table
             b"SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off; SET LOCAL row_security = off", prepare=False
         )
         if connection.execute(f"SELECT 1 FROM {table} ORDER BY run DESC LIMIT 1".encode()).fetchone() is None:
@@ -243,7 +243,7 @@ def _drop(connection: Connection, records: _Records, month: int) -> bool:
     return True
 
 
-# ------------------------------------------------------------------------------------------------- what the server says
+# --------------------------------------------------------------------------------------------------------- the catalog
 
 
 def _records(connection: Connection) -> _Records:
@@ -256,13 +256,13 @@ def _records(connection: Connection) -> _Records:
 
 
 def _open_month(connection: Connection, records: _Records) -> int:
-    """The month to which new runs are counted."""
+    """Return the month of new runs."""
     row: Any = connection.execute(f"SELECT last_value FROM {records.numbers}".encode()).fetchone()
     return month_of(int(row[0]))
 
 
 def _partitions(connection: Connection) -> dict[str, str]:
-    """The partitions by their names, each with what makes another one with its storage options and tablespace."""
+    """Return the partitions by name, each with the SQL to create another one with its storage and tablespace."""
     rows: Any = connection.execute(
         "SELECT one.relname, (SELECT ' WITH (' || string_agg(name, ', ') || ')' FROM (SELECT quote_ident(option_name)"
         " || '=' || quote_literal(option_value) FROM pg_options_to_table(one.reloptions) UNION ALL SELECT 'toast.'"
@@ -291,7 +291,7 @@ def _begin(wait: int) -> bytes:
 
 @contextmanager
 def _changing(connection: Connection, wait: int) -> Iterator[None]:
-    """A transaction; only one process at a time makes partitions."""
+    """Run the body in a transaction; only one process at a time creates partitions."""
     connection.execute(_begin(wait), prepare=False)
     try:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))

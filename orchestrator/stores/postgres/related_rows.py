@@ -1,19 +1,19 @@
-"""Rows that belong to the rows of runs, as parts of the one statement that moves these rows or adds them; payloads.
+"""Rows related to the rows of runs, written by parts of the statement that changes or adds these rows; payloads.
 
 A part reads `moved`, which has `n` (the number of the change in the statement), `id` (of the run) and `waiting` of each
-run that was moved. So nothing is written for a run that was not.
+changed run. So nothing is written for a run that was not changed.
 
-Payloads of records are kept with the first record that has them, and removed with the last; see `stores.payloads`.
-Two kinds of transactions meet at a payload: one notes a use of it, and one removes it with its last use. A use refers
-to its payload by a foreign key. So to note one locks the payload against removal (`FOR KEY SHARE`, which many may
-hold at the same time) until the transaction ends. A transaction that removes a use locks the payload alone (`FOR
-UPDATE`), and looks only then, by a statement of its own, for other uses: those that were noted before are committed
-then, and seen. A use of a payload that was removed a moment before is refused by the server; what noted it is then
-done again, and finds that the payload is to be added. Payloads are locked in the order of their digests, behind the
+Payloads of records are stored with the first record that has them, and removed with the last; see `stores.payloads`.
+Two kinds of transactions conflict at a payload: one adds a use of it, one removes it with its last use. A use refers
+to its payload by a foreign key. So adding a use locks the payload against removal (`FOR KEY SHARE`, which many may
+hold at the same time) until the transaction ends. A transaction that removes a use locks the payload exclusively (`FOR
+UPDATE`), and only then, in a separate statement, looks for other uses: those added before are committed
+then, and visible. A use of a payload that was just removed is refused by the server; the change is then
+repeated, and adds the payload. Payloads are locked in the order of their digests, after the
 rows of runs.
 
-What is stored for a digest is compared with what is given. If it is damaged it is written again, so that what is
-acknowledged can be read. Nothing else locks the payload more than its use does.
+The stored payload of a digest is compared with the given one. If it is damaged it is written again, so that what is
+acknowledged can be read. Nothing else locks the payload more strongly than adding a use.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 IS_SKELETON = f"substring(data FROM 1 FOR 1) = '\\x{MARK.hex()}'::bytea"
-"""A condition: what is stored as a record has holes."""
+"""Condition: the stored record has holes."""
 
 
 _KEEP = "INSERT INTO payloads (digest, data) SELECT * FROM given ORDER BY digest ON CONFLICT (digest) DO NOTHING"
@@ -47,11 +47,11 @@ _MEND = (
     "UPDATE payloads SET data = given.data FROM given"
     " WHERE payloads.digest = given.digest AND payloads.data IS DISTINCT FROM given.data"
 )
-"""Finds what was there before the statement; no row is locked but one that is written again."""
+"""Finds existing payloads from before the statement; only rows that are written again are locked."""
 
 
 def add_payloads(statement: Statement, all_: Sequence[tuple[int, Payloads]]) -> None:
-    """Store payloads, as parts of a statement that moves or adds runs; see `related_rows`.
+    """Store payloads, as parts of a statement that changes or adds runs; see `related_rows`.
 
     Args:
         statement: the statement.
@@ -64,7 +64,7 @@ def add_payloads(statement: Statement, all_: Sequence[tuple[int, Payloads]]) -> 
     statement.add(
         "uses",
         table("u", (("run", "bigint"), ("digest", "bytea")), uses),
-        # sorted here, so that all runs are moved before a payload is added
+        # sorted here, so that all runs are changed before a payload is added
         "SELECT moved.id, u.digest FROM {} JOIN moved ON moved.n = u.run ORDER BY u.digest, moved.id",
     )
     statement.add(
@@ -81,7 +81,7 @@ def add_payloads(statement: Statement, all_: Sequence[tuple[int, Payloads]]) -> 
 
 
 def keep(connection: Connection, number: int, payloads: Payloads) -> None:
-    """Store the payloads of records of a run, and that the run has them."""
+    """Store the payloads of a run's records, and note that the run uses them."""
     digests = sorted(payloads)
     if digests:
         connection.execute(
@@ -93,7 +93,7 @@ def keep(connection: Connection, number: int, payloads: Payloads) -> None:
 
 
 def note(connection: Connection, number: int, digests: Sequence[bytes]) -> None:
-    """Note that records of a run have some payloads, which are there."""
+    """Note that records of a run have some payloads, which exist."""
     connection.execute(
         "INSERT INTO payload_uses (digest, run) SELECT digest, %s FROM unnest(%b::bytea[]) AS u (digest)"
         " ORDER BY digest ON CONFLICT DO NOTHING",
@@ -102,14 +102,14 @@ def note(connection: Connection, number: int, digests: Sequence[bytes]) -> None:
 
 
 def let_go(connection: Connection, number: int) -> None:
-    """Note that a run has no records any more. Payloads that no other run has are removed."""
+    """Note that a run no longer has records. Payloads that no other run has are removed."""
     digests: Any = connection.execute("DELETE FROM payload_uses WHERE run = %s RETURNING digest", (number,)).fetchall()
     if digests:
         remove_unused(connection, [digest for (digest,) in digests])
 
 
 def remove_unused(connection: Connection, digests: Sequence[bytes]) -> None:
-    """Remove those of some payloads that have no uses. The connection must be inside a transaction."""
+    """Remove those payloads among `digests` that have no uses. The connection must be inside a transaction."""
     connection.execute("SELECT 1 FROM payloads WHERE digest = ANY(%b) ORDER BY digest FOR UPDATE", ([*digests],))
     connection.execute(
         "DELETE FROM payloads WHERE digest = ANY(%b)"
@@ -119,7 +119,7 @@ def remove_unused(connection: Connection, digests: Sequence[bytes]) -> None:
 
 
 class Joiner:
-    """Finds the payloads of records that were read in their order, with those of the records that come next."""
+    """Finds the payloads of records that were read in their order, together with those of the next records."""
 
     def __init__(self, connection: Connection, rows: Sequence[Row]) -> None:
         self._connection, self._rows = connection, rows
@@ -127,13 +127,13 @@ class Joiner:
         self._assembly = Assembly()
 
     def record(self, at: int) -> bytes | Parted:
-        """A record with its payloads.
+        """Return a record with its payloads.
 
         Args:
-            at: which one of the rows it is.
+            at: index of its row.
 
         Raises:
-            ValueError: it cannot be put together; the argument says why.
+            ValueError: the record cannot be assembled; the argument is the reason.
         """
         stored = self._rows[at][2]
         wanted = {hole.digest for hole in holes(stored)}
@@ -158,22 +158,22 @@ class Joiner:
 
 @dataclass(frozen=True, slots=True)
 class RelatedRows:
-    """The data of a run that is stored next to its row. None leaves what is there."""
+    """The data of a run that is stored next to its row. None leaves the stored data."""
 
     rows: Sequence[Row] = ()
     payloads: Payloads = field(default_factory=dict)
-    """Those of the rows."""
+    """Payloads of `rows`, by digest."""
     summary: RunSummary | None = None
     totals: RunTotals | None = None
     questions: Sequence[OpenQuestion] | None = None
     waiting: int | None = None
-    """As it was given; else the row has what it had."""
+    """Number of open questions, as the caller gave it; None keeps the stored number."""
 
 
 def add_related_rows(
     statement: Statement, all_: Sequence[RelatedRows], labels: Sequence[Sequence[str]] | None = None
 ) -> None:
-    """Write what is kept next to the rows of runs. `labels`: the words of the labels of new runs."""
+    """Write the data next to the rows of runs. `labels`: the words of the labels of new runs."""
     places = [*enumerate(all_, 1)]
     records = [(at, *row) for at, one in places for row in one.rows]
     if records:
@@ -223,7 +223,7 @@ def _add_summaries(
     statement.add(
         "summed",
         table("s", _SUMMARY, rows),
-        # the words are the same value if the texts are: then no index is written to
+        # equal texts have equal words: then no index is written
         "INSERT INTO summaries AS old (run, error, input, output, question, steps, usage, label_words, words)"
         " SELECT id, error, input, output, question, steps, usage, string_to_array(s.label_words, ' '),"
         " string_to_array(s.label_words, ' ') || string_to_array(s.words, ' ') FROM {} JOIN moved ON moved.n = s.run"
@@ -313,7 +313,7 @@ def _add_questions(statement: Statement, places: Sequence[tuple[int, RelatedRows
             "INSERT INTO questions (run, name, asked, kind, data) SELECT id, name, asked, kind, data"
             " FROM {} JOIN moved ON moved.n = q.run",
         )
-    # A list of open questions looks at the runs that wait for answers and have no questions.
+    # Lists of open questions check the runs that wait for answers and have no questions.
     statement.add(
         "judged",
         "SELECT waits.id, waits.waiting > 0 AND CASE WHEN waits.asked IS NULL"

@@ -1,19 +1,19 @@
 """The tables, and databases that have them.
 
-What each append changes in the row of its run, `head` and `updated`, is in no index, and pages have room left: so
-PostgreSQL writes the new row beside the old one and leaves all indexes alone. A lease is in its run's row, because an
-append must move the head and check the lease in one statement on one row: nothing less keeps an executor whose lease
+The columns that each append changes in the row of its run, `head` and `updated`, are in no index, and pages have free
+space: so PostgreSQL writes the new row next to the old one and changes no index. A lease is in its run's row, since an
+append must change the head and check the lease in one statement on one row: nothing less keeps an executor whose lease
 was taken over from writing. All times are Unix seconds; those of leases are by the database's clock.
 
-Texts of users are escaped (see `texts`), and compared by code points. What is part of an index and may be long is in it
-as `texts.index_key` has it.
+Texts of users are escaped (see `texts`), and compared by code points. Long texts in an index are shortened by
+`texts.index_key`.
 
 `records` has a partition for each month (see `record_partitions`); that of runs from before
 there were months is made here. Long
 strings of records are in `payloads`, once each (see `payloads`); `journal` shows records without their first line,
-which says where payloads were.
+which contains the positions of payloads.
 
-Rights: who may do what with a table, and which rows a user sees.
+It also sets the rights of users on tables and the rows that they see.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 LOCK = 0x4F524348
-"""The advisory lock under which the tables are made: "ORCH"."""
+"""The advisory lock under which the tables are created: "ORCH"."""
 
 VERSION = 4
-"""The version of these tables. A change of them gets the next number, and a step from this one to it."""
+"""The version of these tables. Each change of them gets the next number, and a step from this one to it."""
 
 _TABLES = """
 CREATE TABLE runs (
@@ -211,12 +211,12 @@ CREATE VIEW journal AS
 """
 
 _TABLE = "orchestrator_schema"
-"""The table that says which version a database has."""
+"""The table that contains the version of a database."""
 
 
 def version_of(connection: Connection[tuple[Any, ...]]) -> int:
-    """The version of a database's tables; 0 if it has none of them."""
-    # Not by to_regclass() alone: in the middle of a transaction it knows nothing of tables that others have made since.
+    """Return the version of a database's tables; 0 if it has none of them."""
+    # Not by to_regclass() alone: within a transaction it does not see tables that others have created since.
     found = connection.execute(
         "SELECT 1 FROM pg_catalog.pg_class WHERE relname = %s AND pg_table_is_visible(oid)", (_TABLE,)
     ).fetchone()
@@ -243,22 +243,22 @@ def check_version(version: int, url: str) -> None:
 
 
 def make_tables(connection: Connection[tuple[Any, ...]], url: str) -> None:
-    """Make the tables in a database that has none, in one transaction: all of them or none.
+    """Create the tables in a database without them, in one transaction: all of them or none.
 
     Processes that do so at the same time wait for each other.
 
     Raises:
-        StoreTooNew: a newer version of this library made them meanwhile.
-        StoreError: other tables have the names of those that are to be made.
-        psycopg.Error: they cannot be made.
+        StoreTooNew: a newer version of this library created them meanwhile.
+        StoreError: other tables have the same names.
+        psycopg.Error: they cannot be created.
     """
     from psycopg.errors import DuplicateObject, DuplicateTable
 
     with connection.transaction():
-        # what is allowed for the statements of a user's day may be too little here, for ever
+        # a timeout for a user's ordinary statements may be too short here
         connection.execute(b"SET LOCAL statement_timeout = 0", prepare=False)
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
-        version = version_of(connection)  # asked again, now that no other process can change it
+        version = version_of(connection)  # checked again, now that no other process can change it
         check_version(version, url)
         if version:
             return
@@ -276,10 +276,10 @@ def make_tables(connection: Connection[tuple[Any, ...]], url: str) -> None:
 
 
 def _set_rights(connection: Connection[tuple[Any, ...]]) -> None:
-    """Fit the rights that new tables get by default.
+    """Adjust the rights that new tables get by default.
 
-    A partition is for its owner alone: who asks `records` needs no rights on it. Who may change records must be able to
-    change what goes with them.
+    A partition is for its owner alone: users of `records` need no rights on it. A user who may change records must be
+    able to change the related rows.
     """
     withdraw(connection, "records_earlier")
     for table in ("payloads", "payload_uses", "archive_objects"):
@@ -298,7 +298,7 @@ _GRANTS = (
 
 
 def changes_of(connection: Connection[tuple[Any, ...]], table: str, onto: str) -> list[str]:
-    """The statements that give others rights on the table `onto`, whose rows change with those of another table.
+    """Return the statements that give others rights on the table `onto`, whose rows change with those of another table.
 
     Args:
         connection: a connection.
@@ -321,7 +321,7 @@ def _granted(connection: Connection[tuple[Any, ...]], table: str) -> list[tuple[
 
 
 def withdraw(connection: Connection[tuple[Any, ...]], table: str) -> None:
-    """Leave no rights on a table to others than its owner: those that new tables get by default, for example."""
+    """Revoke all rights on a table from others than its owner, such as those that new tables get by default."""
     rows: Any = connection.execute(f"SELECT DISTINCT role FROM ({_GRANTS}) AS known".encode(), {"table": table})
     for (role,) in rows.fetchall():
         connection.execute(f"REVOKE ALL ON {table} FROM {role} CASCADE".encode(), prepare=False)

@@ -1,14 +1,14 @@
-"""Statements of the database: texts and rows as parameters, statements of many parts, plans whose cost is bounded.
+"""Statements of the database: strings and rows as parameters, statements of many parts, plans with bounded cost.
 
-A text of PostgreSQL holds no zero byte and no half of a surrogate pair, and texts of users may. So every connection
-escapes texts on their way in, and restores them on their way out. The escapes keep the order of texts by code points,
+Text in PostgreSQL contains no zero byte and no half of a surrogate pair, but strings of users may. So every connection
+escapes the strings that it sends, and restores those it receives. The escapes keep the order of strings by code points,
 so ranges and `ORDER BY` of a column with `COLLATE "C"` are those of Python, except that halves of surrogate pairs come
 directly behind U+0001 and in Python behind U+D7FF. So no range may end at one of them.
 
 Many changes are one statement: their columns are its parameters, which `unnest` turns into rows.
 
-The planner of PostgreSQL chooses by statistics, which are old when many runs have just been added, and are missing in a
-new database. So a list leaves it little choice: it may neither sort nor read whole tables, and asks some queries once
+The planner of PostgreSQL relies on statistics, which are old when many runs have just been added, and missing in a
+new database. So lists leave it little choice: it may neither sort nor read whole tables, and runs some queries once
 for each row.
 """
 
@@ -38,21 +38,21 @@ _TO_ESCAPE = re.compile("[\x00\x01\ud800-\udfff]")
 _ESCAPED = re.compile("\x01(?:([\x01\x02])|\x03([0-9a-f]{4}))")
 
 _LONGEST_KEY = 400
-"""Bytes of a text that is part of an index as it is: an entry of a B-tree has 2,700 bytes at most."""
+"""Bytes of a text that an index contains unchanged: an entry of a B-tree has at most 2,700 bytes."""
 
 
 def escaped(text: str) -> str:
-    """A text as PostgreSQL can hold it."""
+    """Return a string as PostgreSQL can store it."""
     return _TO_ESCAPE.sub(_escape, text)
 
 
 def unescaped(text: str) -> str:
-    """The text that `escaped` was given."""
+    """Return the string that `escaped` was given."""
     return _ESCAPED.sub(_unescape, text) if _ESCAPE in text else text
 
 
 def index_key(text: str) -> str:
-    """The stand-in for a text in a column that has an index and is only compared for equality."""
+    """Return the replacement for a text in an indexed column that is only compared for equality."""
     if len(text) * 4 <= _LONGEST_KEY:
         return text
     data = text.encode("utf-8", "surrogatepass")
@@ -60,7 +60,7 @@ def index_key(text: str) -> str:
 
 
 def adapt(connection: psycopg.Connection[Any]) -> None:
-    """Have a connection escape all texts that it sends, and turn those that it receives back."""
+    """Make a connection escape all strings that it sends, and restore those that it receives."""
     connection.adapters.register_dumper(str, _BinaryDumper)
     connection.adapters.register_dumper(str, _Dumper)
     connection.adapters.register_dumper(str, _UnknownDumper)
@@ -103,20 +103,20 @@ class _Loader(TextLoader):
 
 
 _LONGEST = 200
-"""Bytes of a word that is in an index as it is: an entry of one has 2,700 bytes at most."""
+"""Bytes of a word that an index contains unchanged: an entry has at most 2,700 bytes."""
 
 
 def key_of(word: str) -> str:
-    """The stand-in for a word of `stores.requests.words` in an index."""
+    """Return the replacement for a word of `stores.requests.words` in an index."""
     if len(word) * 4 <= _LONGEST:
         return word
     data = word.encode()
-    # the sign is in no word, so no word stands for another one
+    # no word contains this character, so keys of different words differ
     return word if len(data) <= _LONGEST else f"#{blake2b(data, digest_size=32).hexdigest()}"
 
 
 def keys_of(texts: Iterable[str]) -> list[str]:
-    """The keys of the different words of some texts, sorted."""
+    """Return the distinct keys of the words of some texts, sorted."""
     return sorted({key_of(word) for word in words(" ".join(texts))})
 
 
@@ -137,7 +137,7 @@ class Table:
 
 
 def table(name: str, columns: Sequence[tuple[str, Kind]], rows: Iterable[Sequence[Value]]) -> Table:
-    """Rows as a table of this name, to stand behind FROM."""
+    """Return rows as a table of this name, for use after FROM."""
     kept = [*zip(*rows, strict=True)] or [()] * len(columns)
     values = [_array(kind, column) for (_, kind), column in zip(columns, kept, strict=True)]
     marks = ", ".join(f"%{'b' if kind in ('text', 'bytea') else 's'}::{kind}[]" for _, kind in columns)
@@ -148,26 +148,26 @@ def table(name: str, columns: Sequence[tuple[str, Kind]], rows: Iterable[Sequenc
 def _array(kind: Kind, values: Sequence[Value]) -> object:
     if kind in ("text", "bytea"):
         return [*values]
-    # As text: psycopg would choose the type by the values, and each type makes another statement to be prepared.
+    # As text: psycopg would choose the type by the values, and each type is another statement to be prepared.
     return "{" + ",".join("NULL" if value is None else str(value) for value in values) + "}"
 
 
 class Statement:
-    """A statement of many parts that are named, each of which reads those before it."""
+    """A statement of several named parts, each of which can read those before it."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
         self._values: list[object] = []
 
     def add(self, name: str, what: Table | str, using: str = "SELECT * FROM {}") -> None:
-        """A part: rows that were given, which `using` may do something with, or a query."""
+        """Add a part: given rows, which `using` may process, or a query."""
         if isinstance(what, Table):
             self._values += what.values
             what = using.format(what.sql)
         self._parts.append(f"{name} AS ({what})")
 
     def run(self, connection: Connection, end: str) -> set[tuple[object, ...]]:
-        """The rows of the last part."""
+        """Run the statement and return the rows of its last part."""
         text = f"WITH {', '.join(self._parts)} {end}"
         return {*connection.execute(text.encode(), self._values)}
 
@@ -181,14 +181,14 @@ _LOOKING_UP = "SET LOCAL enable_bitmapscan = on"
 
 @contextmanager
 def walking(connection: Connection) -> Iterator[None]:
-    """Read in one transaction, along indexes."""
+    """Read in one transaction, by index scans only."""
     with _transaction(connection, _WALKING):
         yield
 
 
 @contextmanager
 def reading(connection: Connection) -> Iterator[None]:
-    """Read in one transaction, of one moment."""
+    """Read in one transaction, at one moment."""
     with _transaction(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"):
         yield
 
@@ -204,17 +204,17 @@ def _transaction(connection: Connection, begin: str) -> Iterator[None]:
 
 
 def looking_up(connection: Connection) -> None:
-    """From now on, let a transaction use indexes of words: they give all that they find at once."""
+    """Allow the rest of a transaction to use indexes of words, which return all matches at once."""
     connection.execute(_LOOKING_UP.encode(), prepare=False)
 
 
 def execute(connection: Connection, query: str, values: Sequence[object] = ()) -> Cursor:
-    """Run a statement that is put together of parts of this package; what users give is in the values alone."""
+    """Run a statement assembled from constants of this package; user input is only in the values."""
     return connection.execute(query.encode(), values)
 
 
 def streamed(connection: Connection, query: str, values: tuple[object, ...]) -> Iterator[tuple[Any, ...]]:
-    """The rows of a query, of which some are held at once. The connection must be inside a transaction."""
+    """Yield the rows of a query, a few in memory at a time. The connection must be inside a transaction."""
     with connection.cursor("rows") as cursor:
         cursor.itersize = _FETCHED
         cursor.execute(query.encode(), values)
@@ -225,5 +225,5 @@ _FETCHED = 2000
 
 
 def exists(query: str) -> str:
-    """A condition: whether a query has a row. It is asked once for each row, and never turned into a join."""
+    """Return a condition: whether a query has a row. It runs once for each row, and is never turned into a join."""
     return f"EXISTS ({query} OFFSET 0)"

@@ -1,11 +1,11 @@
-"""Appends and new runs, each kind many at a time by one statement, which is a transaction of its own.
+"""Appends and new runs, each kind in batches of one statement, which is its own transaction.
 
-The statement moves the row of each run if its head and its lease are what they must be, and adds all else for the runs
-that were moved. A lease that was taken over is in the same row, so PostgreSQL itself orders a take-over and an append:
-whichever comes second sees what the first one did. For a run that was not moved, a second statement finds out why.
+The statement updates the row of each run if its head and its lease are as expected, and adds everything else for the
+updated runs. A lease that was taken over is in the same row, so PostgreSQL itself orders a take-over and an append:
+the second one sees the changes of the first. For a run that was not updated, a second statement finds out why.
 
-One batch has one change for a run at most. Runs are moved in the order of their ids, so batches of several processes
-do not wait for each other in a circle.
+A batch has at most one change for each run. Runs are updated in the order of their ids, so batches of several processes
+do not deadlock.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NOW = "extract(epoch FROM clock_timestamp())::double precision"
 
 
 class AppendJob(Job[int]):
-    """An append that was asked for."""
+    """A requested append."""
 
     __slots__ = ("append", "related")
 
@@ -47,18 +47,18 @@ class AppendJob(Job[int]):
 
     @property
     def ends_run(self) -> bool:
-        """True if all messages of the run but notices are deleted."""
+        """True if all messages of the run except notices are deleted."""
         return self.append.release and self.append.status in FINAL
 
     @property
     def is_short(self) -> bool:
-        """True if it changes no more of the row than the head."""
+        """True if it changes only the head in the row."""
         one = self.append
         return one.status is None and one.due is None and one.waiting is None and not one.release and not one.consumed
 
 
 class CreateJob(Job[None]):
-    """A run that is to be added. `graph`: the text of its graph."""
+    """A run to be added. `graph`: the text of its graph."""
 
     __slots__ = ("graph", "new", "related")
 
@@ -68,10 +68,10 @@ class CreateJob(Job[None]):
 
 
 def run_number(connection: Connection, run_id: str) -> int:
-    """The number under which a run's rows are kept.
+    """Return the number under which a run's rows are stored.
 
     Raises:
-        RunUnknown: there is no such run.
+        RunUnknown: the store has no such run.
     """
     row = connection.execute("SELECT id FROM runs WHERE run_id = %s", (run_id,)).fetchone()
     if row is None:
@@ -84,7 +84,7 @@ def run_number(connection: Connection, run_id: str) -> int:
 
 
 def append_all(connection: Connection, jobs: Sequence[AppendJob]) -> None:
-    """Make appends, and set what they give."""
+    """Make appends, and set their results."""
     jobs = sorted(jobs, key=lambda job: job.append.run_id)
     statement = Statement()
     short = all(job.is_short for job in jobs)
@@ -110,7 +110,7 @@ def append_all(connection: Connection, jobs: Sequence[AppendJob]) -> None:
 
 
 def _forget_late_messages(connection: Connection, ended: Sequence[AppendJob]) -> None:
-    """Delete messages that came while the last append of a run waited for the row that their sender had locked.
+    """Delete messages that arrived while the last append of a run waited for the row that their sender had locked.
 
     The statement that made the append does not see them.
     """
@@ -158,7 +158,7 @@ def _head(one: Append) -> tuple[object, ...]:
 
 
 def _look_why(connection: Connection, job: AppendJob) -> None:
-    """Say why an append was not made, or that it was made when it was asked for the first time."""
+    """Set the error of an append that was not made, or its result if it was made by the first call."""
     append, rows = job.append, job.related.rows
     found: Any = connection.execute(
         "SELECT id, head, token, archived, status, due, waiting FROM runs WHERE run_id = %s", (append.run_id,)
@@ -168,7 +168,7 @@ def _look_why(connection: Connection, job: AppendJob) -> None:
         return
     number, head, token, text, status, due, waiting = found
     archived = archived_of(text)
-    # With `release` the lease went with the records; they say whose they are.
+    # With `release` the lease is gone; the records identify the caller.
     ours = append.lease is not None and (token == append.lease or (append.release and token is None))
     if (rows and ((ours and head == append.head) or job.again) and _stored(connection, number, rows)) or (
         not rows and append.release and token is None and is_released(head, status, due, waiting, append)
@@ -185,7 +185,7 @@ def _look_why(connection: Connection, job: AppendJob) -> None:
 
 
 def _stored(connection: Connection, number: int, rows: Sequence[Row]) -> bool:
-    """True if a run has just these records at their places."""
+    """True if a run has exactly these records at their places."""
     if not rows:
         return True
     found = connection.execute(
@@ -210,7 +210,7 @@ def create_all(connection: Connection, jobs: Sequence[CreateJob]) -> bool:
     """Add runs; those whose ids are taken are refused.
 
     Returns:
-        Whether a month has begun to which they are not counted; see `record_partitions`.
+        Whether a month has started to which they do not belong; see `record_partitions`.
     """
     jobs = sorted(jobs, key=lambda job: job.new.info.run_id)
     new = [job.new for job in jobs]
@@ -245,7 +245,7 @@ def create_all(connection: Connection, jobs: Sequence[CreateJob]) -> bool:
 
 
 def label_words(info: RunInfo) -> list[str]:
-    """The words of a run's labels, as the index has them."""
+    """Return the words of a run's labels, as in the index."""
     return keys_of([*info.labels, *info.labels.values()])
 
 
@@ -271,7 +271,7 @@ def _add_labels(statement: Statement, new: Sequence[NewRun]) -> None:
 
 
 def _add_graphs(statement: Statement, jobs: Sequence[CreateJob]) -> None:
-    # in the order of their digests, so that several who add the same ones wait for each other in a line
+    # in the order of their digests, so that concurrent writers of the same ones do not deadlock
     graphs = dict(sorted({one.new.info.content: one.graph for one in jobs if one.graph is not None}.items()))
     if graphs:
         statement.add(
@@ -283,7 +283,7 @@ def _add_graphs(statement: Statement, jobs: Sequence[CreateJob]) -> None:
 
 
 def _is_there(connection: Connection, job: CreateJob) -> bool:
-    """True if a run was added when this was asked for the first time: under this lease, and with these records."""
+    """True if a run was added by the first call: under this lease, and with these records."""
     info, lease = job.new.info, job.new.lease
     if lease is None and not job.again:
         return False

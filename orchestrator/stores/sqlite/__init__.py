@@ -1,19 +1,19 @@
 """Runs in one SQLite file.
 
-One thread writes, for all runs of the process; what queues up while it commits shares the next commit. Any
-number of processes may use the file: a write holds SQLite's lock, and compare-and-set decides who wins.
+One thread writes, for all runs of the process; writes that queue up during a commit share the next one. Any
+number of processes may use the file: a write holds SQLite's lock, and compare-and-set decides which one wins.
 
     schema.py       the tables, and checking those of a file
-    files.py        opening the file, refused file systems, a log that was left behind, and what SQLite's errors mean
+    files.py        opening the file, refused file systems, logs left by crashes, and the meaning of SQLite's errors
     connections.py  the connection that writes, for many changes at once, and those that read
-    writes.py       what is written, as functions of a connection
-    reads.py        what is read of a run, as functions of a connection
+    writes.py       writes, as functions of a connection
+    reads.py        reads of a run, as functions of a connection
     listing.py      lists over all runs: runs, open questions, sums; the full-text index that they search; schedules
     payloads.py     long values that records share
     leases.py       leases and their clock: take, beat, drop
-    claims.py       the runs that a worker is given
+    claims.py       runs that are given out to workers
     items.py        items of the memory and the cache
-    maintenance.py  space that is given back, damage that is found and repaired, runs that move to an archive
+    maintenance.py  giving space back, finding and repairing damage, moving runs to an archive
 
 `SQLiteStore` puts these together. Most processes need neither claims nor items, lists or maintenance: these modules
 are loaded when they are first used.
@@ -84,20 +84,20 @@ else:
 T = TypeVar("T")
 
 _TEXTS = 8
-"""Graphs whose texts are cached."""
+"""Maximum number of graphs whose texts are cached."""
 
 
 class SQLiteStore:
-    """A store in the SQLite file at `path`; see `Store` for what each method promises.
+    """A store in the SQLite file at `path`; see `Store` for the promises of each method.
 
-    Safe to use from several threads, event loops and processes. The file is opened at once if it is there, and
-    made (readable by this user only) by the first write if not. A file that cannot be written can be read. One that
-    is removed, renamed or replaced while the store is open is `StoreUnavailable` until it is back: no other is made.
+    Safe to use from several threads, event loops and processes. An existing file is opened at once; a missing one is
+    created (readable by this user only) by the first write. A file that cannot be written can be read. If the file
+    is removed, renamed or replaced while the store is open, calls raise `StoreUnavailable` until it is back.
 
     Args:
         path: the file.
-        url: what messages call the store.
-        network: allow a file on a network file system, which only one machine ever uses.
+        url: name of the store in messages.
+        network: allow a file on a network file system, if only one machine ever uses it.
 
     Raises:
         StoreError: the file is not a store, or its log is damaged.
@@ -120,7 +120,7 @@ class SQLiteStore:
         self._readers = Readers(self.path, self._url, file)
         self._writer = Writer(self.path, self._url, file)
         self._clock = StoreClock()
-        self._numbers: dict[str, int] = {}  # of the writer's thread
+        self._numbers: dict[str, int] = {}  # used only in the writer's thread
         self._texts: tuple[tuple[JsonObject, str], ...] = ()
         self._inbox_seen: tuple[object, frozenset[str], tuple[Message, ...]] | None = None
         self._notices_seen: tuple[object, tuple[Message, ...]] | None = None
@@ -202,7 +202,7 @@ class SQLiteStore:
 
     async def heads(self, run_ids: Collection[str]) -> dict[str, tuple[int, str]]:
         wanted = frozenset(run_ids)
-        changes = self._readers.changes()  # asked before reading: what comes in between is then read twice
+        changes = self._readers.changes()  # read first: changes in between are then read twice
         seen = self._heads_seen
         if seen is not None and changes is not None and seen[:2] == (changes, wanted):
             return dict(seen[2])
@@ -240,7 +240,7 @@ class SQLiteStore:
         return await self._readers.read(lambda connection: listing.questions(connection, query))
 
     async def _index(self) -> None:
-        """Bring the full-text index up to date. In a file that cannot be written, runs are searched without it."""
+        """Update the full-text index. In a file that cannot be written, runs are searched without it."""
         if await self._readers.read(listing.is_complete):
             return
         with suppress(StoreUnavailable):
@@ -261,7 +261,7 @@ class SQLiteStore:
         await self._writer.write(partial(writes.put_graph, digest=digest, data=text), size=len(text))
 
     def _text_of(self, graph: JsonObject) -> str:
-        """The graph's text, made once for an object that runs are begun with again and again."""
+        """Return the graph's text, cached for an object with which runs are started repeatedly."""
         for known, text in self._texts:
             if known is graph:
                 return text
@@ -312,7 +312,7 @@ class SQLiteStore:
             return claims.claimable(connection, self._clock, request)
 
         if request.limit < 1 or not await self._readers.read(anything):
-            return []  # as nearly always: the one who writes is not disturbed
+            return []  # the usual case: the writer is not disturbed
 
         def claim(connection: Connection) -> list[tuple[RunInfo, Lease]]:
             now = self._clock.now(connection, write=True)
@@ -336,7 +336,7 @@ class SQLiteStore:
 
     async def inbox(self, run_ids: Collection[str]) -> list[Message]:
         wanted = frozenset(run_ids)
-        changes = self._readers.changes()  # asked before reading: what comes in between is then read twice
+        changes = self._readers.changes()  # read first: changes in between are then read twice
         seen = self._inbox_seen
         if seen is not None and changes is not None and seen[:2] == (changes, wanted):
             return list(seen[2])
@@ -346,7 +346,7 @@ class SQLiteStore:
         return messages
 
     async def notices(self) -> list[Message]:
-        changes = self._readers.changes()  # asked before reading, as above
+        changes = self._readers.changes()  # read first, as above
         seen = self._notices_seen
         if seen is not None and changes is not None and seen[0] == changes:
             return list(seen[1])
@@ -443,7 +443,7 @@ class SQLiteStore:
         return [done.pop(one.what, one) for one in found] + list(done.values())
 
     def _rewrite(self, found: list[Finding]) -> list[Finding]:
-        """Write the file as this version makes it, so that it can give space back."""
+        """Rewrite the file in the format of this version, so that it can give space back."""
         kept = [one for one in found if one.note]
         try:
             with closing(open_to_write(self.path, self._url)) as connection:
@@ -539,21 +539,21 @@ class SQLiteStore:
     # --------------------------------------------------------------------------------- close
 
     async def close(self) -> None:
-        self._readers.close()  # first: the last connection to close empties the log into the file and removes it
+        self._readers.close()  # first: the last connection to close moves the log into the file and removes it
         thread = self._writer.stop()
         if thread is not None:
             with CancelScope(shield=True):
                 await to_thread.run_sync(thread.join)
 
     def __del__(self) -> None:
-        # a store that nobody closed: let its thread and connections end rather than live with the process
+        # a store that was not closed: end its thread and connections before the process ends
         if hasattr(self, "_writer"):
             self._writer.stop()
             self._readers.close()
 
 
 def _nothing(connection: Connection) -> None:
-    """Opening the file is the point: it says at once what is wrong with it."""
+    """Do nothing: opening the file already reports what is wrong with it."""
 
 
 def _has_items(connection: Connection) -> bool:

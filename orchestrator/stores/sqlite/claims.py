@@ -1,12 +1,12 @@
-"""Giving out runs that could go on and that no executor drives, as functions of a connection inside a transaction.
+"""Giving out runs that can continue and that no executor drives, as functions of a connection inside a transaction.
 
-Each kind of such runs is found by an index that has few others. The index has the runs of a graph by their time, so as
-many of each graph are looked at as are wanted in all, and the oldest of them are taken.
+Each kind of such runs is found by an index that has few others. The index contains the runs of a graph by their time,
+so for each graph as many are read as are wanted in all, and the oldest of them are taken.
 
-Runs that wait, by the value of a label that takes turns (see `orchestrator.stores.fair_claims`).
+Waiting runs are also found by the value of a label that takes turns (see `orchestrator.stores.fair_claims`).
 
-The first claim that takes turns by a label adds an index for that label. It has only runs without a holder and that
-wait to be taken up or for a time, so a walk from one value to the next never meets runs that have ended, wait for
+The first claim that takes turns by a label adds an index for that label. It contains only runs without a holder that
+wait to be resumed or for a time, so a scan from one value to the next never reads runs that have ended, wait for
 people, or are driven.
 """
 
@@ -30,7 +30,7 @@ from orchestrator.stores.shared import DIED
 from orchestrator.stores.sqlite.leases import IS_NOTICE, StoreClock, die, give, hold, present_holders, rob
 
 VISITED = 1000
-"""Values that one claim visits at most."""
+"""Maximum number of values that one claim visits."""
 
 _WAITS = (
     f"status IN ('running', 'paused') AND token IS NULL AND deaths < {MAX_DEATHS}"
@@ -39,27 +39,27 @@ _WAITS = (
 _READY = "max(coalesce(due, 0.0), coalesce(retry_at, 0.0))"
 """The time from which a run can be claimed; 0: since it was created."""
 _SOME_TIME = 5e-324
-"""The first moment that is not 0. Runs that waited for none are asked for on their own: they come before all others in
+"""The first moment that is not 0. Runs that did not wait for a time are queried separately: they come first in
 the index, and would be taken before those that waited for a long time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Runs that can be claimed, with their values."""
+    """Claimable runs, with their values."""
 
     rows: list[tuple[str, Any]]
     visited: str | None
-    """The value at which the walk had to stop; None: it visited all, or found enough."""
+    """The value at which the scan had to stop; None: it visited all, or found enough."""
 
 
 def waiting(connection: sqlite3.Connection, turns: Turns, graphs: list[str], limit: int, wall: float) -> Waiting:
-    """Find runs of values whose turn it is: of as many values as runs are wanted, if there are so many.
+    """Find runs of the values whose turn it is: of as many values as runs are wanted, if there are so many.
 
     Args:
         connection: a connection in a transaction that may write.
-        turns: whose turn it is.
+        turns: the turns.
         graphs: the names of graphs.
-        limit: how many runs are wanted.
+        limit: the number of runs wanted.
         wall: Unix seconds.
     """
     index = _label_index(connection, turns.label)
@@ -80,7 +80,7 @@ def waiting(connection: sqlite3.Connection, turns: Turns, graphs: list[str], lim
 
 
 def value_of(connection: sqlite3.Connection, turns: Turns, number: int) -> str:
-    """The value of one run."""
+    """Return the value of one run."""
     (value,) = connection.execute(f"SELECT {_value(turns.label)} FROM runs WHERE id = ?", (number,)).fetchone()
     return _text(value)
 
@@ -88,7 +88,7 @@ def value_of(connection: sqlite3.Connection, turns: Turns, number: int) -> str:
 def _ready_values(
     connection: sqlite3.Connection, index: str, turns: Turns, graphs: list[str], limit: int, wall: float
 ) -> tuple[list[bytes], str | None]:
-    """Values behind the last one, then those before it, that have a run which can be claimed; and where it stopped."""
+    """Return values after the last one, then those before it, that have a claimable run; and where the scan stopped."""
     value, marks = _value(turns.label), ", ".join("?" * len(graphs))
     next_one = f"SELECT {value} FROM runs INDEXED BY {index} WHERE {_WAITS} AND {value} > {{}} ORDER BY {value} LIMIT 1"
     walk = (
@@ -103,7 +103,7 @@ def _ready_values(
     for first, given in ((next_one.format("?"), (after,)), (smallest, ())):
         for one, ready in connection.execute(walk.format(first=first), (*given, VISITED - visited, *graphs, wall)):
             if first is smallest and one > after:
-                return found, None  # all round
+                return found, None  # all values were visited
             visited += 1
             if ready:
                 found.append(one)
@@ -115,7 +115,7 @@ def _ready_values(
 
 
 def _label_index(connection: sqlite3.Connection, label: str) -> str:
-    """The name of the index of a label, which is made if it is not there."""
+    """Return the name of the index of a label, which is created if missing."""
     name = f"runs_in_turn_{label.encode().hex()}"
     if connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = ?", (name,)).fetchone() is None:
         connection.execute(f"CREATE INDEX {name} ON runs ({_value(label)}, graph, {_READY}, created) WHERE {_WAITS}")
@@ -123,9 +123,9 @@ def _label_index(connection: sqlite3.Connection, label: str) -> str:
 
 
 def _value(label: str) -> str:
-    """A run's value of a label, as bytes, which compare as code points do; empty without the label.
+    """Return the SQL of a run's value of a label, as bytes, which sort like code points; empty without the label.
 
-    The names of labels that `Turns` takes need no quoting.
+    The names of labels that `Turns` accepts need no quoting.
     """
     found = f"CASE WHEN json_valid(labels) THEN json_extract(labels, '$.\"{label}\"') END"
     return f"CAST(coalesce({found}, '') AS BLOB)"
@@ -151,7 +151,7 @@ def claim(
     if not found:
         return []
     if gone:
-        # A holder that is silent and yet alive finds out by its next beat.
+        # A silent holder that is alive detects it by its next beat.
         marks = ", ".join("?" * len(gone))
         connection.execute(
             f"UPDATE holders SET expires = ? WHERE holder IN ({marks})", (clock.now(connection, write=True), *gone)
@@ -179,11 +179,11 @@ def claimable(connection: sqlite3.Connection, clock: StoreClock, request: ClaimR
     present = present_holders(connection, clock)[0]
     names = graph_names(connection) if graphs is None else [*graphs]
     ways = _ways(connection, [*present, owner.executor], SYSTEM_CLOCK.now(), 1)
-    return any(names and way(names) for kind, way in ways if kind != "due")  # "new" finds these, too
+    return any(names and way(names) for kind, way in ways if kind != "due")  # "new" includes these
 
 
 def _selected(connection: sqlite3.Connection, present: list[str], request: ClaimRequest) -> list[Candidate]:
-    """Runs that could go on and that none of these holders holds."""
+    """Return runs that can continue and that none of these holders holds."""
     graphs, limit, turns = request.graphs, request.limit, request.turns
     names = graph_names(connection) if graphs is None else sorted(graphs)
     found = Selection[Candidate](limit, request.most)
@@ -207,7 +207,7 @@ def _selected(connection: sqlite3.Connection, present: list[str], request: Claim
 
 
 def _add_all(way: _Way, found: Selection[Candidate], names: Collection[str], add: Callable[[Candidate], bool]) -> None:
-    """Add what a way finds; again without the graphs that have as many as they may, while those stand before others."""
+    """Add the runs of a kind; again without the graphs that reached their limits, while those come before others."""
     known = found.open(names)
     while known:
         for row in way(known):
@@ -219,7 +219,7 @@ def _add_all(way: _Way, found: Selection[Candidate], names: Collection[str], add
 
 
 def _ways(connection: sqlite3.Connection, present: list[str], wall: float, limit: int) -> Iterator[tuple[str, _Way]]:
-    """Kinds of runs that can be claimed, in their order, each with the way to them."""
+    """Yield the kinds of claimable runs, in their order, each with the query that finds them."""
     free, ready = _free(present), f"deaths < {MAX_DEATHS} AND (retry_at IS NULL OR retry_at <= ?)"
 
     def addressed(names: list[str]) -> list[Candidate]:
@@ -259,7 +259,7 @@ def _ways(connection: sqlite3.Connection, present: list[str], wall: float, limit
 
 
 _MOVED_ON = "(due > created OR status = 'paused')"
-"""Of runs that are due: time, an answer or an event moves them on. The others were enqueued to begin at once."""
+"""Condition for due runs, which time, an answer or an event continues; the others were enqueued to start at once."""
 _INDEX = f"CREATE INDEX IF NOT EXISTS runs_overdue ON runs (graph, due) WHERE {_MOVED_ON}"
 _COLUMNS = "SELECT runs.id, runs.run_id, runs.token, runs.holder, runs.graph"
 _FREE = (
@@ -271,7 +271,7 @@ _FREE = (
 def _oldest_of_each(
     connection: sqlite3.Connection, query: str, keys: Collection[str], *values: object
 ) -> list[Candidate]:
-    """What a query finds for each of some keys, in the order of the time that is in its last column."""
+    """Return the rows of a query for each of some keys, in the order of the time in their last column."""
     found: list[tuple[Any, ...]] = []
     for key in keys:
         found += connection.execute(query, (key, *values)).fetchall()
@@ -279,7 +279,7 @@ def _oldest_of_each(
 
 
 def _time_of(row: tuple[Any, ...]) -> float:
-    """The last column of a row; a damaged one is old, so that its run is not left behind."""
+    """Return the last column of a row; a damaged one counts as old, so that its run is not skipped."""
     return row[-1] if isinstance(row[-1], int | float) else 0.0
 
 
@@ -292,12 +292,12 @@ def _marks(values: Collection[str]) -> str:
 
 
 def graph_names(connection: sqlite3.Connection) -> list[str]:
-    """The names of all graphs that have runs, by one step into the index for each."""
+    """Return the names of all graphs that have runs, by one index lookup for each."""
     return [name for (name,) in connection.execute(_steps("graph", "runs", "TRUE"))]
 
 
 def _absent(connection: sqlite3.Connection, present: Collection[str]) -> list[str]:
-    """The holders that runs name, without those that may be alive."""
+    """Return the holders that runs name, without those that may be alive."""
     found = connection.execute(_steps("holder", "runs", "holder IS NOT NULL"))
     return [holder for (holder,) in found if holder not in present]
 

@@ -1,24 +1,24 @@
 """Connections to the file: one that writes, with changes in batches, and those that read.
 
-Changes wait in a queue; whoever has the turn takes all that are there, puts them into one transaction and commits
-once: an append alone costs a commit, a hundred at the same time cost one together. Each change looks first whether
-it may, and changes nothing if not, so a conflict fails that change only. Any other error rolls the whole transaction
-back; then each change gets a transaction of its own, so that only the one that is bad fails.
+Changes wait in a queue. One task or thread at a time takes all of them, puts them into one transaction and commits
+once: a single append costs a commit, a hundred at the same time cost one together. Each change first checks whether
+it is allowed, and changes nothing if not, so a conflict fails that change only. Any other error rolls the whole
+transaction back; then each change gets its own transaction, so that only the bad one fails.
 
-In SQLite's WAL mode a reader sees the last commit as it was when it began, and neither waits for the writer nor
-makes it wait. Reads run in anyio's worker threads, a few at a time; what they need is kept open between them.
+In SQLite's WAL mode a reader sees the last commit before it started, and neither waits for the writer nor
+delays it. Reads run in anyio's worker threads, a few at a time; their connections are kept open between them.
 
-To hand work to a thread, and to be woken by it, costs more than a small write or read. So while the disk is quick, the
+Handing work to a thread, and being woken by it, costs more than a small write or read. So while the disk is fast, the
 calling task does it itself: a task that wants to write first lets all other tasks that are ready do the same, and then
-commits for as many of them as an event loop may be held up for; a small read uses a connection that is open already and
-never waits for a lock. A lock, an error, a large read, or a disk that is slow more than now and then send the work to a
-thread, where it stays until the disk is quick again. What counts for writes is how long the disk takes, not how much
-there is to change: that takes the interpreter, and so holds up every event loop, whoever does it.
+commits as many of them as may block an event loop; a small read uses a connection that is already open and
+never waits for a lock. A lock, an error, a large read, or a disk that is slow more than occasionally send the work to a
+thread, where it stays until the disk is fast again. For writes, only the time of the disk counts, not the amount of
+changes: that needs the interpreter, and so blocks every event loop, in any thread.
 
-A commit that makes the log longer has to make the new length of the file durable as well, which costs a disk as much as
-the commit itself. One that overwrites bytes does not. SQLite overwrites its log once it has been emptied into the file
-for the first time; until then zeros are written behind its end, more each time, so that a process which commits a
-few times writes few of them. SQLite ends a log at the first frame that is not of it, and zeros are none.
+A commit that extends the log has to make the new length of the file durable as well, which costs a disk as much as
+the commit itself. One that overwrites bytes does not. SQLite overwrites its log after it has been emptied into the file
+for the first time; until then zeros are written after its end, more each time, so that a process with
+few commits writes few of them. SQLite ends a log at the first invalid frame, and zeros are not a valid one.
 """
 
 from __future__ import annotations
@@ -63,45 +63,45 @@ Write: TypeAlias = Callable[[sqlite3.Connection], T]
 """A change. It raises an `OrchestratorError` only before it has changed anything."""
 
 MOST = 256
-"""Changes in one transaction of the thread."""
+"""Maximum number of changes in one transaction of the thread."""
 
 MOST_HERE = 64
-"""Changes in one transaction that a task makes: its event loop is held up for as long."""
+"""Maximum number of changes in one transaction of a task, which blocks its event loop for as long."""
 
 BYTES_HERE = 1 << 20
-"""If more than that waits to be written, it is for the thread: how quick small commits are says nothing of it."""
+"""Bytes from which a commit is made by the thread, however fast small commits are."""
 
 QUICK = 0.003
-"""Seconds that a commit or a read may hold up an event loop, on the average."""
+"""Seconds for which a commit or a read may block an event loop, on average."""
 
 MOST_DEBT = 10 * QUICK
-"""Seconds by which they may exceed that before a thread takes over: now and then SQLite tidies its log up, or a page
-comes from the disk."""
+"""Total seconds above that before a thread takes over: occasionally SQLite checkpoints its log, or a page
+is read from the disk."""
 
 _QUICK_THERE = QUICK + sys.getswitchinterval()
-"""The same as a thread measures it: it waits for the interpreter too, if an event loop is busy."""
+"""The same limit for measurements in a thread, which also waits for the interpreter if an event loop is busy."""
 
 FORK_SECONDS = 1.0
 """Seconds that a fork of the process waits for the write in progress."""
 
 _ROOM_EVERY = 8
-"""Commits between two looks at the room in the log."""
+"""Commits between two checks of the free space in the log."""
 
 _LONELY = 16
-"""After so many commits for one change each, only one in so many waits for company."""
+"""After so many commits of a single change, only one commit in so many waits for further changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriterStatistics:
-    """What a writer has done. `writes / commits` says how many writes shared a commit."""
+    """Counts of a writer. `writes / commits` is the average number of writes that shared a commit."""
 
     writes: int = 0
-    """Writes asked for."""
+    """Requested writes."""
     commits: int = 0
     refused: int = 0
-    """Writes that found that they may not, such as an append that lost its compare-and-set."""
+    """Writes that were refused, such as an append that lost its compare-and-set."""
     failed: int = 0
-    """Writes that the file could not take."""
+    """Writes that failed because of the file."""
 
 
 class _Job(Pending[T]):
@@ -115,7 +115,7 @@ class _Job(Pending[T]):
 
 
 class Writer:
-    """Makes changes to a file, durably and in the order in which they are asked for. `close` ends it."""
+    """Makes changes to a file, durably and in the order of the requests. `close` ends it."""
 
     def __init__(self, path: Path, url: str, file: StoreFile | None = None) -> None:
         self._path = path
@@ -124,32 +124,32 @@ class Writer:
         self._log = LogSpace(path)
         self._jobs: deque[_Job[Any]] = deque()
         self._bell: SimpleQueue[bool] = SimpleQueue()
-        """Rung for the thread: whether there is more to come."""
+        """Wakes the thread; the value is whether there is more to come."""
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
         self._forkable = True
-        # only who has the turn touches what follows
+        # only the current committer uses the following attributes
         self._turn = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
         self._here = False
-        """True if tasks make their commits themselves. Never, before the thread has seen how quick they are."""
+        """True if tasks commit themselves; never before the thread has measured the speed of commits."""
         self._debt = 0.0
-        """Seconds that commits have lately taken beyond what is quick."""
+        """Seconds that recent commits took beyond what is fast."""
         self._alone = 0
-        """Commits for one change only, since the last that several shared."""
+        """Commits of a single change, since the last that several shared."""
         self._writes = self._commits = self._refused = self._failed = 0
 
     async def write(self, write: Write[T], *, checkpoint: bool = False, size: int = 0) -> T:
-        """Make a change and give what it gives; it is durable then.
+        """Make a change and return its result, once it is durable.
 
         Cancelling the waiting task does not end the wait: see `Pending.wait`. With `checkpoint` the log is
-        emptied into the file afterwards, unless somebody reads it just then. `size`: about how many bytes it adds.
+        emptied into the file afterwards, unless a reader uses it at that moment. `size`: about how many bytes it adds.
 
         Raises:
-            StoreUnavailable: the file cannot take it now. Nothing was changed.
-            StoreError: the store is closed, or the file is no store.
+            StoreUnavailable: the file cannot be written now. Nothing was changed.
+            StoreError: the store is closed, or the file is not a store.
         """
         job = _Job(write, checkpoint, size)
         with self._lock:
@@ -164,15 +164,15 @@ class Writer:
                 await give_way()
         finally:
             while not job.done and self._commit_here():
-                pass  # those that were asked for before come first
-            if not job.done and self._bell.empty():  # else the thread looks anyway, after the job was put there
+                pass  # earlier requests come first
+            if not job.done and self._bell.empty():  # else the thread checks anyway, after the job was put there
                 self._bell.put(True)
         if not job.done:
             await job.wait()
         return job.result()
 
     def stop(self) -> threading.Thread | None:
-        """Take no more writes, finish those that wait, close the file; does not wait for any of it."""
+        """Accept no more writes, finish the waiting ones, close the file; does not wait for any of it."""
         with self._lock:
             if self._closed:
                 return None
@@ -181,7 +181,7 @@ class Writer:
             return self._thread
 
     def statistics(self) -> WriterStatistics:
-        """The counts so far."""
+        """Return the counts so far."""
         return WriterStatistics(self._writes, self._commits, self._refused, self._failed)
 
     def before_fork(self) -> None:
@@ -192,62 +192,62 @@ class Writer:
         self._lock.acquire()
 
     def after_fork(self, *, child: bool) -> None:
-        """See `Forkable`. What waits to be written is the parent's."""
+        """See `Forkable`. The waiting writes belong to the parent."""
         if child:
             self._jobs, self._bell = deque(), SimpleQueue()
             self._lock, self._turn, self._thread = threading.Lock(), threading.Lock(), None
-            self._closed = self._closed or not self._forkable  # somebody else was using the connection
+            self._closed = self._closed or not self._forkable  # another thread was using the connection
         else:
             self._lock.release()
             if self._forkable:
                 self._turn.release()
 
-    # ---------------------------------------------------------------------------- who has the turn
+    # ------------------------------------------------------------------------------- committing
 
     def _run(self) -> None:
-        """The thread."""
+        """Body of the thread."""
         more = True
         while more:
             more = self._bell.get()
             with self._turn:
                 while self._jobs:
-                    with contextlib.suppress(Exception):  # it was told to who asked; others go on
+                    with contextlib.suppress(Exception):  # the callers received the error; others continue
                         self._take_turn(MOST)
         with self._turn:
             self._checkpoint()
             self._disconnect()
 
     def _commit_here(self) -> bool:
-        """Commit what waits in the calling task, if that takes no waiting. False: what is left is for the thread."""
+        """Commit waiting changes in the calling task, if that needs no waiting. False: the rest is for the thread."""
         if not self._here or not self._turn.acquire(blocking=False):
             return False
         try:
             connection = self._connection
             if not self._here or connection is None or not self._jobs or self._jobs[0].checkpoint:
                 return False
-            # by index: other threads put more behind them meanwhile
+            # by index: other threads may append to them meanwhile
             if sum(self._jobs[i].size for i in range(min(len(self._jobs), MOST_HERE))) > BYTES_HERE:
                 return False
             if file_identity(self._file.name) != self._identity:
-                return False  # it is the thread that tells it
+                return False  # the thread reports it
             try:
                 connection.execute("BEGIN IMMEDIATE")
             except sqlite3.Error:
-                return False  # the thread meets it too, and waits, or tells it
+                return False  # the thread meets it too, and waits for it or reports it
             self._take_turn(MOST_HERE, connection)
             return True
         finally:
             self._turn.release()
 
     def _take_turn(self, most: int, begun: sqlite3.Connection | None = None) -> None:
-        """Commit the changes that come next, in the order in which they were asked for. `begun`: see `_commit`."""
+        """Commit the next changes, in the order of the requests. `begun`: see `_commit`."""
         batch: list[_Job[object]] = []
-        jobs = self._jobs  # only who has the turn takes any out
+        jobs = self._jobs  # only the current committer takes any out
         try:
             while jobs and len(batch) < most:
                 if begun is not None and jobs[0].checkpoint:
-                    break  # to empty the log may mean to wait for who reads it
-                batch.append(jobs[0])  # first: interrupted in between, it must be found somewhere
+                    break  # emptying the log may have to wait for a reader
+                batch.append(jobs[0])  # first, so that it is found even after an interruption in between
                 jobs.popleft()
             self._commit(batch, begun)
         except BaseException as error:  # Ctrl-C, in a task that commits for others: they must not wait for ever
@@ -256,7 +256,7 @@ class Writer:
             raise
 
     def _commit(self, batch: list[_Job[object]], begun: sqlite3.Connection | None = None) -> None:
-        """Commit changes and tell of them: in a task if its connection has begun a transaction, else in the thread."""
+        """Commit changes and report results: in a task if its connection is in a transaction, else in the thread."""
         here = begun is not None
         self._writes += len(batch)
         self._alone = self._alone + 1 if len(batch) == 1 else 0
@@ -285,7 +285,7 @@ class Writer:
             tell(batch)
 
     def _transaction(self, connection: sqlite3.Connection, batch: list[_Job[object]], begun: bool) -> float:
-        """Make the changes and commit them; gives how long the commit took, in seconds."""
+        """Make the changes and commit them; return the duration of the commit in seconds."""
         if not begun:
             patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
         if self._commits % _ROOM_EVERY == _ROOM_EVERY - 1:
@@ -299,12 +299,12 @@ class Writer:
                 job.error = refusal
         started = time.perf_counter()
         connection.execute("COMMIT")
-        self._file.identity()  # what was written to a file that is gone is not durable, and is not told to be
+        self._file.identity()  # changes to a removed file are not durable, and must not be reported so
         self._refused += refused
         return time.perf_counter() - started
 
     def _decide(self, seconds: float, here: bool) -> None:
-        """Who makes the next commit, now that one took so long."""
+        """Decide whether a task or the thread makes the next commit, from the duration of the last one."""
         debt = max(0.0, self._debt + seconds - (QUICK if here else _QUICK_THERE))
         self._here = debt < MOST_DEBT if here else not debt
         self._debt = min(debt, MOST_DEBT)
@@ -313,7 +313,7 @@ class Writer:
         self._failed += len(batch)
         for job in batch:
             if job.done:
-                continue  # its change is made: only to tell of it was interrupted
+                continue  # its change is made: only the report was interrupted
             if isinstance(error, Exception):
                 job.error = store_error(error, self._url)
             else:
@@ -337,12 +337,12 @@ class Writer:
         except sqlite3.Error:
             self._disconnect()
         else:
-            # Start anew when the cause is gone; but of a file that was removed the connection keeps its identity taken.
+            # Reopen when the cause is gone; but for a removed file the open connection keeps its identity in use.
             if error is not None and whole_file(error) and not isinstance(error, StoreUnavailable):
                 self._disconnect()
 
     def _checkpoint(self) -> None:
-        # an error leaves the log as it is, to be read by whoever opens the file next
+        # an error leaves the log unchanged, to be read by the next process that opens the file
         with contextlib.suppress(sqlite3.Error):
             if self._connection is not None:
                 patiently(partial(_empty_log, self._connection), 1.0)
@@ -359,33 +359,33 @@ def _empty_log(connection: sqlite3.Connection) -> None:
 
 
 MOST_BYTES = 4 << 20
-"""A log does not become longer than that, unless a reader holds it while it is written."""
+"""Maximum length of the log, unless a reader holds it while it is written."""
 
 _AT_ONCE = 512 << 10
-"""Zeros that one commit takes along: more would make it a slow one."""
+"""Maximum zeros that one commit writes: more would make it slow."""
 
 
 class LogSpace:
-    """The room in the log of one file, for the one who writes to it."""
+    """The free space in the log of one file, for its writer."""
 
     __slots__ = ("_name", "_size")
 
     def __init__(self, path: Path) -> None:
         self._name = f"{path}-wal"
         self._size = 0
-        """Of the log when zeros were last written."""
+        """Size of the log in bytes when zeros were last written."""
 
     def make(self) -> None:
-        """Make room if there is none. To be called inside a transaction that may write: no other process writes then.
+        """Make space if there is none. To be called inside a transaction that may write: no other process writes then.
 
-        Room that cannot be made is left to SQLite to make, which says what is wrong if it cannot either.
+        On failure, SQLite extends the log itself, and reports the error if it cannot.
         """
         with contextlib.suppress(OSError):
             size = os.stat(self._name).st_size
             if size in (0, self._size) or size >= MOST_BYTES:
                 return
             count = min(size, _AT_ONCE, MOST_BYTES - size)
-            # Always behind the end: if the store was moved away just now, another one's log may have this name, and the
+            # Always after the end: if the store was just moved away, the log of another one may have this name, and the
             # process that writes to that one does not wait for this one.
             log = os.open(self._name, os.O_WRONLY | os.O_APPEND)
             try:
@@ -395,7 +395,7 @@ class LogSpace:
 
 
 class Pace:
-    """How quick reads have lately been. Threads may note at the same time; a time that is lost then does no harm."""
+    """The speed of recent reads. Threads may call it at the same time; a lost measurement does no harm."""
 
     __slots__ = ("_debt", "here")
 
@@ -403,13 +403,13 @@ class Pace:
         self.here = True
         """True if tasks make small reads themselves."""
         self._debt = 0.0
-        """Seconds that reads have lately taken beyond what is quick."""
+        """Seconds that recent reads took beyond what is fast."""
 
     def note(self, seconds: float, *, here: bool) -> None:
-        """Decide who makes the next read, now that one took so long.
+        """Decide whether a task or a thread makes the next read, from the duration of the last one.
 
         Args:
-            seconds: how long it took.
+            seconds: the duration.
             here: whether a task made it.
         """
         debt = max(0.0, self._debt + seconds - (QUICK if here else _QUICK_THERE))
@@ -420,7 +420,7 @@ class Pace:
 _KEPT = 4
 
 _limiter: RunVar[CapacityLimiter] = RunVar("orchestrator.stores.sqlite.connections")
-"""A limiter for each event loop. Not anyio's own: tools that hold all of its threads must not keep us from reading."""
+"""A limiter for each event loop, separate from anyio's: tools that use all of its threads must not block reads."""
 
 
 class Readers:
@@ -444,8 +444,8 @@ class Readers:
 
         Args:
             action: the function.
-            small: the same for the calling task, which it may hold up for as long as a few rows take; it raises
-                `TooMuch` before it reads more. None: it always reads more.
+            small: the same for the calling task, which it may block for as long as a few rows take; it raises
+                `TooMuch` before it reads more. None: the read is always larger.
 
         Raises:
             StoreUnavailable, StoreError, StoreTooNew: the file cannot be read, or is not the one that was opened.
@@ -453,14 +453,14 @@ class Readers:
         if small is None:
             return await to_thread.run_sync(self.read_now, action, limiter=_threads())
         if self._pace.here:
-            await checkpoint()  # as for a thread: cancellation is heard of, and other tasks have their turn
-            with suppress(TooMuch, sqlite3.Error, OSError, UnicodeError, StoreUnavailable):  # the thread tells it
+            await checkpoint()  # as for a thread: allow cancellation, and let other tasks run
+            with suppress(TooMuch, sqlite3.Error, OSError, UnicodeError, StoreUnavailable):  # the thread reports it
                 return self._read_here(small)
             return await to_thread.run_sync(self.read_now, action, limiter=_threads())
         return await to_thread.run_sync(self._read_there, action, small, limiter=_threads())
 
     def read_now(self, action: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a reading function here; all that it reads is of one moment."""
+        """Run a reading function in this thread; it sees one moment."""
         try:
             identity = self._file.identity()
             connection, reusable = self._kept(identity), True
@@ -473,7 +473,7 @@ class Readers:
             raise store_error(error, self._url) from error
 
     def _read_here(self, action: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a reading function here, if no file has to be opened for it and nothing waited for."""
+        """Run a reading function in this thread, if no file has to be opened and no lock waited for."""
         identity = self._file.identity()
         connection = self._kept(identity)
         if connection is None:
@@ -486,7 +486,7 @@ class Readers:
             self._pace.note(perf_counter() - began, here=True)
 
     def _read_there(self, action: Callable[[sqlite3.Connection], T], small: Callable[[sqlite3.Connection], T]) -> T:
-        """The same as `read_now`. How long what is small takes says whether tasks may read that again."""
+        """Like `read_now`, in a thread. The time of `small` decides whether tasks may make small reads again."""
         began = perf_counter()
         try:
             found = self.read_now(small)
@@ -496,14 +496,14 @@ class Readers:
         return found
 
     def changes(self) -> tuple[object, ...] | None:
-        """A value that stays the same while nobody commits anything to the file; None if that cannot be told.
+        """Return a value that changes with every commit to the file; None if it cannot be determined.
 
-        Costs a few microseconds and no thread.
+        Takes a few microseconds and no thread.
         """
         try:
             identity = self._file.identity()
         except StoreUnavailable:
-            return None  # who reads is told
+            return None  # reading reports the error
         if identity is None:
             return ("no file",)
         with self._lock:
@@ -518,14 +518,14 @@ class Readers:
                         return None
                     connection.execute("PRAGMA busy_timeout = 0")
                     self._watching = connection, identity
-                    self._watches += 1  # the version counts anew for each connection
+                    self._watches += 1  # the version starts again for each connection
                 version: int = self._watching[0].execute("PRAGMA data_version").fetchone()[0]
             except (sqlite3.Error, OSError, UnicodeDecodeError):
                 return None
             return (*identity, self._watches, version)
 
     def close(self) -> None:
-        """Let go of the file. Reading goes on to work; a connection is opened for it and closed at once."""
+        """Release the file. Reads still work: a connection is opened and closed for each."""
         with self._lock:
             self._closed = True
             connections = self._taken()
@@ -546,7 +546,7 @@ class Readers:
             self._lock.release()
 
     def _taken(self) -> list[sqlite3.Connection]:
-        """All connections that nobody reads by just now, to be closed."""
+        """Return all connections that are not in use, to be closed."""
         connections = [connection for connection, _ in self._idle]
         self._idle.clear()
         if self._watching is not None:
@@ -556,7 +556,7 @@ class Readers:
 
     @contextmanager
     def _lent(self, connection: sqlite3.Connection, identity: tuple[int, int] | None) -> Iterator[None]:
-        """Read by a connection, which is kept for the next reader if it has an identity and nothing went wrong."""
+        """Lend a connection for a read. It is kept for the next reader if it has an identity and nothing failed."""
         reusable = identity is not None
         try:
             yield

@@ -1,18 +1,18 @@
-"""Opening the file of a store, and what the errors of SQLite mean to a user.
+"""Opening the file of a store, and the meaning of SQLite's errors to a user.
 
-Whether the log that a process left behind lost commits that were acknowledged.
+`check_log` checks whether the log that a process left lost acknowledged commits.
 
-SQLite ends its log at the first frame whose checksum does not fit, without a word: that is right for a write that the
-power broke off, and wrong for a bit that flipped later, behind which acknowledged commits are lost. The two can be told
-apart: a commit is written only when the one before it is on the disk. So behind a write that broke off there is no
-second commit of the same log; where there is one, the log was damaged. A bit that flips in the last commit of a log
-cannot be told from a write that broke off.
+SQLite silently ends its log at the first frame with a wrong checksum: that is right for a write that was interrupted by
+a power failure, and wrong for a bit that flipped later, after which acknowledged commits are lost. The two can be
+distinguished: a commit is written only when the one before it is on the disk. So after an interrupted write there is no
+second commit of the same log; if there is one, the log was damaged. A flipped bit in the last commit of a log
+cannot be distinguished from an interrupted write.
 
-Where a store must not be kept: file systems that several machines share.
+`check_filesystem` refuses file systems that several machines share.
 
-SQLite's log needs memory that all processes share, and locks that hold; over a network neither is certain, and two
-machines then write over each other's records without an error. Linux says in `/proc/self/mountinfo` what is mounted
-where; other systems say nothing that can be asked for cheaply, so nothing is refused there.
+SQLite's log needs shared memory of all processes, and reliable locks; over a network neither is certain, and two
+machines then overwrite each other's records without an error. Linux lists the mounted file systems in
+`/proc/self/mountinfo`; other systems have no cheap way to find out, so nothing is refused there.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ BUSY_SECONDS = 10.0
 """Seconds to wait for a lock that another process holds."""
 
 PAGE_BYTES = 4096
-"""Of a new file. Each commit writes the pages that it changes as a whole, and each table and index has one at least.
+"""Page size of a new file. Each commit writes whole pages, and each table and index has at least one.
 
-A record is kept within one page if it fits. Pages of 8192 bytes hold records of 1.4 to 4 KiB better, and longer ones
-worse; of records of mixed lengths both take the same."""
+A record is stored within one page if it fits. Pages of 8192 bytes suit records of 1.4 to 4 KiB better, and longer ones
+worse; for records of mixed lengths both need the same space."""
 
 _LOG_BYTES = 4 << 20
-"""So long may the log become before SQLite empties it into the file."""
+"""Length of the log from which SQLite empties it into the file."""
 
 _LEAST_BYTES = 512
-"""The smallest page that SQLite has."""
+"""The smallest page size of SQLite."""
 
 
 def open_to_write(path: Path, url: str) -> sqlite3.Connection:
-    """A connection that writes durably; makes the file (0600), its directory (0700) and its tables when needed.
+    """Return a connection that writes durably; create the file (0600), its directory (0700) and its tables if missing.
 
     Raises:
-        sqlite3.Error, OSError: the file cannot be made or opened; `store_error` says it in words.
-        StoreError, StoreTooNew: it is not a file for this version.
+        sqlite3.Error, OSError: the file cannot be created or opened; `store_error` translates it.
+        StoreError, StoreTooNew: the file is not for this version.
     """
     for directory in reversed(path.parents):
         directory.mkdir(mode=0o700, exist_ok=True)
     if not path.exists():
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite gives its side files the same mode
-    connection = _connect(path, url, "rw", timeout=0.0)  # who writes waits by `patiently`, where it may wait at all
+    connection = _connect(path, url, "rw", timeout=0.0)  # writers wait by `patiently`, if they may wait at all
     try:
         patiently(lambda: _prepare(connection, url))
     except BaseException:
@@ -70,14 +70,14 @@ def open_to_write(path: Path, url: str) -> sqlite3.Connection:
 
 
 def _prepare(connection: sqlite3.Connection, url: str) -> None:
-    # journal_mode is remembered by the file; asked for again, it would wait for every reader
+    # journal_mode is stored in the file; setting it again would wait for every reader
     if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        check_version(connection, url)  # leave files of others as they are
+        check_version(connection, url)  # leave files of other programs unchanged
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # a new file can give the space of deleted runs back
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # lets a new file give the space of deleted runs back
         connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA secure_delete = ON")  # a deleted run leaves no text behind in free pages
+    connection.execute("PRAGMA secure_delete = ON")  # text of deleted runs is erased from free pages
     page: int = connection.execute("PRAGMA page_size").fetchone()[0]
     connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_BYTES // page}")
     connection.execute("PRAGMA journal_size_limit = 16777216")
@@ -86,18 +86,18 @@ def _prepare(connection: sqlite3.Connection, url: str) -> None:
 
 
 def open_to_read(path: Path, url: str) -> tuple[sqlite3.Connection, bool]:
-    """A connection that only reads, and whether it may be kept for the next reader.
+    """Return a connection that only reads, and whether it may be kept for the next reader.
 
-    A file that is not there yet, or is empty, reads as a store without runs: reading never makes a file.
+    A missing or empty file reads as a store without runs: reading never creates a file.
 
     Raises:
-        sqlite3.Error, OSError: the file cannot be opened; `store_error` says it in words.
-        StoreError, StoreTooNew, StoreUnavailable: it is not a file for this version, or not as it is.
+        sqlite3.Error, OSError: the file cannot be opened; `store_error` translates it.
+        StoreError, StoreTooNew, StoreUnavailable: the file is not for this version, or cannot be used now.
     """
     _check_kind(path, url)
     if not path.exists() or path.stat().st_size == 0:
         return _nothing(url), False
-    connection, reusable = _connect(path, url, "rw"), True  # SQLite goes on read-only where it may not write
+    connection, reusable = _connect(path, url, "rw"), True  # SQLite falls back to read-only if it may not write
     try:
         try:
             version = patiently(lambda: check_version(connection, url))
@@ -108,7 +108,7 @@ def open_to_read(path: Path, url: str) -> tuple[sqlite3.Connection, bool]:
             connection.close()
             connection, reusable = _connect_frozen(path, url, full=full), False
             version = check_version(connection, url)
-        if version == 0:  # another process is making the tables, and may take its time
+        if version == 0:  # another process is creating the tables, which may take a while
             connection.close()
             return _nothing(url), False
         check_tables(connection, url)
@@ -120,17 +120,17 @@ def open_to_read(path: Path, url: str) -> tuple[sqlite3.Connection, bool]:
 
 
 def _nothing(url: str) -> sqlite3.Connection:
-    """A store without runs."""
+    """Return a connection to an empty store."""
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # as the file will have it
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # like a new file
     make_tables(connection, url)
     return connection
 
 
 def _connect_frozen(path: Path, url: str, *, full: bool) -> sqlite3.Connection:
-    """Read a file in a directory where the files that coordinate readers and writers cannot be made.
+    """Read a file in a directory where the files that coordinate readers and writers cannot be created.
 
-    So nobody has them: nobody writes just now.
+    No process has these files, so no process writes at the moment.
     """
     log = path.with_name(path.name + "-wal")
     if log.exists() and log.stat().st_size:
@@ -145,8 +145,8 @@ def _connect_frozen(path: Path, url: str, *, full: bool) -> sqlite3.Connection:
 
 def _connect(path: Path, url: str, mode: str, timeout: float = 1.0) -> sqlite3.Connection:
     _check_kind(path, url)
-    # SQLite takes such a file for an empty one and would write over it. Not opened to look: closing it again would
-    # take the locks away that our other connections have on it.
+    # SQLite takes such a file for an empty one and would overwrite it. Not opened to check: closing it again would
+    # release the locks of our other connections on it.
     if path.exists() and 0 < path.stat().st_size < _LEAST_BYTES:
         raise StoreError(f"store {url}: {_BROKEN[sqlite3.SQLITE_NOTADB]}")
     connection = sqlite3.connect(
@@ -157,7 +157,7 @@ def _connect(path: Path, url: str, mode: str, timeout: float = 1.0) -> sqlite3.C
 
 
 def _check_kind(path: Path, url: str) -> None:
-    """Refuse what is there and is no file. SQLite would take a pipe or a device for an empty file."""
+    """Refuse a path that exists but is not a file. SQLite would take a pipe or a device for an empty file."""
     try:
         mode = path.stat().st_mode
     except OSError:
@@ -169,12 +169,12 @@ def _check_kind(path: Path, url: str) -> None:
 
 
 def _text(data: bytes) -> str:
-    """Text of the file. What a damaged byte left of it is no UTF-8, and still to be told and not to stop a list."""
+    """Decode text of the file. Damaged bytes that are not UTF-8 are replaced, so that lists still work."""
     return data.decode("utf-8", "backslashreplace")
 
 
 def file_identity(path: str | Path) -> tuple[int, int] | None:
-    """Which file a path names just now: it changes when the file is removed or replaced."""
+    """Return the identity of the file at a path: it changes when the file is removed or replaced."""
     try:
         found = os.stat(path)
     except OSError:
@@ -183,9 +183,9 @@ def file_identity(path: str | Path) -> tuple[int, int] | None:
 
 
 class StoreFile:
-    """The file of a store, which has to stay the one that was opened: nothing is begun anew in its place.
+    """The file of a store, which must stay the one that was opened: it is never created again in its place.
 
-    Known from the first time that it was there. While a connection is open no other file can have its identity.
+    It is known from the first time that it existed. While a connection is open no other file can have its identity.
     """
 
     __slots__ = ("_known", "_url", "name")
@@ -196,10 +196,10 @@ class StoreFile:
         self._known: tuple[int, int] | None = None
 
     def identity(self) -> tuple[int, int] | None:
-        """Which file the path names; None if there is none yet.
+        """Return the identity of the file at the path; None if there is no file.
 
         Raises:
-            StoreUnavailable: it is not the one that was opened. Costs a microsecond or two.
+            StoreUnavailable: the file is not the one that was opened. Takes a microsecond or two.
         """
         found = file_identity(self.name)
         if found == self._known:
@@ -222,9 +222,9 @@ class StoreFile:
 
 
 def patiently(action: Callable[[], T], seconds: float = BUSY_SECONDS) -> T:
-    """Do something that another process's lock may stand in the way of; try for `seconds`.
+    """Call `action`, which may meet a lock of another process; try for `seconds`.
 
-    The waits are random, so that two processes which want the same lock do not keep step.
+    The waits are random, so that two processes that want the same lock do not stay in step.
     """
     deadline = time.monotonic() + seconds
     longest = 0.001
@@ -269,24 +269,24 @@ _BROKEN = {
 
 
 def busy_error() -> sqlite3.OperationalError:
-    """What SQLite raises for a lock, for where it only says so."""
+    """Return the error that SQLite raises for a lock, for calls that only return a code."""
     error = sqlite3.OperationalError("database is locked")
     error.sqlite_errorcode = sqlite3.SQLITE_BUSY
     return error
 
 
 def _code(error: BaseException) -> int:
-    code: int = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest of it is detail
+    code: int = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the other bits are detail
     return code
 
 
 def whole_file(error: BaseException) -> bool:
-    """True when an error is about the file, so that every other write would meet it too."""
+    """True if an error concerns the file, so that every other write would fail too."""
     return isinstance(error, OSError | UnicodeDecodeError | StoreUnavailable) or _code(error) in _WHOLE_FILE
 
 
 def store_error(error: Exception, url: str) -> Exception:
-    """What an error of SQLite or of the file system means to a user; other errors are given back as they are."""
+    """Return the error for users that corresponds to one of SQLite or the file system; others unchanged."""
     if isinstance(error, sqlite3.Error):
         code = _code(error)
         if code in _UNAVAILABLE:
@@ -298,7 +298,7 @@ def store_error(error: Exception, url: str) -> Exception:
         return said
     if isinstance(error, UnicodeEncodeError):
         return InvalidValue("a run id, label or other text contains an unpaired surrogate, which cannot be stored")
-    if isinstance(error, UnicodeDecodeError):  # what SQLite says of a damaged schema quotes it
+    if isinstance(error, UnicodeDecodeError):  # SQLite's message about a damaged schema quotes it
         return StoreError(f"store {url}: {_BROKEN[sqlite3.SQLITE_CORRUPT]} ({error})")
     if isinstance(error, OSError):
         return StoreUnavailable(
@@ -316,17 +316,17 @@ _BUSY_SECONDS = 1.0
 
 
 def kept_log(path: Path) -> Path:
-    """The path of a damaged log that was put aside. While it is there, the store is not opened."""
+    """Return the path to which a damaged log is moved. While it exists, the store is not opened."""
     return path.with_name(f"{path.name}-damaged-log")
 
 
 def check_log(path: Path, url: str) -> None:
     """Refuse a store whose log lost commits. To be called before other connections to it are opened.
 
-    A file without a log, as a closed store leaves it, costs two looks at the directory.
+    For a file without a log, as a closed store leaves it, this takes two file system calls.
 
     Raises:
-        StoreError: it did. What is left of the log is kept beside the file.
+        StoreError: commits were lost. The rest of the log is kept next to the file.
     """
     kept, log = kept_log(path), path.with_name(f"{path.name}-wal")
     if kept.exists():
@@ -356,19 +356,19 @@ def _words(log: Path, kept: Path) -> str:
 def _is_damaged(connection: sqlite3.Connection, log: Path) -> bool:
     tables: int = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]  # SQLite reads the log here
     if tables and connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-        return False  # another program's; without any table, those of ours may be what was lost
+        return False  # of another program; without any table, ours may be among what was lost
     page: int = connection.execute("PRAGMA page_size").fetchone()[0]
     frames = _frames(connection)
-    # Others may write at the same time: what they wrote meanwhile is in the log that SQLite knows afterwards.
+    # Other processes may write at the same time: their changes are in the log that SQLite uses afterwards.
     return _commits_behind(log, frames, page) > 1 and _frames(connection) == frames
 
 
 def _frames(connection: sqlite3.Connection) -> int:
-    """The number of pages in the log by SQLite's own account.
+    """Return the number of valid pages in the log, according to SQLite.
 
     Raises:
-        sqlite3.OperationalError: another process empties the log all the time, so that SQLite does not say. Such a
-            process has read the log to its end, and looked at it before as this one does.
+        sqlite3.OperationalError: another process keeps emptying the log, so that SQLite gives no number. Such a
+            process has read the log to its end, and checked it before, like this one.
     """
 
     def ask() -> int:
@@ -382,13 +382,13 @@ def _frames(connection: sqlite3.Connection) -> int:
 
 
 def _commits_behind(log: Path, frames: int, page: int) -> int:
-    """How many commits of the present log stand behind so many pages."""
+    """Return the number of commits of the current log after so many pages."""
     count, step = 0, _FRAME + page
     with log.open("rb") as file:
         head = file.read(_HEADER)
         if len(head) < _HEADER:
             return 0
-        salts = struct.unpack(">2I", head[16:24])  # new ones each time that the log is begun anew
+        salts = struct.unpack(">2I", head[16:24])  # new ones each time that the log is restarted
         at = _HEADER + frames * step
         while True:
             file.seek(at)
@@ -396,7 +396,7 @@ def _commits_behind(log: Path, frames: int, page: int) -> int:
             if len(frame) < _FRAME:
                 return count
             _, size, *own = struct.unpack(">4I", frame[:16])
-            # one of them would do: a bit may have flipped in the other, and both change when the log is begun anew
+            # one of them is enough: a bit may have flipped in the other, and both change when the log is restarted
             if size and (own[0] == salts[0] or own[1] == salts[1]):
                 count += 1
             at += step
@@ -469,27 +469,27 @@ NETWORK_FUSE = frozenset(
         "vmhgfs-fuse",
     }
 )
-"""The same, of file systems in user space: mounted as `fuse.NAME`, or with that name as their source."""
+"""Like `NETWORK`, for file systems in user space: mounted as `fuse.NAME`, or with that name as their source."""
 
 
 def check_filesystem(path: Path, url: str, *, allowed: bool = False) -> None:
     """Refuse a store's file on a network file system.
 
     Args:
-        allowed: whether the caller takes the risk. So does who sets `ORCHESTRATOR_ALLOW_NETWORK_STORE=1`.
+        allowed: whether the caller accepts the risk. `ORCHESTRATOR_ALLOW_NETWORK_STORE=1` does the same.
 
     Raises:
-        StoreUnsupported: it is on one.
+        StoreUnsupported: the file is on one.
     """
     if allowed or os.environ.get(ALLOW) == "1":
         return
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
             mounts = file.read()
-    except OSError:  # not Linux, or not to be seen
+    except OSError:  # not Linux, or not accessible
         return
     if not any(map(is_network, _types(mounts))):
-        return  # as on most machines: where the path leads to makes no difference
+        return  # the usual case: the target of the path makes no difference
     kind = filesystem_of(os.path.realpath(path), mounts)
     if is_network(kind):
         raise StoreUnsupported(
@@ -499,7 +499,7 @@ def check_filesystem(path: Path, url: str, *, allowed: bool = False) -> None:
 
 
 def is_network(kind: str) -> bool:
-    """True if a file system of this type is one that machines share."""
+    """True if several machines can share a file system of this type."""
     name = kind.lower()
     if name.startswith("fuse."):
         return name.removeprefix("fuse.") in NETWORK_FUSE
@@ -507,11 +507,11 @@ def is_network(kind: str) -> bool:
 
 
 def filesystem_of(path: str, mountinfo: str) -> str:
-    """The type of the file system that a path is on; empty if that is not said.
+    """Return the type of the file system of a path; empty if it is not listed.
 
     Args:
         path: absolute, without symbolic links. It need not exist.
-        mountinfo: what `/proc/self/mountinfo` says; see proc_pid_mountinfo(5).
+        mountinfo: the contents of `/proc/self/mountinfo`; see proc_pid_mountinfo(5).
     """
     best, found = "", ""
     for line in mountinfo.splitlines():
@@ -527,12 +527,12 @@ def filesystem_of(path: str, mountinfo: str) -> str:
 
 
 def _types(mountinfo: str) -> set[str]:
-    """The types of all file systems that are mounted, and perhaps other words."""
+    """Return the types of all mounted file systems, and perhaps other words."""
     return {line.partition(" ")[0] for line in mountinfo.split(" - ")[1:]}
 
 
 def _unescaped(text: str) -> str:
-    """A path in mountinfo, which writes blanks and backslashes as three octal digits."""
+    """Return a path from mountinfo, which escapes blanks and backslashes as three octal digits."""
     for code, sign in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         text = text.replace(code, sign)
     return text

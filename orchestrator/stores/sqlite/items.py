@@ -1,6 +1,6 @@
-"""Items, as functions of a connection that is inside a transaction.
+"""Items, as functions of a connection inside a transaction.
 
-The full-text index is a cache, made by the first search and brought up to date by each, as that of runs is.
+The full-text index is a cache, created by the first search and updated by each, like that of runs.
 `items.indexed` says whether an item is in it: 0 not yet, 1 yes, 2 it has no words.
 """
 
@@ -33,20 +33,20 @@ from orchestrator.stores.requests import words
 from orchestrator.stores.sqlite.reads import run_number
 
 AT_ONCE = 500
-"""Items that one write indexes or removes."""
+"""Maximum number of items that one write indexes or removes."""
 
 _REMOVED = 20
-"""Expired items that a write of another one removes."""
+"""Maximum number of expired items that a write of another item removes."""
 
 _Row: TypeAlias = tuple[Any, ...]
-"""A row of `_COLUMNS`. What a damaged file holds may be of any type."""
+"""A row of `_COLUMNS`. Values in a damaged file may be of any type."""
 
 _COLUMNS = "namespace, key, data, text, vector, created, updated, expires, area, crc"
 _LIVING = "area = ? AND namespace >= ? AND namespace < ? AND (expires IS NULL OR expires > ?)"
 
 
 def checksum(area: str, item: Item) -> int:
-    """CRC-32 of an item; its names are in it so that a value in the wrong place is found too."""
+    """Return the CRC-32 of an item; it includes its names, so that a value in the wrong place is found too."""
     names = "\0".join((area, namespace_text(item.namespace), item.key, item.text))
     return zlib.crc32(item.data.encode(), zlib.crc32(item.vector, zlib.crc32(names.encode())))
 
@@ -142,9 +142,9 @@ def delete(
 
 
 def prune(connection: sqlite3.Connection, now: float, area: Area, prefix: Namespace, before: float | None) -> int:
-    """Remove some items that have expired, or that were last written at or before a time; how many.
+    """Remove some items that have expired, or were last written at or before a time; return how many.
 
-    It is done when that is fewer than `AT_ONCE`.
+    All are removed if that is fewer than `AT_ONCE`.
     """
     rows = connection.execute(
         "SELECT id FROM items WHERE area = ? AND namespace >= ? AND namespace < ? AND (expires <= ? OR updated <= ?)"
@@ -155,7 +155,7 @@ def prune(connection: sqlite3.Connection, now: float, area: Area, prefix: Namesp
 
 
 def _used(connection: sqlite3.Connection, area: Area, now: float, but: int | None) -> int:
-    """Bytes of the items of an area but one."""
+    """Return the bytes of the items of an area except one."""
     (found,) = connection.execute(
         "SELECT total(size) FROM items WHERE area = ? AND (expires IS NULL OR expires > ?) AND id IS NOT ?",
         (area, now, but),
@@ -166,7 +166,7 @@ def _used(connection: sqlite3.Connection, area: Area, now: float, but: int | Non
 def _evicted(
     connection: sqlite3.Connection, area: Area, now: float, item: Item, used: int, most: int
 ) -> Iterator[tuple[int, int]]:
-    """The items that make room for another one."""
+    """Return the items to remove so that another one fits."""
     rows = connection.execute(
         "SELECT id, size, namespace, key FROM items WHERE area = ? AND (expires IS NULL OR expires > ?)"
         " ORDER BY updated, namespace, key",
@@ -186,10 +186,10 @@ def _expired(connection: sqlite3.Connection, now: float) -> list[int]:
 
 
 def _written(connection: sqlite3.Connection, write: ItemWrite | None) -> tuple[int, bool | None]:
-    """The number of the run that writes, and what its call returned if it wrote before.
+    """Return the number of the writing run, and the result of an earlier write by the same call.
 
     Raises:
-        RunUnknown: there is no such run.
+        RunUnknown: the store has no such run.
     """
     if write is None:
         return 0, None
@@ -268,7 +268,7 @@ def close_by(
 def search(
     connection: sqlite3.Connection, now: float, area: Area, prefix: Namespace, text: str, limit: int
 ) -> list[FoundItem]:
-    """See `ItemStore.search_items`. The index says which items have one of the words, and their texts how well."""
+    """See `ItemStore.search_items`. The index gives the items with one of the words, and their texts the scores."""
     terms = terms_of(text)
     if not terms:
         return []
@@ -317,7 +317,7 @@ def _row(connection: sqlite3.Connection, now: float, area: Area, namespace: Name
 
 
 def _item(row: _Row) -> Item | None:
-    """A row of `_COLUMNS` as an item; None: it is damaged."""
+    """Return a row of `_COLUMNS` as an item; None if it is damaged."""
     space, key, data, text, vector, created, updated, expires, area, crc = row
     texts = all(isinstance(one, str) for one in (space, key, data, text, area))
     times = isinstance(created, float) and isinstance(updated, float) and isinstance(expires, float | None)
@@ -332,7 +332,7 @@ def _item(row: _Row) -> Item | None:
 
 
 def damaged(connection: sqlite3.Connection) -> list[tuple[int, str, str]]:
-    """The number, area and names of each damaged item."""
+    """Return the number, area and names of each damaged item."""
     found: list[tuple[int, str, str]] = []
     for number, *row in connection.execute(f"SELECT id, {_COLUMNS} FROM items ORDER BY id"):
         if _item(tuple(row)) is None:
@@ -341,7 +341,7 @@ def damaged(connection: sqlite3.Connection) -> list[tuple[int, str, str]]:
 
 
 def remove(connection: sqlite3.Connection, numbers: Sequence[int]) -> int:
-    """Delete items and their words in the index; how many."""
+    """Delete items and their words in the index; return how many."""
     if numbers and has_index(connection):
         connection.executemany("DELETE FROM item_words WHERE rowid = ?", [(number,) for number in numbers])
     connection.executemany("DELETE FROM items WHERE id = ?", [(number,) for number in numbers])
@@ -352,7 +352,7 @@ def remove(connection: sqlite3.Connection, numbers: Sequence[int]) -> int:
 
 
 def has_index(connection: sqlite3.Connection) -> bool:
-    """True if there is an index."""
+    """True if the index exists."""
     return connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'item_words'").fetchone() is not None
 
 
@@ -364,7 +364,7 @@ def is_indexed(connection: sqlite3.Connection) -> bool:
 
 
 def index_some(connection: sqlite3.Connection) -> bool:
-    """Index some of the items that are not; whether others may be left."""
+    """Index some of the items that are not indexed; return whether others may be left."""
     if not has_index(connection):
         connection.execute("UPDATE items SET indexed = 0 WHERE indexed = 1")
         connection.execute("CREATE VIRTUAL TABLE item_words USING fts5 (words)")

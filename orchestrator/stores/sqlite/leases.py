@@ -1,12 +1,12 @@
-"""Leases, as functions of a connection that is inside a transaction: taking, renewing, giving back.
+"""Leases, as functions of a connection inside a transaction: taking, renewing, releasing.
 
-A lease is in the row of its run (`token`, `holder`), which an append moves and checks in one statement. When it expires
+A lease is in the row of its run (`token`, `holder`), which an append changes and checks in one statement. Its expiry
 is in the row of its holder.
 
-The clock of a file's leases, which all processes of one machine share.
+`StoreClock` is the clock of a file's leases, which all processes of one machine share.
 
-It counts from the start of the machine, so it never jumps, and a process whose own wall clock is wrong reckons as all
-others do. What to add to get Unix seconds is noted in the file by the first process of each boot.
+It counts from the start of the machine, so it never jumps, and a process with a wrong wall clock still agrees with all
+others. The difference to Unix seconds is stored in the file by the first process of each boot.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class StoreClock:
         self._start: float | None = None
 
     def now(self, connection: sqlite3.Connection, *, write: bool = False) -> float:
-        """Unix seconds by the file's clock.
+        """Return Unix seconds by the file's clock.
 
         Args:
             connection: a connection to the file.
-            write: whether the connection is in a transaction that may note the start of the clock.
+            write: whether the connection is in a transaction that may store the start of the clock.
         """
         if not boot_id():
             return SYSTEM_CLOCK.now()
@@ -48,18 +48,18 @@ class StoreClock:
             self._start = found[0]
             return found[0] + steady
         start = SYSTEM_CLOCK.now() - steady
-        if write:  # remembered only when it is read back: this transaction may be rolled back
+        if write:  # cached only when it is read back: this transaction may be rolled back
             connection.execute("INSERT OR REPLACE INTO clocks (boot, start) VALUES (?, ?)", (boot_key(), start))
         return start + steady
 
 
 def boot_key() -> str:
-    """Names this boot of the machine, and the time namespace: a container may count in its own way."""
+    """Return the id of this boot of the machine and of the time namespace: a container may measure time differently."""
     return f"{boot_id()} {namespace('time')}"
 
 
 _KEPT_SECONDS = 3600.0
-"""Rows of holders whose leases expired so long ago are deleted if no run names them."""
+"""Rows of holders whose leases expired this many seconds ago are deleted if no run names them."""
 
 RELEASED = "token = NULL, holder = NULL, deaths = 0, retry_at = NULL, fault = '', taken = 0"
 """The columns of a run's row after its lease was released."""
@@ -72,7 +72,7 @@ IS_NOTICE = (
 
 
 def hold(connection: sqlite3.Connection, clock: StoreClock, holder: str, owner: str, ttl: float) -> None:
-    """Note that a holder lives: its row is made or renewed."""
+    """Record that a holder is alive: its row is created or renewed."""
     now = clock.now(connection, write=True)
     changed = connection.execute(
         "UPDATE holders SET owner = ?, ttl = ?, expires = ? WHERE holder = ?", (owner, float(ttl), now + ttl, holder)
@@ -122,7 +122,7 @@ def give(connection: sqlite3.Connection, number: int, lease: Lease, before: tupl
 
 
 def die(connection: sqlite3.Connection, number: int, fault: str) -> int:
-    """Note that a drive died, or was given up; returns how many did so in a row."""
+    """Record that a drive died, or was given up; return how many did so in a row."""
     deaths, taken, head = connection.execute("SELECT deaths, taken, head FROM runs WHERE id = ?", (number,)).fetchone()
     before = deaths if isinstance(deaths, int) else 0
     (landed,) = connection.execute(
@@ -138,12 +138,12 @@ def die(connection: sqlite3.Connection, number: int, fault: str) -> int:
 
 
 def _seq(value: object) -> int:
-    """A `seq` from a row; 0 if it is damaged."""
+    """Return a `seq` from a row; 0 if it is damaged."""
     return value if isinstance(value, int) and 0 <= value < 1 << 32 else 0
 
 
 def rob(connection: sqlite3.Connection, holder: str | None) -> None:
-    """Note that a lease of a holder was taken from it, so that its next beat finds out."""
+    """Record that a lease of a holder was taken from it, so that its next beat detects it."""
     connection.execute("UPDATE holders SET robbed = 1 WHERE holder = ?", (holder,))
 
 
@@ -202,7 +202,7 @@ _HOLDERS = "SELECT holder, owner, ttl, expires FROM holders"
 
 
 def present_holders(connection: sqlite3.Connection, clock: StoreClock) -> tuple[list[str], list[str]]:
-    """The holders that may be alive, and those that are known to be gone before their leases expire."""
+    """Return the holders that may be alive, and those known to be gone before their leases expire."""
     steady, now = SYSTEM_CLOCK.steady(), clock.now(connection)
     present: list[str] = []
     gone: list[str] = []

@@ -1,13 +1,13 @@
-"""The lists over all runs of a file: runs, open questions, what runs spent; their full-text index; and the schedules.
+"""Lists over all runs of a file: runs, open questions, usage; their full-text index; and the schedules.
 
-A page of runs has a cost that does not grow with the number of runs. Every index that can lead the way holds `created`
-and the run's number behind what it selects, so walking it backwards gives the runs in the order of the list, and a page
-ends after `limit` of them. With several filters the one that selects fewest leads and the others are looked up; how few
-is counted no further than needed. Open questions are rows of their own, written with the pauses that they begin and
-end.
+The cost of a page of runs does not grow with the number of runs. Every index that can drive the query contains
+`created` and the run's number after what it selects, so scanning it backwards gives the runs in list order, and a page
+ends after `limit` of them. With several filters the most selective one drives and the others are looked up; counting
+stops as soon as the choice is clear. Open questions are rows of their own, written with the pauses that they start
+and end.
 
-The full-text index of labels, inputs and outputs is a cache, made by the first search and brought up to date by each;
-an append never touches it. What is indexed are the words of `stores.requests.words`, so that all stores find the same
+The full-text index of labels, inputs and outputs is a cache, created by the first search and updated by each;
+an append never changes it. It contains the words of `stores.requests.words`, so that all stores find the same
 runs, and no text of a user is ever a query to SQLite.
 """
 
@@ -49,7 +49,7 @@ from orchestrator.stores.stored import (
 
 @dataclass(frozen=True, slots=True)
 class _Filter:
-    """A way into the list: `table` has columns `created` and `key`, the run's number."""
+    """A filter that can drive the list: `table` has columns `created` and `key`, the run's number."""
 
     table: str
     key: str
@@ -64,7 +64,7 @@ def unsettled(connection: sqlite3.Connection, clock: StoreClock, graphs: Collect
         "SELECT id FROM runs INDEXED BY runs_by_status WHERE status = 'running'"
         " UNION SELECT id FROM runs INDEXED BY runs_by_due WHERE due IS NOT NULL"
         f" UNION SELECT run FROM inbox WHERE NOT {IS_NOTICE}"
-        ") AND +status IN ('running', 'paused') ORDER BY +created, +runs.id"  # led by the selection, not by an index
+        ") AND +status IN ('running', 'paused') ORDER BY +created, +runs.id"  # driven by the selection, not by an index
     )
     now = clock.now(connection)
     return [info_of(row, now) for row in map(InfoRow._make, rows.fetchall()) if graphs is None or row.graph in graphs]
@@ -90,7 +90,7 @@ def runs(connection: sqlite3.Connection, clock: StoreClock, query: RunQuery) -> 
     statuses, graph, labels = query.statuses, query.graph, query.labels
     if statuses is not None and {"running", "interrupted"} <= statuses:
         statuses -= {"interrupted"}
-    # one walk for each status, for only within one status are an index's entries in the list's order
+    # one scan for each status, since an index is in list order only within one status
     walks = [
         _and_also(walk, connection, clock, query, status)
         for walk, status in (
@@ -117,7 +117,7 @@ def runs(connection: sqlite3.Connection, clock: StoreClock, query: RunQuery) -> 
 
 
 def _place(row: InfoRow) -> tuple[bool, float, int]:
-    """A run's place in the list: as SQLite has it, also where a damaged `created` is no number."""
+    """Return a run's place in the list, as SQLite sorts it, even if a damaged `created` is not a number."""
     created = row.created
     return (False, created, row.id) if isinstance(created, float | int) else (True, 0.0, row.id)
 
@@ -132,7 +132,7 @@ def _of_row(status: str | None, graph: str | None) -> _Filter:
 def _and_also(
     walk: _Filter, connection: sqlite3.Connection, clock: StoreClock, query: RunQuery, status: str | None
 ) -> _Filter:
-    """The walk with the filters that no index leads the way for, but that of a parent."""
+    """Return the query with the filters that do not drive it, except that of a parent."""
     words = query.words
     where, values = [walk.where], list(walk.values)
     if status == "interrupted":
@@ -142,7 +142,7 @@ def _and_also(
     for one in query.comparisons("graph", "relation"):
         where.append(f"{one.sql} ?")
         values.append(one.value)
-    leads = False  # whether one of these filters selects fewer runs than the walk
+    leads = False  # whether one of these filters selects fewer runs than the scan
     if query.relation is not None:
         few = query.parent is None and _count_of(connection, _OF_RELATION, (query.relation,)) < COUNTED
         where.append(f"runs.id IN ({_OF_RELATION})" if few else "runs.relation = ?")
@@ -160,16 +160,16 @@ def _and_also(
             values += condition.values
             leads |= condition.few
     if leads:
-        where[0] = where[0].replace("runs.", "+runs.")  # a sign keeps SQLite from using an index of the column
+        where[0] = where[0].replace("runs.", "+runs.")  # `+` keeps SQLite from using an index of the column
     return _Filter(walk.table, walk.key, " AND ".join(where), tuple(values))
 
 
 _OF_RELATION = "SELECT id FROM runs WHERE parent IS NOT NULL AND relation = ?"
-"""The runs that were made from others have an index of their own."""
+"""The runs that were made from others have a separate index."""
 
 
 def _of_failed_tool(connection: sqlite3.Connection, name: str) -> Condition:
-    """A condition on `runs`. Few such runs are looked up one by one; many are met soon on a walk along the list."""
+    """Return a condition on `runs`. Few such runs are looked up one by one; many are soon found along the list."""
     any_tool = name in ANY_TOOL
     values = () if any_tool else (name,)
     found = (
@@ -190,7 +190,7 @@ def _count(connection: sqlite3.Connection, walk: _Filter) -> int:
 
 
 def _count_of(connection: sqlite3.Connection, query: str, values: tuple[object, ...]) -> int:
-    """The number of rows of a query, counted no further than needed."""
+    """Return the number of rows of a query, counted no further than needed."""
     count: int = connection.execute(f"SELECT count(*) FROM ({query} LIMIT {COUNTED})", values).fetchone()[0]
     return count
 
@@ -303,7 +303,7 @@ def questions(connection: sqlite3.Connection, query: QuestionQuery) -> QuestionP
         of_runs.append("(questions.asked, questions.run, questions.name) > (?, ?, ?)")
         values += parse_question_cursor(query.after)
     rows = []
-    # one walk for each kind, for only within one kind are an index's entries in the order of the list
+    # one scan for each kind, since an index is in list order only within one kind
     for kind in [None] if query.kinds is None else sorted(set(query.kinds)):
         rows += connection.execute(
             "SELECT runs.run_id, runs.graph, runs.labels, questions.run, name, asked, kind, data FROM questions"
@@ -322,13 +322,13 @@ def questions(connection: sqlite3.Connection, query: QuestionQuery) -> QuestionP
 
 
 def _place_of_question(row: tuple[Any, ...]) -> tuple[bool, float, int, str]:
-    """A question's place in the list: as SQLite has it, also where a damaged time is no number."""
+    """Return a question's place in the list, as SQLite sorts it, even if a damaged time is not a number."""
     number, name, asked = row[3:6]
     return (False, asked, number, name) if isinstance(asked, float | int) else (True, 0.0, number, str(name))
 
 
 def _few_asked(connection: sqlite3.Connection, asked: QuestionQuery) -> tuple[str, tuple[object, ...]] | None:
-    """A query for the numbers of the runs that a filter selects, if these are few; None: it leads the way nowhere."""
+    """Return a query for the numbers of the runs that a filter selects, if they are few; else None."""
     ways: list[tuple[str, tuple[object, ...]]] = [
         ("SELECT run FROM labels WHERE name = ? AND value = ?", item) for item in asked.labels.items()
     ]
@@ -372,20 +372,20 @@ def delete_schedule(connection: sqlite3.Connection, name: str) -> bool:
 
 
 OF_RUNS = ("run_parts", "failed_tools", "run_totals", "questions", "unlisted")
-"""Tables of what is known of runs beside their journals, with the number of the run in the column `run`."""
+"""Tables of facts about runs outside of their journals, with the number of the run in the column `run`."""
 COUNTED = 1000
-"""Runs that a filter selects are looked up one by one if there are fewer; they are counted no further."""
+"""Runs that a filter selects are looked up one by one if there are fewer; counting stops there."""
 AT_ONCE = 500
-"""Runs that are indexed in one write."""
+"""Maximum number of runs that are indexed in one write."""
 
 
 def has_index(connection: sqlite3.Connection) -> bool:
-    """True if there is an index."""
+    """True if the index exists."""
     return connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'search'").fetchone() is not None
 
 
 def index_some(connection: sqlite3.Connection) -> bool:
-    """Index some of the runs that are not; whether others may be left."""
+    """Index some of the runs that are not indexed; return whether others may be left."""
     if not has_index(connection):
         connection.execute("UPDATE summaries SET indexed = 0 WHERE indexed <> 0")
         connection.execute("CREATE VIRTUAL TABLE search USING fts5 (words)")
@@ -418,11 +418,11 @@ class Condition:
     where: str
     values: tuple[object, ...] = ()
     few: bool = False
-    """True if few runs meet it, which are best looked up by their numbers."""
+    """True if few runs meet it, so that they are best looked up by their numbers."""
 
 
 def _with_words(connection: sqlite3.Connection, wanted: list[str]) -> Condition:
-    """A condition on `runs` for those that have all of these words."""
+    """Return a condition on `runs` for those that have all of these words."""
     if not wanted:
         return Condition("FALSE", few=True)
     found: list[str] = []
@@ -430,7 +430,7 @@ def _with_words(connection: sqlite3.Connection, wanted: list[str]) -> Condition:
     if has_index(connection):
         found.append("{runs.id} IN (SELECT rowid FROM search WHERE search MATCH ?)")
         values.append(" ".join(f'"{word}"' for word in wanted))
-    if not is_complete(connection):  # a file that cannot be written: read the rest
+    if not is_complete(connection):  # the index of a read-only file may be incomplete: read the other runs
         connection.create_function(
             "has_words",
             3,
@@ -442,7 +442,7 @@ def _with_words(connection: sqlite3.Connection, wanted: list[str]) -> Condition:
             " WHERE has_words(input, output, labelled.labels)"
         )
         found.append(f"{{runs.id}} IN ({rows}{' AND indexed = 0' if found else ''})")
-    # Few runs are looked up one by one. Many are put into a set, and met soon on a walk along the list: the sign keeps
+    # Few runs are looked up one by one. Many are put into a set, and soon found by scanning the list: the `+` keeps
     # SQLite from looking up and sorting all of them.
     few = len(found) == 1 and _count_matches(connection, values) < COUNTED
     where = f"({' OR '.join(found)})".replace("{runs.id}", "runs.id" if few else "+runs.id")
@@ -450,7 +450,7 @@ def _with_words(connection: sqlite3.Connection, wanted: list[str]) -> Condition:
 
 
 def _count_matches(connection: sqlite3.Connection, values: list[object]) -> int:
-    """The number of runs that the index finds, counted no further than needed."""
+    """Return the number of runs that the index finds, counted no further than needed."""
     if not values:
         return 0
     query = "SELECT count(*) FROM (SELECT 1 FROM search WHERE search MATCH ? LIMIT ?)"
@@ -459,13 +459,13 @@ def _count_matches(connection: sqlite3.Connection, values: list[object]) -> int:
 
 
 def _texts(given: object, output: object, labels: object) -> list[str]:
-    """The texts of a run that are searched."""
+    """Return the searchable texts of a run."""
     named = labels_of(labels) or {}
     return [str(given), str(output), *named, *named.values()]
 
 
 def forget(connection: sqlite3.Connection, number: int) -> None:
-    """Delete what is known of a run beside its journal, and its words from the index."""
+    """Delete the facts about a run outside of its journal, and its words from the index."""
     for table in OF_RUNS:
         connection.execute(f"DELETE FROM {table} WHERE run = ?", (number,))
     row = connection.execute("SELECT indexed FROM summaries WHERE run = ?", (number,)).fetchone()

@@ -1,7 +1,7 @@
 """Maintenance of a file: moving runs to an archive, giving space back, and finding and repairing damage.
 
-Each function but those that look is one short write, so that appends of other runs go between them. The check looks for
-rows that do not belong together, among them payloads that differ from those of the records.
+Each function except the checks is one short write, so that appends of other runs go between them. The check looks for
+inconsistent rows, including payloads that differ from those of the records.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from orchestrator.stores.stored import (
 )
 
 BYTES_AT_ONCE = 2 << 20
-"""About so much of the file one write gives back."""
+"""Approximate bytes of the file that one write gives back."""
 
 _MERGED_AT_ONCE = 200
 
 
 def can_shrink(connection: sqlite3.Connection) -> bool:
-    """True if the file gives space back in steps. One that `.recover` made does not until it is rewritten."""
+    """True if the file gives space back in steps. A file made by `.recover` does not until it is rewritten."""
     return bool(connection.execute("PRAGMA auto_vacuum").fetchone()[0] == 2)
 
 
 def free_pages(connection: sqlite3.Connection) -> int:
-    """Pages of the file that hold nothing."""
+    """Return the number of unused pages of the file."""
     count: int = connection.execute("PRAGMA freelist_count").fetchone()[0]
     return count
 
 
 def give_back(connection: sqlite3.Connection) -> int:
-    """Give some free pages back to the system; how many bytes those are. The file shrinks when its log is emptied."""
+    """Give some free pages back to the system; return their bytes. The file shrinks when its log is emptied."""
     if not can_shrink(connection):
         return 0
     before = free_pages(connection)
@@ -63,12 +63,12 @@ INDEXES = ("search", "item_words")
 
 
 def has_index(connection: sqlite3.Connection, index: str) -> bool:
-    """True if a file has an index: searches make them."""
+    """True if the file has an index: searches create them."""
     return connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (index,)).fetchone() is not None
 
 
 def merge_index(connection: sqlite3.Connection, index: str) -> bool:
-    """Merge a part of a full-text index, which keeps words of what is deleted until then; whether more is to be done.
+    """Merge a part of a full-text index, which keeps deleted words until then; return whether more is to be done.
 
     Args:
         connection: a connection to the file.
@@ -78,20 +78,20 @@ def merge_index(connection: sqlite3.Connection, index: str) -> bool:
         return False
     before = connection.total_changes
     connection.execute(f"INSERT INTO {index} ({index}, rank) VALUES ('merge', ?)", (-_MERGED_AT_ONCE,))
-    return connection.total_changes - before >= 2  # so FTS5 says that it did something
+    return connection.total_changes - before >= 2  # FTS5 reports in this way that it did something
 
 
 # ---------------------------------------------------------------------------------------- what does not fit
 
 
 def faults(connection: sqlite3.Connection) -> list[Finding]:
-    """What is wrong with the file itself: such a file is not changed."""
+    """Return the faults of the file itself: such a file is not changed."""
     texts = [text for (text,) in connection.execute("PRAGMA integrity_check(20)") if text != "ok"]
     return [Finding(f"the file is damaged: {text}; restore it from a copy") for text in texts]
 
 
 def look(connection: sqlite3.Connection) -> list[Finding]:
-    """See `Store.check`, without repair; of a file without faults."""
+    """See `Store.check`, without repair; for a file without faults."""
     payloads = look_at_payloads(connection)
     found = [Finding(text) for text, _ in _disorder(connection, payloads)]
     found += _graphs(connection)
@@ -104,11 +104,11 @@ def look(connection: sqlite3.Connection) -> list[Finding]:
 
 
 def tidy(connection: sqlite3.Connection, payloads: Disorder) -> list[Finding]:
-    """Repair what `look` found and can be repaired; what was done.
+    """Repair the repairable findings of `look`; return the repairs.
 
     Args:
         connection: one that writes, inside a transaction.
-        payloads: what `look_at_payloads` found before, in a transaction that no writer waits for.
+        payloads: the result of `look_at_payloads`, from an earlier transaction for which no writer waits.
     """
     found: list[Finding] = []
     for text, repaired in list(_disorder(connection, payloads)):
@@ -123,7 +123,7 @@ def tidy(connection: sqlite3.Connection, payloads: Disorder) -> list[Finding]:
 
 
 _Repair = tuple[str, Callable[[], str]]
-"""What is wrong, and a function that repairs it and says what it did."""
+"""An inconsistency, and a function that repairs it and describes the repair."""
 
 
 def _disorder(connection: sqlite3.Connection, payloads: Disorder) -> Iterator[_Repair]:
@@ -150,7 +150,7 @@ def _disorder(connection: sqlite3.Connection, payloads: Disorder) -> Iterator[_R
 
 
 def _runs_of(connection: sqlite3.Connection, table: str) -> Iterator[int]:
-    """The runs that have rows in a table with keys `run << 32 | seq`, by one step into it for each."""
+    """Yield the runs that have rows in a table with keys `run << 32 | seq`, by one index lookup for each."""
     key = -(1 << 63)
     while True:
         row = connection.execute(f"SELECT id FROM {table} WHERE id >= ? ORDER BY id LIMIT 1", (key,)).fetchone()
@@ -181,7 +181,7 @@ _Labels = dict[int, list[tuple[str, str, float]]]
 
 
 def _wrong_labels(connection: sqlite3.Connection) -> _Labels:
-    """Number of each run whose labels are indexed wrongly -> name, value and time of the labels in its row."""
+    """Return number of each run with wrongly indexed labels -> name, value and time of the labels in its row."""
     indexed: dict[int, set[tuple[str, str, float]]] = {}
     for name, value, created, run in connection.execute("SELECT name, value, created, run FROM labels"):
         indexed.setdefault(run, set()).add((name, value, created))
@@ -189,7 +189,7 @@ def _wrong_labels(connection: sqlite3.Connection) -> _Labels:
     for number, text, created in connection.execute("SELECT id, labels, created FROM runs"):
         labels = labels_of(text)
         if labels is None:
-            continue  # its row is damaged, and reading it says so
+            continue  # its row is damaged, which reading it reports
         wanted = [(name, value, created) for name, value in labels.items()]
         if indexed.get(number, set()) != set(wanted):
             wrong[number] = wanted
@@ -232,7 +232,7 @@ def _items(connection: sqlite3.Connection) -> list[Finding]:
 
 
 def _graphs(connection: sqlite3.Connection) -> list[Finding]:
-    from orchestrator.graph.versions import content_digest  # late: nothing else of a store needs graphs
+    from orchestrator.graph.versions import content_digest  # imported late: nothing else in a store needs graphs
 
     used = {digest for row in connection.execute("SELECT structure, content FROM runs") for digest in row}
     found: list[Finding] = []
@@ -265,10 +265,10 @@ def _index_is_whole(connection: sqlite3.Connection, index: str) -> bool:
 
 
 def _payload_repairs(connection: sqlite3.Connection, found: Disorder) -> Iterator[tuple[str, Callable[[], str]]]:
-    """What is wrong, and a function that repairs it and says what it did.
+    """Yield each inconsistency, with a function that repairs it and describes the repair.
 
-    Others may have written since it was found, and wait while it is repaired: only runs and payloads of which something
-    was found are looked at again.
+    Other processes may have written since the check, and wait during the repair: only runs and payloads with findings
+    are checked again.
     """
 
     def note() -> str:
@@ -298,7 +298,7 @@ def _payload_repairs(connection: sqlite3.Connection, found: Disorder) -> Iterato
 
 
 def _digests_of_run(connection: sqlite3.Connection, run: int) -> set[bytes]:
-    """The payloads that the records of a run have; none if there is no such run."""
+    """Return the payloads that the records of a run have; empty if there is no such run."""
     rows = connection.execute(
         f"SELECT data FROM records WHERE id BETWEEN ? AND ? AND {IS_SKELETON}"
         " AND EXISTS (SELECT 1 FROM runs WHERE id = ?)",
@@ -308,7 +308,7 @@ def _digests_of_run(connection: sqlite3.Connection, run: int) -> set[bytes]:
 
 
 def _damaged_payloads(connection: sqlite3.Connection, found: Disorder) -> list[Finding]:
-    """The payloads that are damaged or missing."""
+    """Return the damaged or missing payloads."""
     names = dict(connection.execute("SELECT id, run_id FROM runs").fetchall())
     missing = {digest: str(names.get(run, run)) for digest, run in found.missing.items()}
     payloads = connection.execute("SELECT digest, data FROM payloads ORDER BY id")
@@ -316,7 +316,7 @@ def _damaged_payloads(connection: sqlite3.Connection, found: Disorder) -> list[F
 
 
 def look_at_payloads(connection: sqlite3.Connection) -> Disorder:
-    """Find what does not belong together."""
+    """Find inconsistent payloads."""
     return disorder(
         connection.execute(
             f"SELECT id >> 32, data FROM records WHERE {IS_SKELETON} AND id >> 32 IN (SELECT id FROM runs)"
@@ -333,7 +333,7 @@ def ended(connection: sqlite3.Connection, now: float, before: float | None, afte
     created, number = (-1e300, 0) if after is None else parse_cursor(after)
     latest = 1e300 if before is None else before
     rows = connection.execute(
-        # by its index, which has no archived runs; SQLite would take another one, and sort
+        # this index has no archived runs; SQLite would choose another one, and sort
         f"SELECT {INFO_COLUMNS} FROM runs INDEXED BY runs_to_archive {INFO_TABLES} WHERE archived IS NULL"
         " AND status IN ('cancelled', 'completed', 'exhausted', 'failed')"
         " AND (runs.created, runs.id) > (?, ?) AND runs.created < ? AND runs.updated < ?"

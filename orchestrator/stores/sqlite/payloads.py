@@ -1,4 +1,4 @@
-"""Payloads of records: kept with the first record that has them, removed with the last. See `stores.payloads`."""
+"""Payloads of records: stored with the first record that has them, removed with the last. See `stores.payloads`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from contextlib import closing, contextmanager
 from orchestrator.stores.payloads import MARK, Assembly, Parted, Payloads, ahead, holes, is_sound, shown
 
 IS_SKELETON = f"substr(data, 1, 1) = x'{MARK.hex()}'"
-"""A condition: what is stored as a record has holes."""
+"""Condition: the stored record has holes."""
 
 
 class UnreadablePayload(sqlite3.DataError):
-    """A payload cannot be read, and so not be compared: the file is damaged there.
+    """Raised when a payload cannot be read, and so not be compared: the file is damaged there.
 
-    It is about one change only, so those that share its transaction are made again without it.
+    It concerns one change only, so those that share its transaction are repeated without it.
     """
 
     def __init__(self, digest: bytes, error: sqlite3.Error) -> None:
@@ -27,12 +27,12 @@ class UnreadablePayload(sqlite3.DataError):
 
 
 def keep(connection: sqlite3.Connection, number: int, payloads: Payloads) -> None:
-    """Store the payloads of records of a run, and that the run has them.
+    """Store the payloads of a run's records, and note that the run uses them.
 
-    One that is there is compared: if it is damaged it is written again, so that the new record can be read.
+    An existing one is compared: if it is damaged it is written again, so that the new record can be read.
 
     Raises:
-        UnreadablePayload: one that is there cannot be read. See `replace`.
+        UnreadablePayload: an existing one cannot be read. See `replace`.
     """
     for digest, data in payloads.items():
         with _of_payload(digest):
@@ -45,12 +45,12 @@ def keep(connection: sqlite3.Connection, number: int, payloads: Payloads) -> Non
 
 
 def replace(connection: sqlite3.Connection, digest: bytes, data: bytes) -> None:
-    """Store a payload in place of one that is there and cannot be read.
+    """Store a payload in place of an existing one that cannot be read.
 
-    In a transaction that has tried to read it SQLite refuses to remove it, too.
+    After a transaction has tried to read it, SQLite refuses to remove it in the same transaction.
 
     Raises:
-        UnreadablePayload: it cannot be removed.
+        UnreadablePayload: the existing one cannot be removed.
     """
     with _of_payload(digest):
         if connection.execute("DELETE FROM payloads WHERE digest = ?", (digest,)).rowcount:
@@ -59,7 +59,7 @@ def replace(connection: sqlite3.Connection, digest: bytes, data: bytes) -> None:
 
 @contextmanager
 def _of_payload(digest: bytes) -> Iterator[None]:
-    """Damage of the file that is met here is damage of this payload."""
+    """Translate damage of the file within the block to damage of this payload."""
     try:
         yield
     except sqlite3.DatabaseError as error:
@@ -69,7 +69,7 @@ def _of_payload(digest: bytes) -> Iterator[None]:
 
 
 def let_go(connection: sqlite3.Connection, number: int) -> None:
-    """Note that a run has no records any more. Payloads that no other run has are removed."""
+    """Note that a run no longer has records. Payloads that no other run has are removed."""
     digests = connection.execute("SELECT digest FROM payload_uses WHERE run = ?", (number,)).fetchall()
     if digests:
         connection.execute("DELETE FROM payload_uses WHERE run = ?", (number,))
@@ -80,23 +80,23 @@ def let_go(connection: sqlite3.Connection, number: int) -> None:
 
 
 class Joiner:
-    """Finds the payloads of records that are read in their order, with those of the records that come next."""
+    """Finds the payloads of records that are read in their order, together with those of the next records."""
 
     def __init__(self, connection: sqlite3.Connection, last: int) -> None:
-        """Args: a connection inside a transaction, and the key of the last record that is going to be read."""
+        """Make a joiner for a connection inside a transaction; `last` is the key of the last record to be read."""
         self._connection, self._last = connection, last
         self._known: dict[bytes, bytes] = {}
         self._assembly = Assembly()
 
     def record(self, key: int, stored: bytes) -> bytes | Parted:
-        """A record with its payloads.
+        """Return a record with its payloads.
 
         Args:
             key: its key.
-            stored: what is stored of it.
+            stored: its stored bytes.
 
         Raises:
-            ValueError: it cannot be put together; the argument says why.
+            ValueError: the record cannot be assembled; the argument is the reason.
         """
         wanted = {hole.digest for hole in holes(stored)}
         if not wanted <= self._known.keys():
@@ -107,7 +107,7 @@ class Joiner:
             raise ValueError(self._fault(missing.args[0])) from None
 
     def _read_ahead(self, key: int, wanted: set[bytes]) -> None:
-        """Read the payloads of a record, and of some behind it: only these, should the others not be readable."""
+        """Read the payloads of a record and of some after it; only the first, if the others cannot be read."""
         try:
             self._known = self._read(self._coming(key, wanted))
         except sqlite3.DatabaseError as error:
@@ -121,7 +121,7 @@ class Joiner:
                     raise ValueError(f"the file is damaged at its payload {shown(digest)}: {damage}") from damage
 
     def _coming(self, key: int, wanted: set[bytes]) -> set[bytes]:
-        """The digests of payloads of a record, and of some behind it."""
+        """Return the digests of payloads of a record, and of some after it."""
         query = f"SELECT data FROM records WHERE id > ? AND id <= ? AND {IS_SKELETON} ORDER BY id"
         with closing(self._connection.execute(query, (key, self._last))) as rows:
             return ahead(wanted, (data for (data,) in rows))

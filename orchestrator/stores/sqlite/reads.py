@@ -1,4 +1,4 @@
-"""Reads, as functions of a connection that is inside a transaction."""
+"""Reads, as functions of a connection inside a transaction."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
 
 _AT_ONCE = 500
-"""Runs that one statement looks for."""
+"""Maximum number of runs in one statement."""
 
 FEW_RECORDS = 64
-"""Records, or rows of runs, that a task may read without a thread."""
+"""Maximum number of records, or rows of runs, that a task may read without a thread."""
 
 FEW_BYTES = 1 << 18
-"""Bytes of records, or of a snapshot, likewise."""
+"""Maximum bytes of records, or of a snapshot, that a task may read without a thread."""
 
 
 class TooMuch(Exception):
-    """A read is not made in the task that asks for it, because it would hold up its event loop for long."""
+    """Raised when a read is too large for the calling task, because it would block its event loop for long."""
 
 
 def info(connection: sqlite3.Connection, run_id: str, now: float) -> RunInfo:
-    """The facts about a run. `now`: the file's clock.
+    """Return the facts about a run. `now`: the file's clock.
 
     Raises:
-        RunUnknown: there is no such run.
-        StoreCorrupt: its row holds what is never written.
+        RunUnknown: the store has no such run.
+        StoreCorrupt: its row contains impossible values.
     """
     row = _info_row(connection, run_id)
     _check_row(run_id, row)
@@ -63,10 +63,10 @@ def info(connection: sqlite3.Connection, run_id: str, now: float) -> RunInfo:
 
 
 def found(connection: sqlite3.Connection, run_id: str, now: float) -> RunInfo:
-    """The same; a damaged row is told as far as it can be read.
+    """Return the facts about a run; of a damaged row, those that can be read.
 
     Raises:
-        RunUnknown: there is no such run.
+        RunUnknown: the store has no such run.
     """
     return info_of(_info_row(connection, run_id), now)
 
@@ -79,10 +79,10 @@ def _info_row(connection: sqlite3.Connection, run_id: str) -> InfoRow:
 
 
 def run_number(connection: sqlite3.Connection, run_id: str) -> int:
-    """The number under which a run's rows are kept.
+    """Return the number under which a run's rows are stored.
 
     Raises:
-        RunUnknown: there is no such run.
+        RunUnknown: the store has no such run.
     """
     row = connection.execute("SELECT id FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
@@ -124,13 +124,13 @@ def _check_row(run_id: str, row: InfoRow) -> None:
 def records(
     connection: sqlite3.Connection, run_id: str, after: int, upto: int | None, limit: int | None, *, few: bool = False
 ) -> list[Record]:
-    """The records of a run, each one checked, and the first one against the run's row.
+    """Return the records of a run, each one checked, and the first one against the run's row.
 
     Raises:
         TooMuch: with `few`, if these are more than `FEW_RECORDS`, have more than `FEW_BYTES`, or have payloads.
-        RunUnknown: there is no such run.
-        RunArchived: they are not in the file.
-        StoreCorrupt: a row or a payload is missing or damaged, or the file is where the next row should be.
+        RunUnknown: the store has no such run.
+        RunArchived: the records are in an archive.
+        StoreCorrupt: a row or a payload is missing or damaged, or the file is damaged at the next row.
     """
     found = connection.execute(f"SELECT {JOURNAL_COLUMNS} FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     if found is None:
@@ -148,7 +148,7 @@ def records(
     if few and last > after:
         if last - after > FEW_RECORDS:
             raise TooMuch
-        # what is a blob is not read for its length
+        # a blob is not read to get its length
         query = "SELECT sum(length(data)) FROM records WHERE id > ? AND id <= ? AND typeof(data) = 'blob'"
         (size,) = connection.execute(query, (first | after, first | last)).fetchone()
         if (size or 0) > FEW_BYTES:
@@ -156,14 +156,14 @@ def records(
     result: list[Record] = []
     joiner: Joiner | None = None
     query = "SELECT id, crc, data FROM records WHERE id > ? AND id <= ? ORDER BY id"
-    # closed whatever happens: a statement that is left open would hold the connection at this moment for ever
+    # closed in any case: an open statement would keep the connection at this moment for ever
     with closing(connection.execute(query, (first | after, first | max(last, after)))) as rows:
         for seq in range(after + 1, last + 1):
             try:
                 row = rows.fetchone()
             except sqlite3.DatabaseError as error:
                 if isinstance(error, sqlite3.OperationalError):
-                    raise  # the disk or a lock, not the data
+                    raise  # a fault of the disk or a lock, not of the data
                 raise corrupt(run_id, seq, f"the file is damaged there: {error}", result) from error
             key, crc, data = row or (None, None, None)
             if key != first | seq:
@@ -186,7 +186,7 @@ def records(
 
 
 def _goes_on(connection: sqlite3.Connection, after: int, before: int) -> bool:
-    """True if there are rows behind the last one."""
+    """True if there are rows after the last one."""
     query = "SELECT 1 FROM records WHERE id > ? AND id < ? LIMIT 1"
     return connection.execute(query, (after, before)).fetchone() is not None
 
@@ -210,11 +210,11 @@ def snapshot(
     number, head = found
     first = number << 32
     if not isinstance(head, int):
-        return None  # the row is damaged, whoever reads the records is told
+        return None  # the row is damaged; reading the records reports it
     last = head if upto is None else min(upto, head)
     if last < 0:
         return None
-    # what is a blob is not read for its length, and one that is too long is not read at all
+    # a blob is not read to get its length, and one that is too long is not read at all
     most = FEW_BYTES if few else sys.maxsize
     query = (
         "SELECT id, crc, CASE WHEN typeof(data) = 'blob' AND length(data) <= ? THEN data ELSE length(data) END"
@@ -227,7 +227,7 @@ def snapshot(
             seq = key - first
             if isinstance(data, bytes) and checksum(run_id, seq, data) == crc:
                 return seq, data
-    return None  # a damaged cache is no cache
+    return None  # a damaged snapshot is ignored
 
 
 def notices(connection: sqlite3.Connection) -> list[Message]:
@@ -245,12 +245,12 @@ def inbox(connection: sqlite3.Connection, run_ids: Collection[str], *, few: bool
         TooMuch: with `few`, if any run has a message: they may be large.
     """
     if connection.execute("SELECT 1 FROM inbox LIMIT 1").fetchone() is None:
-        return []  # as nearly always: do not look for each of the runs
+        return []  # the usual case: no lookup for each run
     if few:
         raise TooMuch
     wanted, rows = sorted(run_ids), list[tuple[int, str, object]]()
     for first in range(0, len(wanted), _AT_ONCE):
-        some = wanted[first : first + _AT_ONCE]  # not by json_each: SQLite's JSON ends a text at its first zero byte
+        some = wanted[first : first + _AT_ONCE]  # not json_each(): it ends strings at the first NUL
         rows += connection.execute(
             "SELECT inbox.id, runs.run_id, inbox.body FROM runs CROSS JOIN inbox ON inbox.run = runs.id"
             f" WHERE runs.run_id IN ({', '.join('?' * len(some))})",

@@ -1,13 +1,13 @@
 """The tables, and files that have them.
 
-A row of `records` or `snapshots` has the key `run << 32 | seq`: an ordinary rowid table whose rows lie in the
-order in which they are read. (`WITHOUT ROWID` would put every record of more than a quarter page on an overflow
-page of its own.) `labels` repeats `created` so that a page of the runs with a label is one walk along its key.
+A row of `records` or `snapshots` has the key `run << 32 | seq`: an ordinary rowid table whose rows are stored in the
+order in which they are read. (`WITHOUT ROWID` would put every record of more than a quarter page on a separate
+overflow page.) `labels` repeats `created` so that a page of the runs with a label is one scan along its key.
 
-Records of ended runs may be in an archive: `runs.archived` says in which object, `archive_objects` has every object
-that was written for a run, until it is removed: also of runs that went on, and of those that are deleted (`gone`).
-Long strings of records are in `payloads`, once each; `payload_uses` says which runs have records with a payload. The
-view `journal` is for people: it shows records without their first line, which says where payloads were.
+Records of ended runs may be in an archive: `runs.archived` names the object. `archive_objects` contains every object
+that was written for a run, until it is removed, including those of continued and of deleted runs (`gone`).
+Long strings of records are in `payloads`, once each; `payload_uses` lists the runs whose records have a payload. The
+view `journal` is for people: it shows records without their first line, which contains the positions of payloads.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from orchestrator.stores.shared import too_old
 from orchestrator.stores.sqlite.leases import StoreClock
 
 APPLICATION_ID = 0x4F524348
-"""SQLite's header field that says whose database a file is: "ORCH"."""
+"""SQLite's header field for the application id: "ORCH"."""
 
 VERSION = 7
-"""The version of these tables. A change of them gets the next number, and a step from this one to it."""
+"""The version of these tables. Each change of them gets the next number, and a step from this one to it."""
 
 _TABLES = """
 CREATE TABLE runs (
@@ -188,13 +188,13 @@ CREATE VIEW journal AS
 
 
 def version_of(connection: sqlite3.Connection) -> int:
-    """The version of a file's tables; 0 for an empty file."""
+    """Return the version of a file's tables; 0 for an empty file."""
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     return version
 
 
 def check_version(connection: sqlite3.Connection, url: str) -> int:
-    """The version of a file that this library may use: `VERSION`, or 0 for one without tables.
+    """Return the version of a file that this library may use: `VERSION`, or 0 for one without tables.
 
     Raises:
         StoreTooNew: a newer version of this library wrote it.
@@ -202,7 +202,7 @@ def check_version(connection: sqlite3.Connection, url: str) -> int:
     """
     began = not connection.in_transaction
     if began:
-        connection.execute("BEGIN")  # all of one moment: another process may be making the tables
+        connection.execute("BEGIN")  # at one moment: another process may be creating the tables
     try:
         application: int = connection.execute("PRAGMA application_id").fetchone()[0]
         tables: int = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
@@ -226,7 +226,7 @@ def check_tables(connection: sqlite3.Connection, url: str) -> None:
     """Refuse a file whose tables are not those of this version.
 
     Raises:
-        StoreError: it is damaged. SQLite would go on in a table whose definition says something else.
+        StoreError: the file is damaged. SQLite would continue with a table whose definition differs.
     """
     if not _definitions() <= {*map(_plain, _defined(connection))}:
         raise StoreError(
@@ -234,7 +234,7 @@ def check_tables(connection: sqlite3.Connection, url: str) -> None:
             "a copy"
         )
     (triggers,) = connection.execute("SELECT count(*) FROM sqlite_schema WHERE type = 'trigger'").fetchone()
-    if triggers:  # they would write to the journal whenever this library does
+    if triggers:  # triggers would write to the journal whenever this library does
         raise StoreError(
             f"store {url}: the file has {triggers} triggers, which this library never creates; drop them, or name "
             "another file"
@@ -243,25 +243,25 @@ def check_tables(connection: sqlite3.Connection, url: str) -> None:
 
 @cache
 def _definitions() -> frozenset[str]:
-    """The statements of the tables, as SQLite keeps them, without their layout."""
+    """Return the statements of the tables, as SQLite stores them, without their layout."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(_TABLES)
         return frozenset(map(_plain, _defined(connection)))
 
 
 def _defined(connection: sqlite3.Connection) -> tuple[str, ...]:
-    """The statements that made what is in a file."""
+    """Return the statements that created the tables and indexes of a file."""
     return tuple(sql for (sql,) in connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL"))
 
 
-@lru_cache(maxsize=256)  # the same few statements each time that a file is opened
+@lru_cache(maxsize=256)  # the same few statements at each opening of a file
 def _plain(sql: str) -> str:
-    """A statement without blanks, which differ where `ALTER TABLE` added columns."""
+    """Return a statement without blanks, which differ where `ALTER TABLE` added columns."""
     return "".join(sql.split())
 
 
 def make_tables(connection: sqlite3.Connection, url: str) -> None:
-    """Make the tables in an empty file, in one transaction: all of them or none. A file that has them stays as it is.
+    """Create the tables in an empty file, in one transaction: all of them or none. Existing tables stay unchanged.
 
     Raises:
         StoreTooNew, StoreError: see `check_version`.
@@ -271,10 +271,10 @@ def make_tables(connection: sqlite3.Connection, url: str) -> None:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        if not check_version(connection, url):  # asked again, now that no other process can change it
+        if not check_version(connection, url):  # checked again, now that no other process can change it
             for statement in _TABLES.split(";"):
                 connection.execute(statement)
-            StoreClock().now(connection, write=True)  # the next caller remembers it
+            StoreClock().now(connection, write=True)  # the next caller caches it
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("COMMIT")

@@ -1,6 +1,6 @@
-"""Writes, as functions of a connection that is inside a transaction.
+"""Writes, as functions of a connection inside a transaction.
 
-Each looks first whether it may and raises before it changes anything: others share its transaction.
+Each first checks whether it is allowed and raises before it changes anything: others share its transaction.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def create(
     payloads: Payloads,
     graph: str | None,
 ) -> None:
-    """Add a run. The holder of its lease is noted by the caller. `numbers`: see `append`."""
+    """Add a run. The caller records the holder of its lease. `numbers`: see `append`."""
     info, lease = new.info, new.lease
     made = _add(connection, values_of_run(info, lease))
     if made is None:
         if lease is not None and _is_ours(connection, info.run_id, rows, lease.token):
-            return  # asked again
+            return  # repeated call
         raise RunExists(info.run_id)
     number, left_behind = made
     if left_behind:
@@ -71,15 +71,15 @@ _ADD = (
 )
 
 _RETURNS = sqlite3.sqlite_version_info >= (3, 35)
-"""True if this SQLite knows RETURNING."""
+"""True if this SQLite supports RETURNING."""
 
 
 def _add(connection: sqlite3.Connection, values: Sequence[object]) -> tuple[int, bool] | None:
-    """Add a row of a run; None: there is one with its id.
+    """Add a row of a run; return None if its id exists.
 
     Returns:
-        Its number, and whether payloads are noted for that. A process of a version without payloads, which had the file
-        open when it was migrated, leaves them behind when it deletes a run, whose number may be used again.
+        Its number, and whether payloads are noted for it. A process of a version without payloads, which had the file
+        open when it was migrated, does not remove them when it deletes a run, whose number may be reused.
     """
     if _RETURNS:
         made: list[tuple[int, int]] = connection.execute(
@@ -96,13 +96,13 @@ def _add(connection: sqlite3.Connection, values: Sequence[object]) -> tuple[int,
 
 
 def _is_ours(connection: sqlite3.Connection, run_id: str, rows: Sequence[Row], token: str) -> bool:
-    """True if a run has this lease, and begins with these records."""
+    """True if a run has this lease, and starts with these records."""
     found = connection.execute("SELECT id FROM runs WHERE run_id = ? AND token = ?", (run_id, token)).fetchone()
     return found is not None and _stored(connection, found[0], rows)
 
 
 def _stored(connection: sqlite3.Connection, number: int, rows: Sequence[Row]) -> bool:
-    """True if a run has just these records at their places."""
+    """True if a run has exactly these records at their places."""
     if not rows:
         return True
     first = number << 32
@@ -114,7 +114,7 @@ def _stored(connection: sqlite3.Connection, number: int, rows: Sequence[Row]) ->
 
 
 def summarize(connection: sqlite3.Connection, number: int, summary: RunSummary) -> None:
-    """Store what lists show of a run. It is to be indexed again if a text that can be searched for is another one."""
+    """Store the summary of a run in lists. It is indexed again if a searchable text changes."""
     connection.execute(
         "INSERT INTO summaries (run, error, input, output, question, steps, usage) VALUES (?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (run) DO UPDATE SET error = excluded.error, question = excluded.question,"
@@ -133,13 +133,13 @@ def summarize(connection: sqlite3.Connection, number: int, summary: RunSummary) 
 
 
 def write_totals(connection: sqlite3.Connection, number: int, totals: RunTotals) -> None:
-    """Store what a run has spent, in place of what is stored."""
+    """Store the usage of a run, replacing the stored one."""
     connection.execute("DELETE FROM failed_tools WHERE run = ?", (number,))
     add_totals(connection, number, totals)
 
 
 def add_totals(connection: sqlite3.Connection, number: int, totals: RunTotals) -> None:
-    """Store what a run has spent, of which no failed tools are stored."""
+    """Store the usage of a run that has no stored failed tools."""
     connection.execute(
         "INSERT OR REPLACE INTO run_parts (run, names, numbers) VALUES (?, ?, ?)", (number, *packed(totals))
     )
@@ -156,7 +156,7 @@ def add_totals(connection: sqlite3.Connection, number: int, totals: RunTotals) -
 
 
 def write_questions(connection: sqlite3.Connection, number: int, questions: Sequence[OpenQuestion]) -> None:
-    """Store the open questions of a run, in place of those that are stored."""
+    """Store the open questions of a run, replacing the stored ones."""
     connection.execute("DELETE FROM questions WHERE run = ?", (number,))
     if questions:
         connection.executemany(
@@ -168,13 +168,13 @@ def write_questions(connection: sqlite3.Connection, number: int, questions: Sequ
 def note_unlisted(
     connection: sqlite3.Connection, number: int, questions: Sequence[OpenQuestion] | None, waiting: int | None
 ) -> None:
-    """Note whether a run waits for answers and has no questions: a list of open questions looks at these runs.
+    """Record whether a run waits for answers without questions: lists of open questions check these runs.
 
     Args:
-        connection: with what it asks about already written.
-        number: the run's.
-        questions: those that were written; None: those that were there stay.
-        waiting: how many are open, as its row says now; None: as it said before.
+        connection: a connection that has already written the other changes.
+        number: the run's number.
+        questions: the questions that were written; None: the stored ones stay.
+        waiting: the number of open questions in its row now; None: unchanged.
     """
     connection.execute("DELETE FROM unlisted WHERE run = ?", (number,))
     if questions or waiting == 0:
@@ -189,7 +189,7 @@ def note_unlisted(
 def append(
     connection: sqlite3.Connection, numbers: dict[str, int], append: Append, rows: Sequence[Row], payloads: Payloads
 ) -> int:
-    """The compare-and-set. `numbers` remembers runs' numbers between calls; a wrong one does no harm."""
+    """Append with compare-and-set. `numbers` caches runs' numbers between calls; a wrong one does no harm."""
     run_id, release = append.run_id, append.release
     row = _row_after(append)
     number = numbers.get(run_id, 0)
@@ -222,7 +222,7 @@ def append(
 
 
 def _is_done(connection: sqlite3.Connection, append: Append, rows: Sequence[Row]) -> bool:
-    """True if these records were appended already, under this lease, by a caller that asks again."""
+    """True if these records were appended already, under this lease, by an earlier call."""
     found = connection.execute(
         "SELECT id, head, token, status, due, waiting FROM runs WHERE run_id = ?", (append.run_id,)
     ).fetchone()
@@ -231,7 +231,7 @@ def _is_done(connection: sqlite3.Connection, append: Append, rows: Sequence[Row]
     number, head, token, status, due, waiting = found
     if not rows:
         return append.release and token is None and is_released(head, status, due, waiting, append)
-    # With `release` the lease went with the records; they say whose they are.
+    # With `release` the lease is gone; the records identify the caller.
     return (token == append.lease or (append.release and token is None)) and _stored(connection, number, rows)
 
 
@@ -246,11 +246,11 @@ RowChange: TypeAlias = tuple[str, tuple[object, ...]]
 
 
 def _row_after(append: Append) -> RowChange:
-    """The changes of an append to its run's row."""
+    """Return the changes of an append to its run's row."""
     status, due = append.status, append.due
     columns = "head = ?, updated = coalesce(?, updated)"
     values: tuple[object, ...] = append.head, append.records[-1].ts if append.records else None
-    # columns are named only when they change: naming `status` would rewrite the indexes that hold it
+    # only changed columns are named: setting `status` would rewrite the indexes that contain it
     if status is not None:
         columns, values = f"{columns}, status = ?, due = ?", (*values, status, due)
     elif due is not None:
@@ -290,7 +290,7 @@ def _number_at(connection: sqlite3.Connection, append: Append) -> int:
 
 
 def insert(connection: sqlite3.Connection, number: int, rows: Sequence[Row], payloads: Payloads) -> None:
-    """Store records of a run, and the payloads that they have."""
+    """Store records of a run, and their payloads."""
     first = number << 32
     for seq, crc, data in rows:
         connection.execute("INSERT INTO records (id, crc, data) VALUES (?, ?, ?)", (first | seq, crc, data))
@@ -313,9 +313,9 @@ def delete(connection: sqlite3.Connection, run_id: str) -> bool:
     number, labels, created, holder = found
     if holder is not None:
         rob(connection, holder)
-    # not by json_each: SQLite's JSON ends a text at its first zero byte
+    # json_each() is not used: SQLite's JSON functions end a string at its first NUL
     named = labels_of(labels)
-    if named is None:  # damaged: look at the label of every run
+    if named is None:  # damaged: check the label of every run
         connection.execute("DELETE FROM labels WHERE run = ?", (number,))
     else:
         connection.executemany(
@@ -339,7 +339,7 @@ def put_snapshot(connection: sqlite3.Connection, run_id: str, seq: int, data: by
     found = connection.execute("SELECT id, archived FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     if found is None:
         raise RunUnknown(run_id)
-    if found[1] is None:  # what is archived takes no room here
+    if found[1] is None:  # snapshots of archived runs are not stored
         _add_snapshot(connection, found[0], run_id, seq, data)
 
 

@@ -1,4 +1,4 @@
-"""The crash kit: stop a graph's runs at every moment, resume them, and hold the result against an undisturbed run.
+"""The crash kit: stop a graph's runs at every moment, resume them, and compare the result with an undisturbed run.
 
     from orchestrator.testing import assert_crash_safe
 
@@ -7,8 +7,8 @@
 
 `assert_crash_safe` stops a run in process, before and after every write to its journal. `assert_kill_safe` kills
 real processes with SIGKILL at seeded moments. `assert_disk_safe` lets the disk run full, fail, and tear its last
-write. All three compare what must not depend on a crash, and raise `CrashUnsafe` (an `AssertionError`) that says
-at which write what differed. No test framework is needed; in-process forms run on anyio's both backends.
+write. All three compare what must not depend on a crash, and raise `CrashUnsafe` (an `AssertionError`) that names
+the write and the difference. No test framework is needed; in-process forms run on both backends of anyio.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A life of a run in a process of its own, which kills itself or loses its disk at a given moment.
+"""One life of a run in a separate process, which kills itself or loses its disk at a given moment.
 
 `python -m orchestrator.testing.crash.child ORDER` with an order as JSON, see `Order`. It prints lines of JSON:
-`ready`, then the lines of the diary, at the end the number of moments and writes and the seconds that it took, or
-that the store was not available any more.
+`ready`, then the lines of the diary, at the end the number of moments and writes and the duration in seconds, or
+that the store was no longer available.
 
-`Disk` is a disk that fails under the process, and `tear` tears the last write to a SQLite file afterwards. A torn
+`Disk` is a disk that fails under the process, and `tear` tears the last write to an SQLite file afterwards. A torn
 write is what a power failure may leave of a transaction that was not acknowledged. SQLite's log
 (https://sqlite.org/fileformat2.html#walformat) is a header of 32 bytes and frames, each a header of 24 bytes and a
 page. A transaction ends with a frame that holds the size of the file in pages. Frames that are left from before the
@@ -41,15 +41,15 @@ from orchestrator.stores.sqlite.connections import Writer, _Job
 from orchestrator.testing.crash.life import Answers, Diary, StoppingStore, live, wanted_of
 
 Fault = Literal["full", "error", "torn"]
-"""It has no room any more; every write to a file is an I/O error; the process dies as the write reaches it."""
+"""`full`: the disk is full; `error`: every write is an I/O error; `torn`: the process dies during the write."""
 
 
 class Disk:
-    """Puts itself under a store that has written nothing yet.
+    """A disk that fails under a store, which must not have written anything yet.
 
     Args:
-        fault: what happens when it fails.
-        store: whose file it has.
+        fault: the fault.
+        store: the store whose file is on the disk.
     """
 
     def __init__(self, fault: Fault, store: SQLiteStore) -> None:
@@ -57,9 +57,9 @@ class Disk:
         self._writer = store._writer = _FaultyWriter(store.path, store.url)
 
     def fail(self) -> None:
-        """From the next write on."""
+        """Make writes fail, starting with the next one."""
         if self._fault == "error":
-            # Python ignores the signal that would come with it
+            # Python ignores the signal that is sent as well
             resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
         else:
             self._writer.fault = self._fault
@@ -74,16 +74,16 @@ class _FaultyWriter(Writer):
             connection.execute(f"PRAGMA max_page_count = {pages}")
             batch = [*batch, _Job(_fill, False)]
         elif self.fault == "torn":
-            # what was copied out of the log is never torn there: it was safe before
+            # data copied out of the log is never torn there: it was safe before
             connection.execute("PRAGMA wal_autocheckpoint = 0")
         seconds = super()._transaction(connection, batch, begun)
         if self.fault == "torn":
-            os.kill(os.getpid(), signal.SIGKILL)  # nobody was told that it is written
+            os.kill(os.getpid(), signal.SIGKILL)  # no caller has received a confirmation of the write
         return seconds
 
 
 def _fill(connection: sqlite3.Connection) -> object:
-    """Take more than what is free in the file, so that a write which would fit is refused too."""
+    """Fill the free pages of the file and more, so that even a write that would fit is refused."""
     free, size = (connection.execute(f"PRAGMA {of}").fetchone()[0] for of in ("freelist_count", "page_size"))
     return connection.execute(f"CREATE TABLE filler AS SELECT zeroblob({(free + 2) * size})")
 
@@ -100,7 +100,7 @@ def last_write(log: bytes) -> tuple[int, int]:
     """Start and end of the last transaction of a log; the first one of a log includes the log's header.
 
     Raises:
-        ValueError: there is none.
+        ValueError: the log has no transaction.
     """
     size = _FRAME + int.from_bytes(log[8:12])
     ends = [0]
@@ -115,7 +115,7 @@ def last_write(log: bytes) -> tuple[int, int]:
 
 
 def before_and_after(file: Path) -> tuple[Path, Path]:
-    """Copies next to a file: as it was before its last transaction, and as it is."""
+    """Make copies next to a file, as it was before its last transaction and as it is; return their paths."""
     log = log_of(file).read_bytes()
     before, after = file.with_name(f"before-{file.name}"), file.with_name(f"after-{file.name}")
     for copy, end in ((before, last_write(log)[0]), (after, len(log))):
@@ -125,7 +125,7 @@ def before_and_after(file: Path) -> tuple[Path, Path]:
 
 
 def tear(file: Path, chance: random.Random) -> str:
-    """Lose or garble a drawn part of the last transaction. Gives in words what was done."""
+    """Lose or garble a random part of the last transaction. Return a description."""
     log = log_of(file).read_bytes()
     begin, end = last_write(log)
     first = chance.randrange(begin, end)
@@ -144,16 +144,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """Task of a process."""
+    """Instructions for a process."""
 
     program: str
     """`module:function`."""
     store: str
-    """Its URL."""
+    """URL of the store."""
     diary: str
-    """Path of what earlier processes of the run did."""
+    """Path of the diary of earlier processes of the run."""
     replies: str
-    """Path of the diary with the replies of models."""
+    """Path of the diary that contains the replies of models."""
     backend: str
     die_at: int | None = None
     """Number of the moment at which it dies. Moments are: before and after every write to the journal, and every
@@ -161,7 +161,7 @@ class Order:
     fault: Fault | None = None
     """Fault of its disk, if it keeps its runs in a file."""
     write: int = 0
-    """Number of the write of the journal at which that happens."""
+    """Number of the write to the journal at which the fault occurs."""
 
 
 class Moments:
@@ -171,14 +171,14 @@ class Moments:
         self.last, self.count = last, 0
 
     def pass_by(self) -> None:
-        """Count a moment, and die if it is the last."""
+        """Count a moment, and die if it is the given one."""
         self.count += 1
         if self.count == self.last:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
 class FailingStore(StoppingStore):
-    """A store at whose writes the process may die, or lose its disk at one."""
+    """A store during whose writes the process may die, or lose its disk."""
 
     def __init__(self, inner: Any, moments: Moments, disk: Disk | None, write: int) -> None:
         super().__init__(inner)
@@ -197,7 +197,7 @@ class FailingStore(StoppingStore):
 
 
 class Writing:
-    """Tells what is done, where it is written down."""
+    """A witness that reports calls to the process that keeps the diary."""
 
     def __init__(self, diary: Diary, replies: Diary, moments: Moments) -> None:
         self._diary, self._replies, self._moments = diary, replies, moments
@@ -242,10 +242,10 @@ async def _live(order: Order, say: Callable[[dict[str, Any]], None]) -> None:
 
 
 def main() -> None:
-    """Live."""
+    """Run the process."""
     order = Order(**json.loads(sys.argv[1]))
     with os.fdopen(os.dup(1), "w") as output:
-        os.dup2(2, 1)  # what the program prints is no line of ours
+        os.dup2(2, 1)  # output of the program must not mix with the protocol lines
 
         def say(line: dict[str, object]) -> None:
             print(json.dumps(line), file=output, flush=True)

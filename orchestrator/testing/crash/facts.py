@@ -23,14 +23,14 @@ from orchestrator.kernel.records import (
 from orchestrator.views.run import Run
 
 Journals: TypeAlias = Mapping[str, Sequence["Record"]]
-"""The records of a run and of the runs that it began, by run id."""
+"""The records of a run and of the runs that it started, by run id."""
 
 _LONGEST = 300
-"""Characters of a value in a message."""
+"""Maximum characters of a value in a message."""
 
 
 class CrashUnsafe(AssertionError):
-    """Raised by the crash kit: a run that was stopped and resumed differs from one that was not."""
+    """Raised by the crash kit if a run that was stopped and resumed differs from an undisturbed one."""
 
 
 @dataclass
@@ -66,11 +66,11 @@ class ObservedCall:
     name: str
     effect: EffectClass
     wanted: str
-    """Digest of what was asked."""
+    """Digest of the request."""
     begun: int = 0
     finished: int = 0
     result: object = None
-    """As plain JSON."""
+    """The result as plain JSON."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name} ({self.effect}, key {self.key[:12]})"
@@ -78,7 +78,7 @@ class ObservedCall:
 
 @dataclass(frozen=True)
 class Facts:
-    """A run that ended, as far as a crash may not change it."""
+    """The facts of an ended run that a crash must not change."""
 
     status: str
     error: str
@@ -89,13 +89,13 @@ class Facts:
     story: Counter[str]
     """Every step: place, node, attempt, outcome, update."""
     effects: frozenset[str]
-    """Keys of what was done, and not called off."""
+    """Keys of effects that were done, and not cancelled."""
     asked: Counter[str]
     """Questions, except those about the outcomes of effects."""
 
     @classmethod
     def of(cls, run: Run, journals: Journals) -> Facts:
-        """The facts of a run, with all that was written."""
+        """Return the facts of a run, with all of its records."""
         records = [record for journal in journals.values() for record in journal]
         return cls(
             status=run.status,
@@ -110,7 +110,7 @@ class Facts:
         )
 
     def differences(self, other: Facts) -> Iterator[str]:
-        """Differences of a run that was stopped from this one."""
+        """Yield the differences between a run that was stopped and this one."""
         for name in ("status", "error", "output", "values", "steps", "usage"):
             mine, found = getattr(self, name), getattr(other, name)
             if mine != found:
@@ -146,24 +146,24 @@ def _short(value: object) -> str:
 
 @dataclass(frozen=True)
 class Promise:
-    """State of the journal of a stopped run, and the calls made until then."""
+    """The journal of a stopped run, and the calls made until then, which later lives must respect."""
 
     heads: Mapping[str, int]
     """Number of records of each run."""
     begun: Mapping[str, int]
     """Number of calls of each effect until then, by key."""
     settled: frozenset[str]
-    """Keys of effects that the journal has the result of."""
+    """Keys of effects whose results are in the journal."""
 
     @classmethod
     def of(cls, journals: Journals, calls: Mapping[str, ObservedCall]) -> Promise:
-        """The promise of the journals as they are now."""
+        """Return the promise of the journals in their current state."""
         heads = {run_id: len(records) for run_id, records in journals.items()}
         begun = {key: call.begun for key, call in calls.items()}
         return cls(heads, begun, frozenset(_settled(journals)) | _failed(journals))
 
     def broken(self, journals: Journals, calls: Mapping[str, ObservedCall]) -> Iterator[str]:
-        """Violations of it by a later life."""
+        """Yield the violations of the promise by a later life."""
         for run_id, head in self.heads.items():
             found = len(journals.get(run_id, ()))
             if found < head:
@@ -175,7 +175,7 @@ class Promise:
 
 
 def journal_faults(journals: Journals, calls: Mapping[str, ObservedCall], *, ended: bool) -> Iterator[str]:
-    """Violations that no journal may contain, and calls that were made without it."""
+    """Yield violations that no journal may contain, and calls that were made without a journaled request."""
     intended: set[str] = set()
     for run_id, records in journals.items():
         if [record.seq for record in records] != list(range(1, len(records) + 1)):
@@ -196,7 +196,7 @@ def journal_faults(journals: Journals, calls: Mapping[str, ObservedCall], *, end
 
 
 def _failed(journals: Journals) -> frozenset[str]:
-    """Keys of irreversible effects whose last record is a certain failure."""
+    """Return the keys of irreversible effects whose last record is a certain failure."""
     intended: dict[str, EffectIntended] = {}
     failed: set[str] = set()
     for record in (record for journal in journals.values() for record in journal):
@@ -211,6 +211,6 @@ def _failed(journals: Journals) -> frozenset[str]:
 
 
 def _settled(journals: Journals) -> dict[str, str]:
-    """Key -> node of every effect that a journal has the result of."""
+    """Return key -> node of every effect whose result is in a journal."""
     records = (record for journal in journals.values() for record in journal)
     return {record.key: record.node for record in records if isinstance(record, EffectSettled) and record.ok}

@@ -23,7 +23,7 @@ from orchestrator.testing.crash.life import Answering, Answers, Side, StoppingSt
 from orchestrator.views.run import Run
 
 _LIVES = 100
-"""Lives after which a run counts as one that never ends."""
+"""Number of lives after which a run counts as endless."""
 
 
 async def assert_crash_safe(
@@ -41,31 +41,31 @@ async def assert_crash_safe(
     """Stop a run at every write to its journal, resume it each time, and compare.
 
     Every write is tried twice: once it is lost, once it is stored but not acknowledged. Models are asked once per call:
-    a reply is the same in every trial. Tools and functions are really called, so let `setup` make what they change.
+    a reply is the same in every trial. Tools and functions are really called, so let `setup` create what they change.
 
-    The comparison covers status, error, output, state, steps, usage and what every step did. These must hold: a
-    journaled result is never requested again, nor given to another request; nothing is called that was not journaled
-    before, or journaled as done that was not; irreversible calls happen once; nothing durable is lost.
+    The comparison covers status, error, output, state, steps, usage and the work of every step. These must hold: a
+    journaled result is never requested again, nor given to another request; no call is made that was not journaled
+    before, and none is journaled as done without being made; irreversible calls happen once; nothing durable is lost.
 
     Args:
         graph: the graph; its outcome must not depend on timing or chance, except through models.
         input: as in `Executor.start`.
         setup: called once per trial; returns arguments of `Executor`, such as tools around a new database.
         store: where the runs are stored: in memory, in a new SQLite file each, or in the store that a function makes.
-        answer: answers the questions of the run, and gives the data of the events that it waits for. If it returns
-            None, the kit answers: it approves approvals, knows what happened to effects whose outcome is unknown, and
-            sends events with the data that they must match. Times that the run waits for pass at once.
-        stops: how often each trial is stopped: first at the write that it tries, then anywhere.
-        most: the most writes to try, evenly spread; None: all.
+        answer: answers the questions of the run, and gives the data of the events for which it waits. If it returns
+            None, the kit answers: it approves approvals, gives the true outcomes of effects with unknown outcomes, and
+            sends events with the data that they must match. Times for which the run waits pass at once.
+        stops: how often each trial is stopped: first at its write, then at random.
+        most: maximum number of writes to try, evenly spread; None: all.
         seed: the seed of the random choices.
         executor: arguments of `Executor`: model, models, tools, deps, concurrency, on_change.
 
     Returns:
-        What was tried.
+        The totals of the trials.
 
     Raises:
-        CrashUnsafe: a trial differs; names the write and the difference.
-        ValueError: the undisturbed run waits for something that never comes.
+        CrashUnsafe: a trial differs; the message names the write and the difference.
+        ValueError: the undisturbed run waits for something that never happens.
     """
     trials = _Trials(graph, input, setup or dict, store, answer, executor)
     report = CrashReport()
@@ -105,7 +105,7 @@ class _Trials:
 
     @asynccontextmanager
     async def trial(self, replies: Mapping[str, object] | None = None) -> AsyncIterator[_Trial]:
-        """A new store and a new world."""
+        """Yield a trial with a new store and a new world."""
         with tempfile.TemporaryDirectory(prefix="crash-kit-") as folder:
             if callable(self.store):
                 inner = self.store()
@@ -142,14 +142,14 @@ class _Trial:
         self.answers = Answers(self.trials.answer, self.world.calls)
 
     async def undisturbed(self) -> Facts:
-        """The run as it is without any stop."""
+        """Return the facts of the run without any stop."""
         run = await self._live(None, "before")
         if run is None:
             raise RuntimeError("the store failed without having been stopped")
         return Facts.of(run, await journals(self.inner))
 
     async def stopped(self, places: list[int], side: Side) -> Facts:
-        """The run, stopped at these writes of its lives, and resumed until it ends."""
+        """Return the facts of the run, stopped at these writes of its lives, and resumed until it ends."""
         for number in range(_LIVES):
             run = await self._live(places[number] if number < len(places) else None, side)
             written = await journals(self.inner)
@@ -161,7 +161,7 @@ class _Trial:
         raise CrashUnsafe(f"the run has not ended after {_LIVES} lives")
 
     def hold(self, place: str, whole: Facts, found: Facts) -> None:
-        """Raise if anything differs.
+        """Raise if the facts of a stopped run differ from those of the undisturbed one.
 
         Raises:
             CrashUnsafe: something differs; the message lists it.
@@ -172,7 +172,7 @@ class _Trial:
             raise CrashUnsafe(f"graph {self.trials.graph.name!r}, {place}:\n{lines}")
 
     async def _live(self, at: int | None, side: Side) -> Run | None:
-        """Run a life; None: it was stopped."""
+        """Run one life; return None if it was stopped."""
         promise = Promise.of(await journals(self.inner), self.world.calls)
         life = self.world.life = StoppingStore(self.inner, at, side)
         run = None

@@ -1,12 +1,12 @@
 """A life of a run: start or resume it, answer its questions and send its events until it ends, or its store stops.
 
-The calls that a run makes outside of itself are counted by idempotency key, and kept when its process is stopped.
+The external calls of a run are counted by idempotency key, and kept when its process is stopped.
 `World` counts them for runs in this process. `Diary` is a file for runs in processes of their own: a line for each call
-that began, ended or was reused. A process sends its lines through a pipe to the process that started it, which writes
+that started, ended or was reused. A process sends its lines through a pipe to the process that started it, which writes
 the file: a pipe loses nothing when the process is killed, and still takes lines when the disk is full.
 
-A model is asked once per key, as by a server that honours the keys: asked again for the same, it gives the same reply.
-So what a model answers never differs between the runs that are compared. Tools and functions are really called.
+A model is called once per key, like a server that honours the keys: a repeated call gets the same reply.
+So the replies of models never differ between the runs that are compared. Tools and functions are really called.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class Stopped(StoreUnavailable):
 
 
 class StoppingStore:
-    """Hands everything on to a store until a write of records, the `at`th, at which it stops.
+    """A store that passes every call on until the `at`th write of records, at which it stops.
 
     Args:
-        inner: where the records are kept.
+        inner: the store of the records.
         at: the number of the write, from 1; None never stops.
         side: see `Side`.
     """
@@ -71,7 +71,7 @@ class StoppingStore:
 
     @property
     def store(self) -> Store:
-        """Itself, as a store."""
+        """This object, typed as a store."""
         return cast("Store", self)
 
     async def create(self, new: NewRun) -> None:
@@ -92,7 +92,7 @@ class StoppingStore:
             raise Stopped(f"the process was stopped at write {self.at}")
 
     def _begins(self) -> bool:
-        """Count a write. Whether it is the last one."""
+        """Count a write. Return whether it is the last one."""
         self._alive()
         self.writes += 1
         last = self.writes == self.at
@@ -104,24 +104,24 @@ class StoppingStore:
     def _ended(self, last: bool) -> None:
         if last:
             self.stopped = True
-        self._alive()  # also of a write that began before and ended after
+        self._alive()  # also for a write that started before and ended after
 
 
 RUN = "crash-kit"
 """The run's id, always the same, so that effects have the same keys in all trials."""
 
 _QUESTIONS = 1000
-"""Questions of one life after which a run counts as one that never ends."""
+"""Number of questions of one life after which a run counts as endless."""
 
 Answering = Callable[["AnyQuestion"], object]
 
 
 class Answers:
-    """Answers a run's questions: with the test's function, else from the recorded calls.
+    """Answers a run's questions: with the test's function, or from the recorded calls.
 
     Args:
-        answer: of the test; None, or what gives None, leaves it to the kit.
-        calls: what was done outside, by key.
+        answer: the test's function; if it is None, or returns None, the kit answers.
+        calls: the external calls, by key.
     """
 
     def __init__(self, answer: Answering | None, calls: Mapping[str, ObservedCall]) -> None:
@@ -133,7 +133,7 @@ class Answers:
         """Return the answer to a question.
 
         Raises:
-            ValueError: there is no answer.
+            ValueError: the question cannot be answered.
         """
         self.asked += question.kind == "unknown_outcome"
         found = None if self._answer is None else self._answer(question)
@@ -153,7 +153,7 @@ async def live(executor: Executor, graph: Graph, given: object, answers: Answers
     """Start or resume the run, and drive it to its end.
 
     Raises:
-        ValueError: it waits for something that is never answered.
+        ValueError: the run waits for something that is never answered.
     """
     try:
         run = await executor.load(RUN)
@@ -173,7 +173,7 @@ async def live(executor: Executor, graph: Graph, given: object, answers: Answers
 
 
 async def _go_on(executor: Executor, question: AnyQuestion, answers: Answers) -> Run:
-    """Continue the run after something that it waits for. Timers fire at once."""
+    """Continue the run after the question or event for which it waits. Timers fire at once."""
     if question.kind == "timer":
         return await say(executor._host, RUN, PassTime(question.id))
     if question.event and question.kind == "event":
@@ -182,7 +182,7 @@ async def _go_on(executor: Executor, question: AnyQuestion, answers: Answers) ->
 
 
 async def journals(store: Store) -> dict[str, list[Record]]:
-    """The records of every run in a store, by run id."""
+    """Return the records of every run in a store, by run id."""
     found: dict[str, list[Record]] = {}
     cursor: str | None = None
     while True:
@@ -199,16 +199,16 @@ T = TypeVar("T")
 
 @dataclass
 class World:
-    """Counts effects. Those in progress when a process stops continue here, as they would outside."""
+    """Counts effects. Those in progress when a process stops continue here, as external systems would."""
 
     tasks: TaskGroup
     replies: dict[str, object] = field(default_factory=dict)
     """Replies of models, by key."""
     calls: dict[str, ObservedCall] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
-    """Violations, as soon as they are found."""
+    """Violations found so far."""
     life: StoppingStore | None = None
-    """Store of the calling process; once it is stopped, the process receives no result any more."""
+    """Store of the calling process; once it is stopped, the process no longer receives results."""
     _busy: int = 0
     _quiet: anyio.Event = field(default_factory=anyio.Event)
 
@@ -274,15 +274,15 @@ class World:
 
 
 def wanted_of(effect: Effect[Any]) -> str:
-    """Digest of what an effect asks for, independent of the ledger's own."""
+    """Return a digest of the request of an effect, independent of the ledger's own."""
     return digest([effect.kind, effect.name, effect.request])
 
 
 class Diary:
-    """Calls in the file, and those made since.
+    """The calls in a file, and those made since.
 
     Args:
-        path: of the file.
+        path: path of the file.
         tell: receives each new line; None: this diary is only read.
     """
 
@@ -292,21 +292,21 @@ class Diary:
         self.replies: dict[str, object] = {}
         """Replies of models, by key."""
         self.faults: list[str] = []
-        """Violations that were found."""
+        """Violations found so far."""
         if (file := Path(path)).exists():
             for line in file.read_text().splitlines():
                 self._take(json.loads(line))
 
     def begin(self, key: str, kind: EffectKind, name: str, effect: EffectClass, wanted: str) -> None:
-        """Note that a call starts."""
+        """Record that a call starts."""
         self._add({"did": "begin", "key": key, "kind": kind, "name": name, "effect": effect, "wanted": wanted})
 
     def finish(self, key: str, result: object) -> None:
-        """Note that a call is done."""
+        """Record that a call is done."""
         self._add({"did": "finish", "key": key, "result": result})
 
     def reuse(self, key: str, wanted: str) -> None:
-        """Note that its result was given to a call with this request."""
+        """Record that its result was given to a call with this request."""
         self._add({"did": "reuse", "key": key, "wanted": wanted})
 
     def _add(self, line: dict[str, object]) -> None:

@@ -28,34 +28,34 @@ from orchestrator.views.run import Run
 
 _KILLED = -9
 _WORDS = 4000
-"""Most characters of a process's output in a message."""
+"""Maximum characters of a process's output in a message."""
 
 
 @dataclass(frozen=True)
 class ProcessEnd:
-    """End of a process, and its last output."""
+    """How a process ended, and its last output."""
 
     code: int
     hung: bool
-    """It had to be killed, as it did not end in time."""
+    """True if it had to be killed, because it did not end in time."""
     last: dict[str, Any]
-    """Its last line, see `child`."""
+    """Last line of its protocol, see `child`."""
     words: str
-    """Its output on stderr."""
+    """Output on stderr."""
 
     @property
     def killed(self) -> bool:
-        """As it was meant to be."""
+        """True if the process was killed as planned, and not because it hung."""
         return self.code == _KILLED and not self.hung
 
     @property
     def ended(self) -> bool:
-        """The run came to its end."""
+        """True if the run reached its end."""
         return self.code == 0 and self.last.get("did") == "end"
 
     @property
     def gave_up(self) -> str:
-        """Message in which it reported that the store is not available."""
+        """The message in which it reported that the store is not available; empty if there is none."""
         return str(self.last["error"]) if self.code == 0 and self.last.get("did") == "give up" else ""
 
     def __str__(self) -> str:
@@ -68,20 +68,20 @@ class ProcessEnd:
 
 @dataclass
 class Life:
-    """A run, over all of its processes. Everything is stored in `folder`, a new one."""
+    """A run in several processes. Everything is stored in `folder`, a new one."""
 
     program: str
     folder: Path
     backend: str
     timeout: float
     replies: Path | None = None
-    """Diary with the replies of models; None: its own."""
+    """Diary with the replies of models; None: the run's own."""
     url: str = ""
-    """The URL of its store, an empty one; empty: a file in `folder`."""
+    """URL of an empty store; empty: a file in `folder`."""
     stops: int = 0
     """Number of processes that did not reach the run's end."""
     faults: list[str] = field(default_factory=list)
-    """Violations that were found."""
+    """Violations found so far."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir()
@@ -91,19 +91,19 @@ class Life:
         self._promise = Promise.of({}, {})
 
     def diary(self) -> Diary:
-        """Calls made so far."""
+        """Return the calls made so far."""
         return Diary(self.diary_path)
 
     def written(self) -> Journals:
-        """Journals in the store now."""
+        """Return the journals in the store."""
         return written(self.url)
 
     def process(self, *, kill_after: float | None = None, **order: object) -> ProcessEnd:
-        """Run a process.
+        """Run one process.
 
         Args:
-            kill_after: the seconds.
-            order: what else is in its order, see `child.Order`.
+            kill_after: seconds after which to kill it.
+            order: other fields of its order, see `child.Order`.
         """
         whole = {
             "program": self.program,
@@ -134,7 +134,7 @@ class Life:
         with process, self.diary_path.open("ab") as diary, ExitStack() as timers:
             timers.enter_context(_later(self.timeout, give_up))
             for line in process.stdout:
-                if not line.endswith(b"\n"):  # killed in the middle of it
+                if not line.endswith(b"\n"):  # killed in the middle of the line
                     break
                 last = json.loads(line)
                 if "key" in last:
@@ -147,7 +147,7 @@ class Life:
         return ProcessEnd(process.returncode, hung.is_set() and process.returncode == _KILLED, last, output)
 
     def check(self, end: ProcessEnd, place: str) -> None:
-        """Hold what a process left against what was promised before it; a new promise is what is there now.
+        """Check the work of a process against the last promise, and make a new promise from the current state.
 
         Raises:
             CrashUnsafe: a promise is broken; the message lists the violations.
@@ -166,11 +166,11 @@ class Life:
         self.hold(self.faults, place)
 
     def to_the_end(self, place: str) -> ProcessEnd:
-        """A process that nothing happens to.
+        """Run a process without disturbing it.
 
         Raises:
             CrashUnsafe: see `check`.
-            RuntimeError: the run does not come to its end in it; its words.
+            RuntimeError: the run does not reach its end; the message contains the process's output.
         """
         end = self.process()
         if not end.ended:
@@ -179,21 +179,21 @@ class Life:
         return end
 
     def facts(self) -> Facts:
-        """The facts of the run, which has ended."""
+        """Return the facts of the run, which has ended."""
         return Facts.of(*anyio.run(_load, self.url))
 
     def hold(self, faults: Iterable[str], place: str) -> None:
-        """Raise if there is any.
+        """Raise if there are any violations.
 
         Raises:
-            CrashUnsafe: there is; the message lists them.
+            CrashUnsafe: there are some; the message lists them.
         """
         lines = "\n".join(f"  - {fault}" for fault in dict.fromkeys(faults))
         if lines:
             raise CrashUnsafe(f"{self.program}, {place}:\n{lines}")
 
     def add_to(self, report: CrashReport) -> None:
-        """Count what happened."""
+        """Add this run to the totals."""
         report.stops += self.stops
         report.repeated += sum(max(0, call.begun - 1) for call in self.diary().calls.values())
         report.asked += sum(
@@ -208,10 +208,10 @@ class Whole:
 
     Args:
         program: see `Life`, as are the next three.
-        store: gives the URL of an empty store for each run; None: each has a file of its own.
+        store: returns the URL of an empty store for each run; None: each has its own file.
 
     Raises:
-        RuntimeError: the run does not come to its end; the process's words.
+        RuntimeError: the run does not reach its end; the message contains the process's output.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class Whole:
         self._folder, self._store = folder, store or str
         self._first = Life(program, folder / "whole", backend, timeout, url=self._store())
         self.totals = self._first.to_the_end("undisturbed").last
-        """Number of its moments and writes, and the seconds that it took."""
+        """Number of moments and writes, and the duration in seconds."""
         self._facts = self._first.facts()
         self.report = CrashReport(
             status=self._facts.status, writes=self.totals["writes"], effects=len(self._first.diary().calls)
@@ -228,24 +228,24 @@ class Whole:
         self._count = 0
 
     def another(self) -> Life:
-        """A new run with the same replies of models."""
+        """Return a new run with the same replies of models."""
         self._count += 1
         first = self._first
         folder = self._folder / str(self._count)
         return Life(first.program, folder, first.backend, first.timeout, replies=first.diary_path, url=self._store())
 
     def compare(self, life: Life, place: str) -> None:
-        """Hold a run that has ended against this one, and count what happened to it.
+        """Compare a run that has ended with this one, and add it to the totals.
 
         Raises:
-            CrashUnsafe: they differ; the message lists how.
+            CrashUnsafe: they differ; the message lists the differences.
         """
         life.hold(self._facts.differences(life.facts()), place)
         life.add_to(self.report)
 
 
 def written(url: str) -> Journals:
-    """Journals in a store."""
+    """Return the journals in a store."""
     return anyio.run(_read, url)
 
 
@@ -296,7 +296,7 @@ def assert_kill_safe(
         program: `module:function`; the function is called in each process and returns a mapping with `graph`,
             `input`, `answer` (see `assert_crash_safe`) and arguments of `Executor`.
         runs: the number of runs.
-        kills: how often a run is killed at most.
+        kills: maximum number of kills of a run.
         store: called once per run; returns the URL of an empty store, such as a new database. None: a new SQLite file
             each.
         seed: the seed of the random choices.
@@ -304,11 +304,11 @@ def assert_kill_safe(
         timeout: seconds after which a process counts as hanging.
 
     Returns:
-        What was tried.
+        The totals of the trials.
 
     Raises:
-        CrashUnsafe: a run differs; names the run and the difference.
-        RuntimeError: a process failed or hung; with its output.
+        CrashUnsafe: a run differs; the message names the run and the difference.
+        RuntimeError: a process failed or hung; the message contains its output.
     """
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="crash-kit-") as folder:
@@ -341,7 +341,7 @@ def assert_disk_safe(
     backend: str = "asyncio",
     timeout: float = 60.0,
 ) -> CrashReport:
-    """Run a graph in real processes on a SQLite file whose disk fails, continue in new processes, and compare.
+    """Run a graph in real processes on an SQLite file whose disk fails, continue in new processes, and compare.
 
     The disk of a run fails once, at a random write to its journal, if there are as many as in the undisturbed run:
 
@@ -363,11 +363,11 @@ def assert_disk_safe(
         timeout: seconds after which a process counts as hanging.
 
     Returns:
-        What was tried.
+        The totals of the trials.
 
     Raises:
-        CrashUnsafe: a run differs; names the run and the difference.
-        RuntimeError: a process whose disk did not fail failed or hung; with its output.
+        CrashUnsafe: a run differs; the message names the run and the difference.
+        RuntimeError: a process failed or hung although its disk did not fail; the message contains its output.
     """
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="crash-kit-") as folder:
@@ -395,7 +395,7 @@ def assert_disk_safe(
 
 
 def _tear(life: Life, chance: random.Random) -> str:
-    """Tear the last write of a process that was killed at it. Gives in words what was done."""
+    """Tear the last write of a process that was killed during it. Return a description."""
     states = [written(f"sqlite:///{copy}") for copy in before_and_after(life.file)]
     done = tear(life.file, chance)
     if life.written() not in states:

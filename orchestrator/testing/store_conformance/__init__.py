@@ -1,4 +1,4 @@
-"""Checks of the promises that every store makes, to be run on a store of your own.
+"""Checks of the promises that every store makes, to be run on your own store.
 
     from orchestrator.testing import STORE_CHECKS, check_store
 
@@ -11,9 +11,9 @@
         await check(store)
         await store.close()
 
-Each check is an async function of an open store. It uses run ids, graph names and labels of its own, so that the
-checks may share a store with each other and with anything else. A broken promise is an `AssertionError` that says
-which one. No test framework is needed; anyio's both backends will do.
+Each check is an async function of an open store. It uses its own run ids, graph names and labels, so that the
+checks may share a store with each other and with anything else. A broken promise is an `AssertionError` that names
+it. No test framework is needed; both backends of anyio will do.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ async def check_store(
 
     Args:
         open_store: opens a new, empty store.
-        stored_bytes: returns how many bytes a store takes. With it, storage is checked to grow linearly.
+        stored_bytes: returns the size of a store in bytes. With it, storage is checked to grow linearly.
 
     Raises:
-        AssertionError: a promise is broken; the message begins with the name of the check.
+        AssertionError: a promise is broken; the message starts with the name of the check.
     """
     checks = {check.__name__: check for check in STORE_CHECKS}
     if stored_bytes is not None:

@@ -1,4 +1,4 @@
-"""Runs and records for the checks, and assertions whose messages say what is wrong."""
+"""Runs and records for the checks, and assertions with clear messages."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def started(info: RunInfo) -> Record:
 
 
 def a_lease(run_id: str, token: str, holder: str | None = None) -> Lease:
-    """A lease by a holder of its own, which counts as alive; `token` is unique to its run."""
+    """Return a lease of a separate holder, which counts as alive; `token` is unique to its run."""
     owner = {"host": "h", "machine": "m", "boot": "b", "pid": 7}
     return Lease(run_id, token, f"holder of {token} of {run_id}" if holder is None else holder, owner)
 
 
 def an_owner() -> Owner:
-    """An executor, in this process."""
+    """Return an executor in this process."""
     return Owner.here()
 
 

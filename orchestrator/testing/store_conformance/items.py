@@ -12,7 +12,7 @@ from orchestrator.stores.items import AREAS, FoundItem, Item, ItemUsage, ItemWri
 from orchestrator.testing.store_conformance.helpers import created, equal, raises, that, together
 
 _AT_ONCE = 1e-9
-"""Seconds after which an item has expired as soon as it can be read."""
+"""Lifetime in seconds after which an item has expired before it can be read."""
 
 
 def _item(*names: str, value: object = 1, text: str = "", vector: bytes = b"") -> Item:
@@ -24,7 +24,7 @@ def _names(found: list[FoundItem]) -> list[str]:
 
 
 async def check_items(store: Store) -> None:
-    """An item is there until it is deleted, in its area only, and is replaced as a whole."""
+    """An item exists until it is deleted, in its area only, and is replaced as a whole."""
     top = uuid4().hex
     item = _item(
         top, "naïve 日本語 🧭", "a key", value={"text": "\x00 'quoted' 🧭", "list": [1, 2.5, None, True]}, text="t"
@@ -77,7 +77,7 @@ async def check_item_namespaces(store: Store) -> None:
 
 
 async def check_item_expiry(store: Store) -> None:
-    """An item that has expired is not there for any method, and is removed in the end."""
+    """An item that has expired does not exist for any method, and is eventually removed."""
     top, vector = uuid4().hex, packed([1.0, 0.0])
     for key, lifetime in (("gone", _AT_ONCE), ("later", 1e6), ("never", None)):
         await store.put_item("memory", _item(top, key, text="tea", vector=vector), lifetime=lifetime)
@@ -106,7 +106,7 @@ async def check_item_expiry(store: Store) -> None:
 
 
 async def check_item_writes(store: Store) -> None:
-    """A call of a run writes once, also if it is asked again when others have written since; its run goes alone."""
+    """A call of a run writes once, even if repeated after other writes; its run is deleted without the item."""
     top, run_id = uuid4().hex, await created(store)
     first, second, third = (ItemWrite(run_id, uuid4().hex) for _ in range(3))
 
@@ -139,12 +139,12 @@ async def check_item_writes(store: Store) -> None:
 
 
 async def check_item_room(store: Store) -> None:
-    """A limit of bytes refuses a write, and counts what is there and has not expired."""
+    """A limit of bytes refuses a write, and counts the items that have not expired."""
     top = uuid4().hex
     items = [_item(top, str(number), value="x" * 100, text="é", vector=packed([1.0])) for number in range(5)]
     size = items[0].size
     equal(size, len(top) + 1 + 102 + 2 + 4, "bytes of an item")
-    await store.prune_items("memory")  # what has expired; items of others stay
+    await store.prune_items("memory")  # expired items; items of other checks stay
     before = await store.item_usage("memory")
     for item in items[:3]:
         await store.put_item("memory", item, most=before.bytes + 3 * size)
@@ -176,7 +176,7 @@ async def check_item_eviction(store: Store) -> None:
 
 
 async def check_item_search(store: Store) -> None:
-    """Items are found by any of the words, the best first; no text is a query."""
+    """Items are found by any of the words, best first; there is no query syntax."""
     top = uuid4().hex
     texts = {
         "fox": "The quick brown fox, the FOX",
@@ -255,7 +255,7 @@ async def check_item_vectors(store: Store) -> None:
 
 
 async def check_item_copies(store: Store) -> None:
-    """An item is added as it is, with its times, unless there is one."""
+    """An item is added unchanged, with its times, unless it exists."""
     top = uuid4().hex
     item = replace(_item(top, "a", text="tea", vector=packed([0.5])), created=5.5, updated=7.5, expires=4e9)
     that(await store.add_item("memory", item), "it was added")

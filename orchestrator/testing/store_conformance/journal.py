@@ -30,7 +30,7 @@ from orchestrator.testing.store_conformance.helpers import (
 
 
 async def check_create_and_read(store: Store) -> None:
-    """A run that was created is read back, row and records, from both sides of the event loop."""
+    """A created run is read back, row and records, from both sides of the event loop."""
     info, records = new_run(labels={"user": "ann", "kind": "test"}, due=12.5, waiting=2)
     await store.create(NewRun(info, records))
     equal(await store.info(info.run_id), info, "the row of a new run")
@@ -39,7 +39,7 @@ async def check_create_and_read(store: Store) -> None:
 
 
 async def check_create_is_exclusive(store: Store) -> None:
-    """An id is taken once: a second run of the id is refused, and the first stays as it is."""
+    """An id is taken once: a second run with the id is refused, and the first stays unchanged."""
     info, records = new_run()
     won: list[int] = []
     refused: list[Exception] = []
@@ -78,7 +78,7 @@ async def check_append_and_read(store: Store) -> None:
 
 
 async def check_long_texts(store: Store) -> None:
-    """Long texts come back as they were written, in every run that has them, also when other runs with them go."""
+    """Long texts come back as written, in every run that has them, even after other runs with them are deleted."""
     texts = ['say "hi" \\ \n\0' * 10_000, "ä€😀" * 20_000, "\\" * 100_001, "~0+40000\n" * 5_000, "x" * 200_000]
     values: list[object] = [{"all": texts}, {texts[4]: texts[0]}, texts[4], "short", texts[1] + texts[1]]
     first, second = await created(store), await created(store)
@@ -100,7 +100,7 @@ async def check_long_texts(store: Store) -> None:
 
 
 async def check_append_moves_the_row(store: Store) -> None:
-    """`status` and `waiting` of None are left; `due` is stored with a status and left without one."""
+    """An append keeps `status` and `waiting` if they are None; `due` is replaced only together with a status."""
     run_id = await created(store)
 
     async def row() -> tuple[str, float | None, int]:
@@ -193,7 +193,7 @@ async def check_the_fence(store: Store) -> None:
 
 
 async def check_one_conflict_fails_alone(store: Store) -> None:
-    """Appends to other runs at the same moment are not disturbed by one that conflicts."""
+    """An append that conflicts does not disturb concurrent appends to other runs."""
     runs = [await created(store) for _ in range(10)]
     outcomes = await together(
         *[append(store, run_id, 7 if index == 4 else 1) for index, run_id in enumerate(runs)],
@@ -204,7 +204,7 @@ async def check_one_conflict_fails_alone(store: Store) -> None:
 
 
 async def check_order_among_many(store: Store) -> None:
-    """Many runs appended to at once: each one's records are in its own order, and only its own."""
+    """In concurrent appends to many runs, the records of each run are its own and in its own order."""
     runs = [await created(store) for _ in range(20)]
 
     async def work(run_id: str) -> None:
@@ -220,7 +220,7 @@ async def check_order_among_many(store: Store) -> None:
 
 
 async def check_wrong_numbers_are_refused(store: Store) -> None:
-    """Records that do not follow on, or a row that does not fit them, are the caller's mistake."""
+    """Records that do not follow the head, or a row that does not fit them, are an error of the caller."""
     info, records = new_run()
     await raises(ValueError, store.create(NewRun(replace(info, head=5), records)), "create with a wrong head")
     await store.create(NewRun(info, records))
@@ -261,7 +261,7 @@ async def check_unknown_runs(store: Store) -> None:
 
 
 async def check_unicode(store: Store) -> None:
-    """Any text is kept as it is: in ids, names, labels, records, messages, graphs."""
+    """Any text is kept unchanged: in ids, names, labels, records, messages, graphs."""
     text = "naïve 日本語 🧭 \u202eabc\u202c 'quoted' \"double\" %s ? \\ \n\t\x00 behind a zero"
     info, _ = new_run(labels={text: text, "": ""})
     info = replace(info, run_id=info.run_id + text, graph=info.graph + text, head=2)
@@ -286,7 +286,7 @@ async def check_unicode(store: Store) -> None:
 
 
 async def check_ten_thousand_records(store: Store) -> None:
-    """A long run is kept and read in parts without trouble."""
+    """A long run is stored, and read in parts."""
     run_id = await created(store)
     after = 1
     while after < 10_000:
@@ -299,7 +299,7 @@ async def check_ten_thousand_records(store: Store) -> None:
 
 
 async def check_cancelled_append(store: Store) -> None:
-    """An append that is cancelled while it waits has happened or not, and the store works on."""
+    """An append that is cancelled while it waits has happened or not, and the store continues to work."""
     run_id = await created(store)
     known = 1
     for _ in range(20):
@@ -314,7 +314,7 @@ async def check_cancelled_append(store: Store) -> None:
 
 
 async def check_begun_at_once(store: Store) -> None:
-    """A run is created with its graph and a lease in one write; the same graph may come again, and a run without."""
+    """A run is created with its graph and a lease in one write; the graph may exist, or graph and lease be omitted."""
     data = {"name": "essay", "nodes": [{"kind": "think", "text": "naïve 🧭", "deep": {"a": [1, True, None]}}]}
     digest = uuid4().hex
     for number in range(3):
@@ -346,7 +346,7 @@ async def check_begun_at_once(store: Store) -> None:
 
 
 async def check_all_or_nothing(store: Store) -> None:
-    """A creation that is refused leaves nothing behind: no graph, no lease, and those that are there as they are."""
+    """A refused creation leaves nothing: no graph, no lease, and existing ones unchanged."""
     info, _ = new_run()
     info = replace(info, content=uuid4().hex)
     first = a_lease(info.run_id, "first")
@@ -388,7 +388,7 @@ async def check_all_or_nothing(store: Store) -> None:
 
 
 async def check_release(store: Store) -> None:
-    """With `release` the lease goes with the append; with a final status so do the run's messages. Else neither."""
+    """`release` removes the lease with the append, and a final status the run's messages; otherwise both stay."""
     run_id, other = await created(store), await created(store)
     kept = [await store.post(other, {"n": 1})]
     mine = [await store.post(run_id, {"n": number}) for number in range(3)]

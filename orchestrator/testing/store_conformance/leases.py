@@ -1,4 +1,4 @@
-"""Checks of leases: the holder of a run, by the store's clock; claims, also among graphs and in turns; repetition."""
+"""Checks of leases: holders of runs, by the store's clock; claims, also among graphs and in turns; repeated calls."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from orchestrator.testing.store_conformance.helpers import (
 
 
 async def check_leases(store: Store) -> None:
-    """A lease is had by one at a time: taken when free, expired or given up by name; kept only by its holder."""
+    """A lease has one holder: it is taken when free, expired or named for replacement, and kept only by its holder."""
     run_id = await created(store)
     equal(await store.lease(run_id), None, "the lease of a run without a holder")
     equal(await store.take_lease(a_lease(run_id, "a"), ttl=0.05), True, "take a free lease")
@@ -98,7 +98,7 @@ async def check_beats(store: Store) -> None:
 
 
 async def check_fence_race(store: Store) -> None:
-    """A take-over that returned is a fence: no append under the lease before it is committed later, in any order."""
+    """A take-over is a fence: once it returned, no append under the earlier lease is committed, in any order."""
     for number in range(10):
         run_id = await created(store)
         await store.take_lease(a_lease(run_id, "old"), ttl=0.0)
@@ -170,7 +170,7 @@ async def check_asked_again(store: Store) -> None:
 
 
 async def check_deaths(store: Store) -> None:
-    """Drives that fail or die are counted and delay the next; a drive that ends as it should clears all that."""
+    """Drives that fail or die are counted and delay the next; a drive that ends normally clears all that."""
     run_id = await created(store)
 
     async def row() -> tuple[int, str, float | None]:
@@ -224,7 +224,7 @@ async def check_deaths(store: Store) -> None:
 
 
 async def check_holders(store: Store) -> None:
-    """An executor is listed from its announcement or first lease on, with what it holds, until it gives its row up."""
+    """An executor is listed with its runs from its announcement or first lease on, until it gives up its row."""
 
     async def row(holder: str, runs: int = 20) -> Holder | None:
         found = await store.holders(runs=runs)
@@ -387,7 +387,7 @@ async def check_new_runs_are_claimed_last(store: Store) -> None:
 
 
 async def check_claims_are_disjoint(store: Store) -> None:
-    """However many claim at the same time, each run has one claimer; all are given out."""
+    """Concurrent claims never share a run, and all runs are given out."""
     mark = uuid4().hex
     ids: set[str] = set()
     for _ in range(40):
@@ -416,7 +416,7 @@ async def check_claims_are_disjoint(store: Store) -> None:
 
 
 async def check_interrupted(store: Store) -> None:
-    """The list has the holder of each run, and finds the runs without one, in one query."""
+    """The list contains the holder of each run, and finds the runs without one, in one query."""
     mark = uuid4().hex
     ids: dict[str, str] = {}
     for what in ("free", "held", "expired", "paused"):
@@ -440,7 +440,7 @@ async def check_interrupted(store: Store) -> None:
 
 
 async def check_claims_of_graphs_are_bounded(store: Store) -> None:
-    """A claim returns no more runs of a graph than it asks for; the others are left to other claims."""
+    """A claim returns no more runs of a graph than requested; the others are left to other claims."""
     many, few = uuid4().hex, uuid4().hex
     past = time.time() - 10
     for number in range(6):
@@ -467,9 +467,9 @@ async def check_claims_of_graphs_are_bounded(store: Store) -> None:
 
 
 async def check_the_oldest_runs_of_all_graphs_are_given_out_first(store: Store) -> None:
-    """However many runs of one graph wait, those of another one are given out when they are the oldest of their kind.
+    """However many runs of one graph wait, those of another graph are given out when they are the oldest of their kind.
 
-    New runs of the first graph come all the time: in the order of names, the other would wait for ever.
+    New runs of the first graph arrive all the time: in the order of names, the other would wait for ever.
     """
     mark, now = uuid4().hex, time.time()
     flood, rare = f"{mark} a", f"{mark} z"
@@ -507,13 +507,13 @@ async def check_the_oldest_runs_of_all_graphs_are_given_out_first(store: Store) 
 
 
 def _aged(row: dict[str, Any], at: float) -> dict[str, Any]:
-    """Columns of a run that waits since another time."""
+    """Return the columns of a run that has waited since another time."""
     last = next(name for name in ("due", "retry_at", "created") if name in row)
     return row | {last: at}
 
 
 async def check_values_take_turns(store: Store) -> None:
-    """However many runs of one value wait, a run of another one is given out within a claim or two."""
+    """However many runs of one value wait, a run of another value is given out within a claim or two."""
     mark = uuid4().hex
     for number in range(30):
         await _run(store, mark, {"tenant": "big"}, created=float(number))
@@ -558,7 +558,7 @@ async def check_turns_pass_over_what_cannot_be_claimed(store: Store) -> None:
     mark, past = uuid4().hex, time.time() - 10
     held = await _run(store, mark, {"tenant": "held"})
     await store.take_lease(a_lease(held, "t"), ttl=60.0)
-    backs_off = await _run(store, mark, {"tenant": "backs off"}, deaths=3)  # for 8 seconds then
+    backs_off = await _run(store, mark, {"tenant": "backs off"}, deaths=3)  # for 8 seconds
     await store.take_lease(a_lease(backs_off, "t"), ttl=60.0)
     await store.drop_lease(backs_off, "t", fault="gave up")
     await _run(store, mark, {"tenant": "later"}, status="paused", due=time.time() + 3600)

@@ -1,6 +1,6 @@
 """Checks of the data that a store keeps in addition to journals and rows, of copies, archives, and closing it.
 
-The checks of archived runs need nothing of a store that is not `Archivable`.
+A store that is not `Archivable` passes the checks of archived runs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from orchestrator.testing.store_conformance.helpers import (
 
 
 async def check_graphs(store: Store) -> None:
-    """A graph is kept once under its digest and stays when runs go."""
+    """A graph is kept once under its digest and stays when runs are deleted."""
     name = uuid4().hex
     data = {"name": "essay", "nodes": [{"kind": "think", "wait": 1.5, "none": None, "deep": {"a": [1, True]}}]}
     error = await raises(GraphUnknown, store.graph(name), "a graph that is not there")
@@ -81,7 +81,7 @@ async def check_snapshot_of_append(store: Store) -> None:
 
 
 async def check_inbox(store: Store) -> None:
-    """Messages reach their run in order, stay until they are consumed or discarded, and go with the append."""
+    """Messages reach their run in order, stay until they are consumed or discarded, and are deleted with the append."""
     one, two = await created(store), await created(store)
     equal(await store.inbox([one, two]), [], "an empty inbox")
     ids = [await store.post(run_id, {"n": number}) for number, run_id in enumerate((one, two, one))]
@@ -115,7 +115,7 @@ async def check_inbox(store: Store) -> None:
 
 
 async def check_notices(store: Store) -> None:
-    """Notices lie in the inbox of their run, make it no run to be claimed, and stay when it ends."""
+    """Notices are in the inbox of their run, do not make it claimable, and stay when it ends."""
     one, two = await created(store), await created(store)
     for run_id in (one, two):
         await store.append(Append(run_id, events(2), after=1, status="paused"))
@@ -169,7 +169,7 @@ async def check_copy(store: Store) -> None:
 
 
 async def check_schedules(store: Store) -> None:
-    """A schedule is kept whole, replaced by one of its name, and moved by one of several workers."""
+    """A schedule is stored whole, replaced by one of the same name, and moved by only one of several workers."""
     a, b = (f"check-{uuid4().hex}-{letter}" for letter in "ab")
     first = Schedule(
         name=a,
@@ -206,7 +206,7 @@ async def check_schedules(store: Store) -> None:
 
 
 async def check_maintenance(store: Store) -> None:
-    """Giving space back changes no run, and what was repaired needs no second repair."""
+    """Giving space back changes no run, and a repaired store needs no second repair."""
     kept, gone = await created(store), await created(store)
     await store.append(Append(gone, [event(seq, "x" * 10_000) for seq in range(2, 50)], after=1))
     await store.append(Append(kept, events(2), after=1))
@@ -241,7 +241,7 @@ async def ended_run(store: Store, *, created: float = 1.5) -> tuple[RunInfo, lis
 
 
 async def check_archiving(store: Store) -> None:
-    """The records of an ended run are moved out and back; its row stays, and holds where they are."""
+    """The records of an ended run are moved out and back; its row stays, and names their object."""
     if not isinstance(store, Archivable):
         return
     info, records = await ended_run(store)
@@ -249,7 +249,7 @@ async def check_archiving(store: Store) -> None:
     where = await store.note_object(run_id, an_object(run_id))
     equal(await store.note_object(run_id, an_object(run_id)), where, "an object of the same content, noted again")
     await store.put_snapshot(run_id, 2, b"folded")
-    for _ in range(2):  # asked again, it returns
+    for _ in range(2):  # repeated, it returns
         await store.move_out(run_id, where, head=2)
     row = await store.info(run_id)
     equal(row.archived, where, "where an archived run's row says that its records are")
@@ -277,7 +277,7 @@ async def check_archiving(store: Store) -> None:
 
 
 async def check_archiving_is_refused(store: Store) -> None:
-    """A run that has not ended, moved, or is held keeps its records."""
+    """A run keeps its records if it has not ended, has changed, or is held."""
     if not isinstance(store, Archivable):
         return
     running, records = new_run()
@@ -306,7 +306,7 @@ async def check_archiving_is_refused(store: Store) -> None:
 
 
 async def check_ended_runs(store: Store) -> None:
-    """The list of runs to archive has those that have ended and whose records are here, oldest first."""
+    """`Store.ended` lists the runs that have ended and whose records are in the store, oldest first."""
     if not isinstance(store, Archivable):
         return
     runs = [await ended_run(store, created=at) for at in (-30.0, -20.0, -10.0)]
@@ -315,7 +315,7 @@ async def check_ended_runs(store: Store) -> None:
     oldest, middle, newest = (info.run_id for info, _ in runs)
 
     async def own(before: float = 1e12, limit: int = 2) -> list[str]:
-        """The runs of this check, from all pages."""
+        """Return the runs of this check, from all pages."""
         found: list[str] = []
         cursor: str | None = None
         while True:
@@ -335,7 +335,7 @@ async def check_ended_runs(store: Store) -> None:
 
 
 async def check_objects_of_deleted_runs(store: Store) -> None:
-    """The objects of a deleted run stay noted until they are forgotten, also if another run takes its id."""
+    """The objects of a deleted run stay noted until they are forgotten, even if another run takes its id."""
     if not isinstance(store, Archivable):
         return
     info, records = await ended_run(store)

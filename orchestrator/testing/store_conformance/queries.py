@@ -39,7 +39,7 @@ _SUMMARY = RunSummary(
 
 
 async def check_summaries(store: Store) -> None:
-    """A run's summary is stored with its first records and with any append, whole; without one it stays."""
+    """A run's summary is stored whole with its first records and with any append; an append without one keeps it."""
     info, records = new_run()
     info = replace(info, input="first", parent=Parent("other", 7, "fork"), deaths=2, retry_at=9.5, fault="gave up")
     await store.create(NewRun(info, records))
@@ -59,7 +59,7 @@ async def check_summaries(store: Store) -> None:
 
 
 async def check_heads(store: Store) -> None:
-    """Head and status of many runs are one question, and exact after every append."""
+    """Head and status of many runs come from one query, and are exact after every append."""
     ids = [await created(store) for _ in range(7)]
     for index, run_id in enumerate(ids):
         await store.append(Append(run_id, events(2, index), after=1, status="paused" if index % 2 else None))
@@ -150,7 +150,7 @@ async def check_filters(store: Store) -> None:
 
 
 async def check_search_with_filters(store: Store) -> None:
-    """A search and other filters of runs all have to match."""
+    """A run must match both the search and the other filters."""
     mark = uuid4().hex
     ids: list[str] = []
     for number in range(6):
@@ -169,7 +169,7 @@ async def check_search_with_filters(store: Store) -> None:
 
 
 async def check_search(store: Store) -> None:
-    """Words are searched in inputs and outputs as they are now; no text of a user is a query."""
+    """Words are searched in the current inputs and outputs; there is no query syntax."""
     mark = uuid4().hex
 
     async def add(given: str, output: str = "", **labels: str) -> str:
@@ -213,7 +213,7 @@ async def check_search(store: Store) -> None:
 
 
 async def check_listing(store: Store) -> None:
-    """Runs are found by status, graph and labels, alone and together, the newest first."""
+    """Runs are found by status, graph and labels, alone and together, newest first."""
     mark = uuid4().hex
     infos: list[RunInfo] = []
     for number in range(24):
@@ -262,7 +262,7 @@ async def check_listing(store: Store) -> None:
 
 
 async def check_pages(store: Store) -> None:
-    """Pages follow on without gap or repeat, also while runs are added and others removed."""
+    """Pages follow each other without gap or repeat, even while runs are added and others removed."""
     mark = uuid4().hex
 
     async def add(created: float) -> str:
@@ -289,7 +289,7 @@ async def check_pages(store: Store) -> None:
             cursor = page.cursor
             if cursor is None:
                 break
-            await add(500.0)  # newer than all: must not move the pages to come
+            await add(500.0)  # newer than all: must not change the following pages
         equal([run_id for run_id in seen if run_id in ids], list(reversed(ids)), f"all pages of {filters}")
         equal(len(seen), len(set(seen)), f"runs seen once on the pages of {filters}")
     first = await store.runs(RunQuery(graph=mark, limit=5))
@@ -300,7 +300,7 @@ async def check_pages(store: Store) -> None:
 
 
 async def check_delete(store: Store) -> None:
-    """Nothing of a deleted run is left, its id is free, and other runs are as they were."""
+    """Nothing of a deleted run is left, its id is free, and other runs are unchanged."""
     info, records = new_run(labels={"mark": uuid4().hex})
     other = await created(store)
     await store.create(NewRun(info, records))
@@ -339,7 +339,7 @@ def _totals(number: int) -> RunTotals:
 
 
 async def check_totals(store: Store) -> None:
-    """Totals are kept as they are given, replaced as a whole, and gone with their run."""
+    """Totals are stored as given, replaced as a whole, and deleted with their run."""
     run_id = await created(store)
     equal(await store.totals(run_id), None, "the totals of a run that was created without")
     await store.append(Append(run_id, [event(2)], after=1))
@@ -394,7 +394,7 @@ async def check_failed_tools(store: Store) -> None:
 
 
 async def check_stats(store: Store) -> None:
-    """Sums are those of the totals of the runs in a group, whatever makes the group."""
+    """Sums are those of the totals of the runs in a group, for every kind of group."""
     mark, groups = uuid4().hex, ("day", "graph", "model", "tool", "node", "label:team", "label:none")
     runs = []
     for number in range(30):
@@ -459,7 +459,7 @@ def _question(name: str, asked: float, kind: str = "approval") -> OpenQuestion:
 
 
 async def check_questions(store: Store) -> None:
-    """Open questions of all runs are listed, the oldest first, on pages that follow on whatever changes."""
+    """Open questions of all runs are listed, oldest first, on pages that stay consistent during changes."""
     mark = uuid4().hex
     ids: list[str] = []
     for number in range(6):

@@ -1,4 +1,4 @@
-"""Groups of tools that come with the library. Each is a module here whose tools are its group."""
+"""Groups of tools that come with the library. Each module here defines one group: the tools in the module."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 
 def texts(name: str, given: Iterable[str]) -> tuple[str, ...]:
-    """The texts, as they are. One text alone is a list, too, of its letters: `hosts="*.example.org"` allowed every
-    host, as one of these letters is `*`.
+    """Return the strings of a list as a tuple. A single string is refused, as it would be read as a list of its
+    letters: in `hosts="*.example.org"`, the letter `*` would allow every host.
 
     Args:
-        name: how the list is called where it is given.
+        name: name of the list in error messages.
 
     Raises:
-        TypeError: it is one text, or holds something else.
+        TypeError: it is a single string, or has an item that is not a string.
     """
     if isinstance(given, str | bytes):
         raise TypeError(f"{name}={given!r} is one text, and would be read letter by letter: write {name}=[{given!r}]")

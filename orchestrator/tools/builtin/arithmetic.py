@@ -1,4 +1,4 @@
-"""Arithmetic on two numbers. Whole numbers stay whole; decimals are taken as they are written, so 0.1 + 0.2 is 0.3."""
+"""Arithmetic on two numbers. Whole numbers stay whole; decimals are exact as written, so 0.1 + 0.2 is 0.3."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _short(value: int) -> int:
 
 
 def _decimal(operation: Callable[[Decimal, Decimal], Decimal], a: Number, b: Number) -> Number:
-    """Calculate with the decimals as they are written, to 28 digits, and give the nearest float back."""
+    """Calculate with decimals as they are written, to 28 digits, and return the nearest float."""
     try:
         found = operation(Decimal(str(a)), Decimal(str(b)))
     except decimal.Overflow:
@@ -112,6 +112,6 @@ def _decimal(operation: Callable[[Decimal, Decimal], Decimal], a: Number, b: Num
     except decimal.InvalidOperation:
         raise ToolError("the result is not a number") from None
     near = float(found)
-    if math.isinf(near):  # a decimal goes a little further than a float
+    if math.isinf(near):  # the range of decimals is slightly larger than that of floats
         raise ToolError("the result is too large")
     return int(near) if near.is_integer() and abs(near) < 2**53 else near

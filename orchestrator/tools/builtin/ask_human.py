@@ -1,4 +1,4 @@
-"""A person as a tool."""
+"""A tool that asks the user."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _LONGEST = 10_000
 
 
 class AskHuman(Tool):
-    """A person is asked, through the run: it waits for the answer, across restarts if need be, and goes on with it.
+    """Ask a person through the run, which waits for the answer, across restarts if necessary.
 
         AskHuman(deadline=3600)
 
-    The question is the run's (`kind` is `input`): it is journaled, shown by `orchestrator show`, and answered by
-    `orchestrator answer`, `Executor.answer`, or at the terminal that the run was started at. A person who would not
-    answer, and a deadline that has passed, are a failed call that says so.
+    The run asks the question (its `kind` is `input`): it is journaled, shown by `orchestrator show`, and answered by
+    `orchestrator answer`, `Executor.answer`, or at the terminal where the run was started. If the person declines to
+    answer, or the deadline passes, the call fails with a message that says so.
     """
 
     name = "ask_human"
     risk = "none"
-    effect = "idempotent"  # asked again after a crash it is the same question, and has the same answer
+    effect = "idempotent"  # the question is the same after a crash, and gets the same answer
     group = "ask_human"
 
     def __init__(self, *, deadline: float | None = None) -> None:

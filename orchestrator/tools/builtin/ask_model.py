@@ -1,4 +1,4 @@
-"""A model as a tool: for what it knows, and for reading what other tools gave."""
+"""A model as a tool, for general knowledge and for reading the output of other tools."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class AskModel(Tool):
 
         AskModel(model="cheap").with_(name="LLMWorker")
 
-    The question and the reply are journaled with the step, and paid from the run's limits.
+    The question and the reply are journaled with the step, and count towards the run's limits.
     """
 
     name = "ask_model"
@@ -26,8 +26,8 @@ class AskModel(Tool):
     def __init__(self, *, model: str | None = None, system: str = SYSTEM) -> None:
         """
         Args:
-            model: name of one of the executor's models; None: the one that the step has.
-            system: what the model is told first; empty: nothing.
+            model: name of one of the executor's models; None: the model of the step.
+            system: system message for the model; empty: none.
         """
         self._model, self._system = model, system
 

@@ -1,4 +1,4 @@
-"""An interpreter in a process of its own: pydantic-monty, which has no files, network or processes to give away."""
+"""An interpreter in its own process: pydantic-monty, which gives code no files, network or processes."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ _LEAVES = (
 )
 _BRACKETS: dict[type, str] = {list: "[]", tuple: "()", set: "{}", frozenset: "{}", dict: "{}"}
 _LONGEST = 100_000
-"""Characters of the longest code that is taken."""
+"""Maximum number of characters of code."""
 _FOREVER = 1e9
-"""Seconds of the longest limit."""
+"""Maximum number of seconds of a time limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,11 @@ class SandboxLimits:
     memory: int
     """Bytes of memory."""
     seconds: float
-    """Seconds that it may run, and as many that it may sleep."""
+    """Seconds that code may run, and also the seconds that it may sleep."""
     depth: int
-    """Calls inside of each other."""
+    """Maximum depth of nested calls."""
     output: int
-    """Characters of what it prints, and again of its value, that are kept."""
+    """Characters kept of the printed text, and again of the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +78,9 @@ class Ran:
 
     printed: str
     value: str
-    """The value of its last expression as Python writes it; empty if there is none, or it is None."""
+    """The `repr` of its last expression; empty if there is none, or it is None."""
     error: str | None
-    """The traceback of what it raised."""
+    """Traceback of its error; None if it succeeded."""
 
 
 class Sandbox:
@@ -96,9 +96,9 @@ class Sandbox:
         except ImportError:
             raise ToolError(MISSING) from None
         self.ran = 0
-        """Number of pieces of code that it was given."""
+        """Number of pieces of code run so far."""
         self.lost = False
-        """True if it must not be used again."""
+        """True if the interpreter must not be used again."""
         self._limits = limits
         self._gone = threading.Event()
         self._running = threading.Lock()
@@ -110,7 +110,7 @@ class Sandbox:
         }
         try:
             with ExitStack() as stack:
-                # A pool of one: nothing of one sandbox is ever in the process of another.
+                # A pool of one process: sandboxes never share a process.
                 pool = stack.enter_context(Monty(max_processes=1, request_timeout=2 * limits.seconds + _GRACE))
                 checkout = pool.checkout(limits=held, os_policy={"sleep_system_max": math.inf})
                 self._session: MontySession = stack.enter_context(checkout)
@@ -123,7 +123,7 @@ class Sandbox:
         """Run code to its end or its limit.
 
         Args:
-            variables: plain JSON, set before it starts.
+            variables: plain JSON, set before the code starts.
         """
         from pydantic_monty import MontyCrashedError, MontyError, MontyRuntimeError, MontySyntaxError
 
@@ -140,34 +140,34 @@ class Sandbox:
             error = f"MemoryError or TimeoutError: the sandbox died ({crash})"
         except (MontyRuntimeError, MontySyntaxError) as raised:
             error = raised.display()
-            # A limit stops code at any place, so nothing that it worked on can be relied on. Code can raise the same
-            # error with the same words, and loses its variables then; others may say what they like.
+            # A limit stops code anywhere, so its state cannot be relied on. Code can raise the same error with the same
+            # message, and then loses its variables; other errors do not matter.
             self.lost = isinstance(raised.exception(), MemoryError | TimeoutError) and any(
                 words in error for words in ("time limit exceeded", "worker exceeded", "memory limit")
             )
         except MontyError as raised:
             error = f"{type(raised).__name__}: {raised}"
-        except ValueError as raised:  # a value that this side cannot hold
+        except ValueError as raised:  # a value that cannot be represented here
             error = f"ValueError: {raised}"
         if error is not None and len(error) > self._limits.output:
             error = f"{error[: self._limits.output]}..."
         return Ran(printed.text(), value, error)
 
     def kill(self) -> None:
-        """Stop the running code; the call that waits for it gets an error."""
+        """Stop the running code; the call that waits for it raises an error."""
         if self._pid is not None and not self._gone.is_set():
             with suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
 
     def close(self) -> None:
         """End the interpreter's process."""
-        with self._running:  # what was killed still has to notice
+        with self._running:  # a killed call has to finish first
             self._gone.set()
             self._stack.close()
 
 
 class _Printed:
-    """Printed text up to a limit; the rest is counted."""
+    """Printed text up to a limit; further characters are only counted."""
 
     def __init__(self, limit: int) -> None:
         self._left = limit
@@ -187,10 +187,10 @@ class _Printed:
 
 
 def shown_value(value: object, limit: int) -> str:
-    """A value as Python writes it, cut after so many characters.
+    """Return the `repr` of a value, cut after a number of characters.
 
-    A list may hold one other list a thousand times, and that one another: written out it would be endless, so this
-    stops where `repr` would not.
+    A list may hold another list a thousand times, and that one a third: its full text would be endless, so this stops
+    where `repr` would not.
     """
     found: list[str] = []
     left = limit
@@ -210,7 +210,7 @@ def _pieces(value: Any, most: int, depth: int) -> Iterator[str]:
     elif kind is str or kind is bytes:
         yield repr(value if len(value) <= most else value[: most + 1])
     elif kind is int:
-        # Digits of a very long number are costly, and Python refuses to write them.
+        # Converting a very long number is slow, and Python refuses to.
         yield repr(value) if value.bit_length() < 10_000 else f"<a whole number of {value.bit_length()} bits>"
     elif depth > _DEEPEST:
         yield "..."
@@ -221,7 +221,7 @@ def _pieces(value: Any, most: int, depth: int) -> Iterator[str]:
         yield ("frozenset(" if kind is frozenset else "") + brackets[0]
         yield from _inner(value.items() if kind is dict else ((item,) for item in value), most, depth)
         yield ("," if kind is tuple and len(value) == 1 else "") + brackets[1] + (")" if kind is frozenset else "")
-    elif hasattr(value, "attributes") and hasattr(value, "name"):  # an object of a class made in the sandbox
+    elif hasattr(value, "attributes") and hasattr(value, "name"):  # an object of a class defined in the sandbox
         yield f"{value.name}("
         first = True
         for name, item in dict(value.attributes).items():
@@ -259,13 +259,13 @@ class _Sandboxed(Tool):
         """
         Args:
             memory: bytes of memory that code may use.
-            seconds: seconds that it may run, and as many that it may sleep.
-            depth: calls inside of each other.
-            output_limit: characters of what it prints, and again of its value, that are kept.
+            seconds: seconds that it may run, and also the seconds that it may sleep.
+            depth: maximum depth of nested calls.
+            output_limit: characters kept of the printed text, and again of the value.
 
         Raises:
-            ValueError: a limit is not positive, or is none.
-            TypeError: a limit is no number.
+            ValueError: a limit is not positive, or not a number (NaN).
+            TypeError: a limit is not a number.
         """
         whole = {"memory": memory, "depth": depth, "output_limit": output_limit}
         for name, value in whole.items():
@@ -279,13 +279,13 @@ class _Sandboxed(Tool):
 
 
 class Python(_Sandboxed):
-    """Python code, run by an interpreter that can do nothing but compute. Each call begins anew.
+    """Python code, run by an interpreter that can only compute. Each call starts with no variables.
 
         Python(memory=256 << 20, seconds=30)
 
-    The interpreter is [pydantic-monty](https://github.com/pydantic/monty), a subset of Python written in Rust, in a
-    process of its own: without files, environment, network, processes or other packages. Memory, time, depth of calls
-    and output are limited. Nothing leaves it but its output, so a call's effect is `pure` and its risk `none`.
+    The interpreter is [pydantic-monty](https://github.com/pydantic/monty), a subset of Python written in Rust, in its
+    own process: without files, environment, network, processes or other packages. Memory, time, depth of calls and
+    output are limited. A call has no effect besides its output, so its effect is `pure` and its risk `none`.
     """
 
     async def call(self, code: str, variables: dict[str, JsonValue] | None = None) -> ToolResult:
@@ -309,11 +309,11 @@ class Python(_Sandboxed):
 
 
 class PythonSession(_Sandboxed):
-    """As `Python`, but the calls of one run share an interpreter, its variables and functions, and are made one after
-    the other.
+    """Like `Python`, but the calls of a run share an interpreter with its variables and functions, and are made one
+    after the other.
 
-    They are lost when a limit was reached, and when the run is stopped and resumed: they are no part of its journal.
-    Mark the first output of a new interpreter.
+    These are lost when a limit is reached, and when the run is stopped and resumed, as they are not journaled. The
+    first output of a new interpreter is marked.
     """
 
     def __init__(
@@ -328,14 +328,14 @@ class PythonSession(_Sandboxed):
         """
         Args:
             memory: bytes of memory that one interpreter may use.
-            seconds: seconds that a call may run; all calls may sleep as many together.
-            depth: calls of functions inside of each other.
-            output_limit: characters of what a call prints, and again of its value, that are kept.
-            interpreters: how many runs may have one at the same time; others wait until one is given up.
+            seconds: seconds that a call may run; also the seconds that all calls together may sleep.
+            depth: maximum depth of nested calls.
+            output_limit: characters kept of a call's printed text, and again of its value.
+            interpreters: number of runs that may have one at the same time; others wait until one is released.
 
         Raises:
-            ValueError: a limit is not positive, or is none.
-            TypeError: a limit is no number.
+            ValueError: a limit is not positive, or not a number (NaN).
+            TypeError: a limit is not a number.
         """
         super().__init__(memory=memory, seconds=seconds, depth=depth, output_limit=output_limit)
         self.pool = Pool[Sandbox](partial(Sandbox, self._limits), interpreters, check=lambda one: not one.lost)
@@ -384,6 +384,6 @@ def _result_of(ran: Ran, *notes: str) -> ToolResult:
     return ToolFailure(output=text or None, error=words)
 
 
-if find_spec("pydantic_monty") is None:  # said when the tool is named, and not first when a model calls it
+if find_spec("pydantic_monty") is None:  # reported when the tool is named, and not only when a model calls it
     raise ImportError(MISSING)
 python = Python()

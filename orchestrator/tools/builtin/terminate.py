@@ -1,4 +1,4 @@
-"""The agent says that it has finished."""
+"""A tool that ends the work of an agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers of the Model Context Protocol as toolboxes. They come with the extra `mcp`."""
+"""Servers of the Model Context Protocol as toolboxes. They require the extra `mcp`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 class McpTool(Tool):
-    """A tool of a server. Renaming it, or changing its risk, leaves it the same tool there."""
+    """A tool of a server. Renaming it, or changing its risk, does not change the tool that is called on the server."""
 
     _wants_ = Wants(given=())
 
@@ -55,7 +55,7 @@ class McpTool(Tool):
     def _bind(
         self, args: Mapping[str, object], key: str | None, ctx: object, env: object = None
     ) -> Callable[[], object]:
-        # Not by keyword: a server's argument may have any name, such as `ctx`.
+        # Not a keyword argument: an argument of the server may have any name, such as `ctx`.
         return partial(self._remote, dict(args), key or "", ctx)
 
     async def _remote(self, args: Mapping[str, object], key: str, ctx: object) -> ToolResult:
@@ -91,23 +91,23 @@ class McpToolbox(Toolbox):
         async with McpToolbox.stdio("mcp-server-time", "--local-timezone", "UTC") as clock:
             result = await clock.execute(name="get_current_time", tool_input={"timezone": "Europe/Paris"})
 
-    An executor opens the toolboxes that it is given. If the server is lost, the next call connects it again.
+    An executor opens the toolboxes that it is given. If the server is lost, the next call reconnects to it.
 
-    Every tool is `dangerous` and `irreversible` unless its user sets otherwise. What the server says of its tools only
-    raises that: one that says it destroys is dangerous whatever `risk` is; one that says it only reads is no less
-    dangerous for it, unless `trust_hints` is given. `override(...)` has the last word.
+    Every tool is `dangerous` and `irreversible` unless the user sets otherwise. The server's own hints only raise that:
+    a tool marked as destructive is dangerous whatever `risk` is; one marked as read-only is treated as less dangerous
+    only with `trust_hints`. `override(...)` takes precedence over all of these.
 
     Args:
-        server: which, see `StdioServer` and `HttpServer`.
-        prefix: put before the name of each tool.
-        risk, effect: of all tools, unless their hints say that they are worse.
-        trust_hints: whether the server is believed when it says that a tool only reads, or may be called again.
-        timeout: seconds that a call may take; None: any time. A call whose time is over is cancelled.
+        server: the server; see `StdioServer` and `HttpServer`.
+        prefix: prefix of the name of each tool.
+        risk, effect: of all tools, unless their hints are worse.
+        trust_hints: whether to trust the server's hints that a tool only reads, or may be called again.
+        timeout: seconds that a call may take before it is cancelled; None: no limit.
         connect_timeout: seconds that connecting may take.
-        backoff: seconds to wait before a server that failed is connected again; doubled each time.
+        backoff: seconds to wait before reconnecting to a server that failed; doubled each time.
 
     Raises:
-        TypeError: the risk, the effect or the timeout is none.
+        TypeError: the risk, the effect or the timeout is not valid.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class McpToolbox(Toolbox):
         """Toolbox of a named server in a `.mcp.json` file, in the form of other clients.
 
         Raises:
-            GraphUnknown: there is none, or it cannot be read.
+            GraphUnknown: the file or the server does not exist, or the file cannot be read.
         """
         (server,) = servers_in(path, name)
         return cls(server, **options)
@@ -159,18 +159,18 @@ class McpToolbox(Toolbox):
     # -- what it has -----------------------------------------------------------------------------------------------
 
     def current(self) -> Mapping[str, Tool]:
-        """The tools as they were when it was opened; none before that."""
+        """Return the tools as they were when the toolbox was opened; empty before that."""
         added = super().current()
         return {**(self._listed or {}), **added} if added else (self._listed or {})
 
     @property
     def ready(self) -> bool:
-        """True if its tools are known."""
+        """Return True if the tools have been listed."""
         return self._listed is not None
 
     @property
     def connections(self) -> tuple[Toolbox, ...]:
-        """Itself."""
+        """Return a tuple of this toolbox."""
         return (self,)
 
     def __repr__(self) -> str:
@@ -178,10 +178,10 @@ class McpToolbox(Toolbox):
 
     @asynccontextmanager
     async def _hold(self) -> AsyncIterator[None]:
-        """Connect the server, if it is not, and list its tools.
+        """Connect to the server if necessary, and list its tools.
 
         Raises:
-            ToolUnavailable: it cannot be reached; the message has its last output.
+            ToolUnavailable: the server cannot be reached; the message contains its last output.
         """
         async with anyio.create_task_group() as host:
             self._connection.add_host(host)
@@ -193,10 +193,10 @@ class McpToolbox(Toolbox):
                 host.cancel_scope.cancel()
 
     async def refresh(self) -> Self:
-        """Take the tools as the server has them now. Until then one that it changed is refused when it is called.
+        """Fetch the server's tools again. Until then, calls of a tool that the server has changed are refused.
 
         Raises:
-            ToolUnavailable: it cannot be reached.
+            ToolUnavailable: the server cannot be reached.
         """
         self._take(await self._connection.listed())
         return self
@@ -208,7 +208,7 @@ class McpToolbox(Toolbox):
         }
 
     def _rules(self, listed: Listed) -> dict[str, object]:
-        """Risk and effect of a tool: those of the user, raised by the server's hints."""
+        """Return risk and effect of a tool: the user's settings, raised by the server's hints."""
         hints, risk, effect = listed.hints, self._risk, self._effect
         if self._trusting:
             if hints.read_only and not hints.destructive:
@@ -228,14 +228,15 @@ class McpToolbox(Toolbox):
 
 
 def toolbox_of(text: str, directory: str | None = None, **options: Any) -> Toolbox:
-    """The toolbox of a reference such as `mcp:.mcp.json`; with several, tool names start with their server's.
+    """Return the toolbox of a reference such as `mcp:.mcp.json`; with several servers, their names prefix the tools'
+    names.
 
     Args:
         text, directory: see `servers_of`.
-        options: as of `McpToolbox`.
+        options: options of `McpToolbox`.
 
     Raises:
-        GraphUnknown: it cannot be read, or a variable that it names is not set.
+        GraphUnknown: the reference cannot be read, or a variable in it is not set.
     """
     servers = servers_of(text, directory)
     if len(servers) == 1:
@@ -246,18 +247,18 @@ def toolbox_of(text: str, directory: str | None = None, **options: Any) -> Toolb
 
 
 def as_result(found: CallToolResult, secrets: tuple[str, ...] = (), *, wrapped: bool = False) -> ToolResult:
-    """The result of a call: structured content as the output if there is any, else the texts.
+    """Convert the result of a call: structured content becomes the output if there is any, else the texts.
 
-    Texts next to structured content say the same in words: they are what a model is shown. Pictures and other data are
-    stored next to the output; where structured content holds their bytes, too, a line replaces them.
+    Texts next to structured content say the same in words: models are shown these. Pictures and other data are stored
+    next to the output; if structured content repeats their bytes, a line replaces them there.
 
     Args:
-        found: what the server answered.
-        secrets: values that the server was given and must not return.
+        found: the server's answer.
+        secrets: values that were passed to the server and must not be returned.
         wrapped: whether `{"result": ...}` only wraps the value, because structured content has to be an object.
 
     Raises:
-        ToolError: it holds values that JSON cannot represent.
+        ToolError: it contains values that JSON cannot represent.
     """
     texts: list[str] = []
     parts: list[Part] = []
@@ -284,11 +285,11 @@ def as_result(found: CallToolResult, secrets: tuple[str, ...] = (), *, wrapped: 
 
 
 def _without_bytes(value: JsonValue, blocks: Sequence[ContentBlock], parts: Sequence[Part]) -> JsonValue:
-    """A value with a line in place of each text that is the data of a block."""
+    """Return a value in which each string that repeats the data of a block is replaced by a line."""
     lines = {
         part.url.partition(",")[2] if isinstance(part, Image) else part.data: placeholder_of(part) for part in parts
     }
-    for block in blocks:  # as the server wrote it, which may have line breaks
+    for block in blocks:  # the original data of the server, which may have line breaks
         data = str(getattr(block, "data", ""))
         if data and (line := lines.get("".join(data.split()))):
             lines[data] = line
@@ -308,7 +309,7 @@ def _without_bytes(value: JsonValue, blocks: Sequence[ContentBlock], parts: Sequ
 
 
 def _part(block: ContentBlock) -> Part | str:
-    """A part of the answer: a text, or a part for `content`."""
+    """Convert a part of the answer: to a text, or to a part for `content`."""
     match block.type:
         case "text":
             return block.text

@@ -1,7 +1,7 @@
-"""A connection to a server: opened, used by many calls at once, lost, opened again.
+"""A connection to a server: opened on demand, shared by concurrent calls, and reopened when it is lost.
 
-A task of its own holds each connection, since the client's cancel scopes have to be left by the task that entered them.
-Calls go through it from any task.
+A separate task holds each connection, since the client's cancel scopes must be left by the task that entered them.
+Calls may use it from any task.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = logging.getLogger("orchestrator")
 
 
 class Progress(Protocol):
-    """Told how far a call is: done, of how much, and in words."""
+    """Callback for the progress of a call: amount done, total, and a message."""
 
     async def __call__(self, progress: float, total: float | None, message: str | None) -> None: ...
 
@@ -48,21 +48,21 @@ class Progress(Protocol):
 _TRIES = 3
 _LONGEST_PAUSE = 30.0
 _LAST_WORDS = 7.0
-"""Seconds to wait for a lost connection to be closed, after which its last output is complete."""
+"""Seconds to wait until a lost connection is closed, and so its last output complete."""
 _TOLD = 2_000
 
 
 @dataclass
 class _OpenSession:
-    """A connection, from its beginning to its end."""
+    """A connection, from opening to closing."""
 
     tail: Tail
     ready: anyio.Event = field(default_factory=anyio.Event)
-    """Set when it can be used, or has failed."""
+    """Set when the connection can be used, or has failed."""
     over: anyio.Event = field(default_factory=anyio.Event)
-    """Set when it is to be used no more."""
+    """Set when the connection must not be used any more."""
     ended: anyio.Event = field(default_factory=anyio.Event)
-    """Set when nothing is left of it."""
+    """Set when it is completely closed."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     client: Client | None = None
     listed: Mapping[str, Listed] = field(default_factory=dict)
@@ -76,12 +76,12 @@ class _OpenSession:
 
 
 class McpConnection:
-    """A server that is connected when it is needed, for as long as a task group hosts it.
+    """A server that is connected on demand, while a task group hosts the connection.
 
     Args:
-        server: which.
+        server: the server.
         patience: seconds that connecting may take.
-        pause: seconds before it is connected again after it failed; doubled each time, until a call succeeds.
+        pause: seconds before reconnecting after a failure; doubled each time, until a call succeeds.
     """
 
     def __init__(self, server: Server, *, patience: float = 60.0, pause: float = 0.25) -> None:
@@ -94,20 +94,20 @@ class McpConnection:
         self._not_before = 0.0
 
     def add_host(self, host: TaskGroup) -> None:
-        """Let a task group hold its tasks. The first one may be in another event loop than those before."""
+        """Let a task group hold the connection's tasks. The first one may be in another event loop than before."""
         if not self._hosts:
             self._live, self._lock, self._not_before = None, anyio.Lock(), 0.0
         self._hosts.append(host)
 
     def drop_host(self, host: TaskGroup) -> None:
-        """Let it hold them no more. If others still do, the next call connects anew."""
+        """Remove a task group from the hosts. If others remain, the next call reconnects."""
         self._hosts.remove(host)
 
     async def listed(self) -> Mapping[str, Listed]:
-        """The tools that the server has now, by their names there.
+        """Return the current tools of the server, by their names there.
 
         Raises:
-            ToolUnavailable: it cannot be reached.
+            ToolUnavailable: the server cannot be reached.
         """
         async with self._lock:
             live = await self._usable(tries=1)
@@ -116,13 +116,13 @@ class McpConnection:
             return live.listed
 
     async def call(self, tool: Listed, args: Mapping[str, object], progress: Progress | None = None) -> CallToolResult:
-        """Call a tool. Cancelling this tells the server to stop.
+        """Call a tool. Cancelling this asks the server to stop.
 
         Raises:
             ToolUnavailable: the server cannot be reached; nothing was called.
-            ToolDisconnected: it was lost during the call.
-            ToolError: the server refuses it, or the tool is not what it was when it was listed.
-            ResultRefused: its answer cannot be read.
+            ToolDisconnected: the connection was lost during the call.
+            ToolError: the server refuses the call, or has changed the tool since it was listed.
+            ResultRefused: the answer cannot be read.
         """
         for last in (False, True):
             async with self._lock:
@@ -136,7 +136,7 @@ class McpConnection:
             except _Expired:
                 live.over.set()
                 if last:
-                    raise self._unavailable("it forgets its connections at once") from None
+                    raise self._unavailable("it drops every connection immediately") from None
             else:
                 self._failures = 0
                 return result
@@ -191,7 +191,7 @@ class McpConnection:
         raise self._unavailable(self._words(live.fault) if live.fault is not None else "it ended at once", live)
 
     async def _hold(self, live: _OpenSession) -> None:
-        """Holds a connection from its beginning to its end."""
+        """Hold a connection from opening to closing."""
         from mcp import Client
         from mcp.types import Implementation, ToolListChangedNotification
 
@@ -209,7 +209,7 @@ class McpConnection:
                     live.client = client
                     live.ready.set()
                     await live.over.wait()
-        except Exception as error:  # whoever called, or connects, is told
+        except Exception as error:  # raised in the tasks that call or connect
             live.fault = error
         finally:
             live.over.set()
@@ -229,7 +229,7 @@ class McpConnection:
         from mcp import MCPError
 
         assert live.client is not None
-        live.stale = False  # what changes from here on is said again
+        live.stale = False  # later changes are reported again
         try:
             with anyio.fail_after(self._patience):
                 live.listed = await listed_by(live.client, self.server.name)
@@ -261,7 +261,7 @@ class McpConnection:
         request = CallToolRequest(params=CallToolRequestParams(name=tool.name, arguments=dict(args)))
         kinds: TypeAdapter[Any] = TypeAdapter(CallToolResult | InputRequiredResult)
         try:
-            # Not `call_tool`, which would check the result by the server's own schema, however long that takes.
+            # Not `call_tool`, which would check the result against the server's own schema, for any length of time.
             result = await live.client.session.send_request(request, kinds, progress_callback=progress)
         except MCPError as error:
             raise await self._error_of(live, error) from None
@@ -275,18 +275,18 @@ class McpConnection:
         return result
 
     async def _clear(self, live: _OpenSession) -> None:
-        """Clears a connection away that a call has found lost."""
+        """Discard a connection that a call has found lost."""
         if isinstance(self.server, HttpServer):
             return
         live.over.set()
         with anyio.move_on_after(_LAST_WORDS):
             await live.ended.wait()
-        if self._live is live:  # the first of the calls that were under way
+        if self._live is live:  # the first of the concurrent calls
             self._live = None
             self._postpone()
 
     async def _error_of(self, live: _OpenSession, error: MCPError) -> Exception:
-        """Text of an error: the server's message, or a description of the transport's code."""
+        """Convert an error: to the server's message, or a description of the transport's code."""
         from mcp.types import CONNECTION_CLOSED
 
         from orchestrator.tools.mcp.http import EXPIRED, LOST, NOT_REACHED
@@ -305,7 +305,7 @@ class McpConnection:
         return self.refused(f"gave no result: {said}", said)
 
     def refused(self, why: str, returned: object) -> ToolError:
-        """Error of a call whose answer from the server cannot be used."""
+        """Return the error of a call whose answer from the server cannot be used."""
         return refused(ToolError(f"MCP server {self.server.name!r} {why}"), self._safe(in_words(returned)))
 
     # -- words -----------------------------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ class McpConnection:
         return ToolUnavailable(f"MCP server {self.server.name!r} cannot be reached: {why}{said}")
 
     def _words(self, error: BaseException) -> str:
-        """Message of an error, or of the first error of a group."""
+        """Return the message of an error, or of the first error of a group."""
         from mcp import MCPError
         from mcp.types import CONNECTION_CLOSED
 
@@ -335,20 +335,21 @@ class McpConnection:
         return f"{kind}{self._safe(message_of(error))}"
 
     def _safe(self, text: str) -> str:
-        """Text of the server, safe to quote in a message."""
+        """Return a text of the server that is safe to quote in a message."""
         return plain(without(text, self.server.secrets)).strip()[:_TOLD]
 
 
 class _Late(ToolUnavailable):
-    """It has been waited for; to do so again within the same call would take its time as well."""
+    """Raised when the server did not answer within the time limit. It is not retried, because another try could take as
+    long."""
 
 
 class _Expired(Exception):
-    """The server has forgotten the connection, and did nothing."""
+    """Raised when the server no longer knows the connection, and has done nothing."""
 
 
 def _refused_part(error: Exception) -> object:
-    """Outermost invalid part of an answer; the error itself if it names none."""
+    """Return the outermost invalid part of an answer; the error itself if it names none."""
     if not isinstance(error, ValidationError):
         return str(error)
     return min(error.errors(include_url=False, include_context=False), key=lambda fault: len(fault["loc"]))["input"]

@@ -1,10 +1,9 @@
-"""The HTTP client under a streamable HTTP server: what goes wrong with one request stays with that request.
+"""The HTTP client of a streamable HTTP server, which limits the error of a request to that request.
 
-The client's transport lets an error of one request end the connection, and with it all calls in progress; their
-callers receive no more than that it was closed. Here such an error becomes the server's answer to that one request,
-with codes that say whether the call can have happened. They count only in an error that no server sent (see
-`untrusted`).
-Answers are read up to a length only.
+The client's transport lets an error of one request end the connection, and with it all concurrent calls, whose callers
+learn only that it was closed. Here such an error becomes the server's answer to that one request, with codes that tell
+whether the call can have happened. They count only in an error that no server sent (see `untrusted`).
+Answers are read up to a maximum length.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ if TYPE_CHECKING:
     from orchestrator.tools.mcp.servers import HttpServer
 
 NOT_REACHED = -32091
-"""Code of the error that stands for a request that never reached the server."""
+"""Error code for a request that never reached the server."""
 LOST = -32092
-"""Code of the error that stands for an answer that did not come, or broke off."""
+"""Error code for an answer that did not arrive, or was incomplete."""
 EXPIRED = -32093
-"""Code of the error that stands for a connection that the server has forgotten."""
+"""Error code for a connection that the server no longer knows."""
 _SAID = 8_192
-"""Bytes of a refusal that are read."""
+"""Bytes that are read of the body of a refusal."""
 _CONNECT = 10.0
 _READ = 300.0
 
 
 @asynccontextmanager
 async def streamable_http(server: HttpServer) -> AsyncIterator[TransportStreams]:
-    """The streams of a server at an address."""
+    """Open the streams of a server at an address."""
     from mcp.client.streamable_http import streamable_http_client
 
     async with (
@@ -76,7 +75,7 @@ class _Events(httpx2.AsyncByteStream):
 
     async def __anext__(self) -> bytes:
         event = await anext(self._events)
-        lines = [f"event: {event.event}", f"id: {event.id}", f"retry: {event.retry}"]  # one that is none is ignored
+        lines = [f"event: {event.event}", f"id: {event.id}", f"retry: {event.retry}"]  # an invalid event is ignored
         lines += [f"data: {line}" for line in (marked_error(event.data) or event.data).split("\n")]
         return "\n".join([*lines, "\n"]).encode()
 
@@ -85,24 +84,24 @@ class _Events(httpx2.AsyncByteStream):
 
 
 def _marked(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
-    """A stream of events as `_Events`; any other response as it is."""
+    """Return a stream of events wrapped in `_Events`; any other response unchanged."""
     if not (response.headers.get("content-type", "").startswith("text/event-stream") and response.is_success):
         return response
     return httpx2.Response(response.status_code, headers=_plain(response), stream=_Events(response), request=request)
 
 
 def _plain(response: httpx2.Response) -> dict[str, str]:
-    """Headers for a response whose body has been read."""
+    """Return headers for a response whose body has been read."""
     read = ("content-encoding", "content-length", "transfer-encoding")
     return {name: value for name, value in response.headers.items() if name.lower() not in read}
 
 
 async def _whole(request: httpx2.Request, response: httpx2.Response, asked: Mapping[str, object]) -> httpx2.Response:
-    """The response, read to its end, or an error in its place."""
+    """Return the response with its whole body, or an error in its place."""
     parts: list[bytes] = []
     size = 0
     try:
-        # Cancelled from within: leaving the loop would leave the library's own generators behind, unclosed.
+        # Cancelled from inside: leaving the loop would leave the library's generators unclosed.
         with anyio.CancelScope() as reading:
             async for part in response.aiter_bytes():
                 size += len(part)
@@ -122,7 +121,7 @@ async def _whole(request: httpx2.Request, response: httpx2.Response, asked: Mapp
     told, headers = marked_error(content), _plain(response)
     if "mcp-session-id" in request.headers and _forgets(response.status_code, content, told is not None):
         return _error(request, asked, EXPIRED, "it has forgotten this connection")
-    # `server/discover` is how the client finds out what a server is: older ones answer it with such a status.
+    # The client uses `server/discover` to identify a server: older ones answer it with such a status.
     if response.status_code >= 400 and asked["method"] != "server/discover" and told is None:
         said = f"it answered with HTTP {response.status_code}{_words_of(content)}"
         return _error(request, asked, _code(response.status_code), said)
@@ -134,9 +133,9 @@ async def _whole(request: httpx2.Request, response: httpx2.Response, asked: Mapp
 
 
 def _forgets(status: int, content: bytes, is_error: bool) -> bool:
-    """True if a server that refuses a request reports that the connection is unknown to it.
+    """Return True if the refusal of a request means that the server does not know the connection.
 
-    The specification has 404 for that. The reference servers answer 400 and say that the session ID is not valid.
+    The specification requires 404. The reference servers answer 400 with the message that the session ID is not valid.
     """
     said = content[:_SAID].lower()
     if status == 404:
@@ -145,18 +144,18 @@ def _forgets(status: int, content: bytes, is_error: bool) -> bool:
 
 
 def _words_of(content: bytes) -> str:
-    """Text of a refusal, unless it is a page of HTML. To quote it, remove secrets first, then cut it."""
+    """Return the text of a refusal, unless it is a page of HTML. Before quoting it, remove secrets, then cut it."""
     words = " ".join(content[:_SAID].decode("utf-8", "replace").split())
     return f": {words}" if words and not words.startswith("<") else ""
 
 
 def _code(status: int) -> int:
-    """5xx of a gateway leaves open whether the server did it; 4xx and 503 mean that it did not."""
+    """Return the error code: after 5xx of a gateway the call may have happened; after 4xx and 503 it has not."""
     return LOST if status >= 500 and status != 503 else NOT_REACHED
 
 
 def _asked(request: httpx2.Request) -> Mapping[str, object] | None:
-    """The JSON-RPC request that is sent; None if it is something else, such as a notification."""
+    """Return the JSON-RPC request that is sent; None if it is something else, such as a notification."""
     if request.method != "POST":
         return None
     try:

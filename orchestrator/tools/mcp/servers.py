@@ -1,7 +1,7 @@
 """Servers and how to reach them: a command or an address, read from text and from `.mcp.json` files.
 
-What a run stores of its tools is text. So no secret may be written in it: `${NAME}` stays as it is in the text, and is
-looked up in the environment when the server is connected.
+Runs store references to their tools as text, which must not contain secrets: `${NAME}` is kept in the text, and looked
+up in the environment when the server is connected.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from orchestrator.values import read_bounded
 PREFIX = "mcp:"
 """Prefix of a reference to a server."""
 MOST_BYTES = 1_000_000
-"""Bytes of a file of servers."""
+"""Maximum number of bytes of a file of servers."""
 _LONGEST = 10_000
-"""Characters of a reference."""
+"""Maximum number of characters of a reference."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _HTTP = ("http", "https", "streamable-http", "streamable_http", "streamableHttp")
 VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]{0,200})(?::-([^}]{0,2000}+))?\}")
@@ -56,7 +56,7 @@ _SECRET = frozenset(
 _ABOUT_ONE = frozenset(
     ("count", "dir", "env", "file", "header", "id", "length", "limit", "name", "path", "size", "type", "url", "var")
 )
-"""Last words of names that are about a secret and hold none: `--token-file`."""
+"""Last words of names that describe a secret without containing it: `--token-file`."""
 _ASSIGNED = re.compile(r"-{0,2}([A-Za-z][\w.-]*)=(.*)", re.DOTALL)
 _OPTION = re.compile(r"--?([A-Za-z][\w.-]*)")
 _HEADER = re.compile(r"([A-Za-z][\w.-]*):\s+(.+)", re.DOTALL)
@@ -72,14 +72,14 @@ _DEEPEST = 3
 
 @dataclass(frozen=True)
 class StdioServer:
-    """A server that is a program: it is started, and spoken to over its standard input and output.
+    """A server that is a program, started here and used over its standard input and output.
 
     Args:
         command: the program, searched on PATH.
         args: its arguments.
-        env: added to the few variables that a server gets anyway (PATH, HOME and the like).
-        cwd: the directory in which it is started.
-        name: what it is called in messages; by default the program's.
+        env: added to the few variables that a server always gets (PATH, HOME and the like).
+        cwd: its working directory.
+        name: its name in messages; by default the program's.
     """
 
     command: str
@@ -94,18 +94,18 @@ class StdioServer:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Values that must not be shown."""
+        """Return the values that must not be shown."""
         return tuple(self.env.values())
 
 
 @dataclass(frozen=True)
 class HttpServer:
-    """A server at an address, spoken to by streamable HTTP.
+    """A server at an address, used over streamable HTTP.
 
     Args:
         url: its address, `http://` or `https://`.
         headers: sent with each request, such as `Authorization`.
-        name: what it is called in messages; by default its host.
+        name: its name in messages; by default its host.
     """
 
     url: str = field(repr=False)
@@ -119,7 +119,7 @@ class HttpServer:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Values that must not be shown."""
+        """Return the values that must not be shown."""
         tokens = [part for value in self.headers.values() for part in (value, value.rpartition(" ")[2])]
         rest = self.url.partition("://")[2]
         user = rest.partition("/")[0].rpartition("@")[0].partition(":")[2]
@@ -131,7 +131,8 @@ Server: TypeAlias = StdioServer | HttpServer
 
 
 def hidden(server: Server) -> tuple[str, ...]:
-    """Secrets that are blanked in all texts of the server: headers, and variables with names of secrets."""
+    """Return the secrets that are blanked in all texts of the server: headers, and variables whose names suggest
+    secrets."""
     if isinstance(server, HttpServer):
         found = server.secrets
     else:
@@ -140,16 +141,16 @@ def hidden(server: Server) -> tuple[str, ...]:
 
 
 def servers_of(text: str, directory: str | None = None) -> list[Server]:
-    """The servers that a text names.
+    """Return the servers that a reference names.
 
     Args:
-        text: `http://...` or `https://...`; the path of a JSON file such as `.mcp.json` (all of its servers), with
-            `#NAME` one of them; else a command with its arguments as a shell would split them, before which
-            `NAME=${NAME}` hands on variables of the environment. `mcp:` may stand before it.
-        directory: where paths and commands are relative to; by default the current directory.
+        text: `http://...` or `https://...`; the path of a JSON file such as `.mcp.json` (all of its servers), or with
+            `#NAME` one of them; else a command with its arguments as a shell would split them, optionally after
+            `NAME=${NAME}` to pass on variables of the environment. The prefix `mcp:` is optional.
+        directory: base of relative paths and commands; by default the current directory.
 
     Raises:
-        GraphUnknown: it cannot be read, a variable is not set, or the text holds a secret.
+        GraphUnknown: it cannot be read, a variable is not set, or the text contains a secret.
     """
     text = text.removeprefix(PREFIX).strip()
     if not text:
@@ -164,7 +165,7 @@ def servers_of(text: str, directory: str | None = None) -> list[Server]:
 
 
 def is_file(text: str) -> bool:
-    """Return whether a text (without `mcp:`) names a JSON file and not a command."""
+    """Return whether a reference (without its `mcp:` prefix) names a JSON file rather than a command."""
     file = text.partition("#")[0]
     return file.endswith(".json") and (len(file.split()) == 1 or Path(file).is_file())
 
@@ -172,8 +173,7 @@ def is_file(text: str) -> bool:
 def refuse_secrets(text: str) -> None:
     """
     Raises:
-        GraphUnknown: the text of a reference holds what looks like a secret, and references are stored; or it is
-            too long.
+        GraphUnknown: the reference seems to contain a secret, which would be stored; or it is too long.
     """
     if len(text) > _LONGEST:
         raise GraphUnknown(
@@ -211,16 +211,16 @@ def _of_command(text: str, directory: str | None) -> StdioServer:
 
 
 def servers_in(path: str | Path, name: str | None = None) -> list[Server]:
-    """The servers of a `.mcp.json` file, as other clients write it: `{"mcpServers": {NAME: {...}}}`.
+    """Return the servers of a `.mcp.json` file in the form of other clients: `{"mcpServers": {NAME: {...}}}`.
 
     A server has `command`, `args`, `env` and `cwd`, or `url` and `headers`. In all of them `${NAME}`,
-    `${NAME:-default}` and `${env:NAME}` are looked up in the environment. One with `"disabled": true` is left out.
+    `${NAME:-default}` and `${env:NAME}` are looked up in the environment. Servers with `"disabled": true` are left out.
 
     Args:
-        name: only this one.
+        name: return only this server.
 
     Raises:
-        GraphUnknown: the file or the server is not there, cannot be read, or a variable is not set.
+        GraphUnknown: the file or the server does not exist or cannot be read, or a variable is not set.
     """
     where = f"tools {PREFIX}{path}"
     try:
@@ -285,7 +285,7 @@ def _texts(where: str, entry: Mapping[str, object], key: str) -> dict[str, str]:
 
 
 def expanded(text: str, where: str) -> str:
-    """The text with `${NAME}`, `${NAME:-default}` and `${env:NAME}` looked up in the environment.
+    """Return the text with `${NAME}`, `${NAME:-default}` and `${env:NAME}` replaced from the environment.
 
     Raises:
         GraphUnknown: a variable is not set and has no default.
@@ -304,7 +304,7 @@ def expanded(text: str, where: str) -> str:
 
 
 def absolute(ref: str) -> str:
-    """A reference for a process that runs in another directory: a file's path is made absolute."""
+    """Return a reference for a process in another directory: the path of a file is made absolute."""
     text = ref.removeprefix(PREFIX)
     if text.startswith(("http://", "https://")) or not is_file(text):
         return ref
@@ -313,7 +313,7 @@ def absolute(ref: str) -> str:
 
 
 def secret_written_in(text: str) -> str | None:
-    """Name of the part of a reference that holds a secret, such as `--api-key`; None if none is known to."""
+    """Return the name of the part of a reference that contains a secret, such as `--api-key`; None if none is found."""
     known = VARIABLE.sub(lambda found: f"env:{found[1]} {found[2] or ''}", text)
     if redact(known) != known:
         return "it"
@@ -324,12 +324,12 @@ def secret_written_in(text: str) -> str | None:
     except ValueError:
         return None  # it is refused for another reason
     while words and (found := _ASSIGNED.fullmatch(words[0])) and not VARIABLE.fullmatch(found[2]):
-        words.pop(0)  # no value at all is written before the command, which is said elsewhere
+        words.pop(0)  # a reference without a command is reported elsewhere
     return _in_words(words)
 
 
 def is_secret_name(name: str) -> bool:
-    """True if a name is that of a secret: `api-key`, `GITHUB_TOKEN`, `dbPassword`."""
+    """Return True if a name suggests a secret: `api-key`, `GITHUB_TOKEN`, `dbPassword`."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     parts = [part for part in re.split(r"[-_.]+", words) if part]
     return bool(parts) and parts[-1] not in _ABOUT_ONE and not _SECRET.isdisjoint(parts)
@@ -370,7 +370,7 @@ def _is_address(text: str) -> bool:
 
 
 def _is_pair(text: str) -> bool:
-    """True if a text is a user with a password, and neither a host with a port nor a user with a group."""
+    """Return True if a text is a user with a password, and neither a host with a port nor a user with a group."""
     found = _PAIR.fullmatch(VARIABLE.sub(lambda found: found[2] or "", text))
     if found is None or found[1] == found[2]:
         return False
@@ -378,7 +378,7 @@ def _is_pair(text: str) -> bool:
 
 
 def _in_address(text: str) -> str | None:
-    named = VARIABLE.sub(lambda found: f"%24{found[2] or ''}", text)  # one word, in which a default stays
+    named = VARIABLE.sub(lambda found: f"%24{found[2] or ''}", text)  # one word, in which a default is kept
     try:
         parts = urlsplit(named)
         query = parse_qsl(parts.query.replace("%24", "$"), keep_blank_values=True)
@@ -394,7 +394,7 @@ def _in_address(text: str) -> str | None:
 
 
 def _is_value(text: str) -> bool:
-    """True if a text is a value itself and not the name of a variable with the value."""
+    """Return True if a text is a value itself and not the name of a variable."""
     left = VARIABLE.sub(lambda found: found[2] or "", text)
     words = [word for word in re.split(r"[^\w]+", left) if word]
     return any(word.lower() not in _SCHEMES for word in words)

@@ -1,7 +1,7 @@
 """A stdio server: its process, its messages, and its output on stderr.
 
-The client's own transport keeps lines of any length, takes time that grows with the square of it, forgets a call whose
-answer it cannot read, and writes the server's stderr to a file. So this one is ours.
+The client's own transport keeps lines of any length, in quadratic time, drops a call whose answer it cannot read, and
+writes the server's stderr to a file. This one replaces it.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from orchestrator.tools.mcp.servers import StdioServer
 
 LONGEST = 16 * 1024 * 1024
-"""Bytes of one message that are read. More than a result that is of use to a model, or to a run, has."""
+"""Maximum number of bytes of a message. Larger than any result that is useful to a model or a run."""
 _ENDS = 400
 _FIRST = re.compile(rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(-?\d{1,15}|"[^"\\]{1,100}")\s*,')
 _LAST = re.compile(rb'"id"\s*:\s*(-?\d{1,15}|"[^"\\]{1,100}")\s*\}\s*\Z')
 GRACE = 2.0
-"""Seconds that a server has to end by itself, first after its input is closed, then after SIGTERM."""
+"""Seconds that a server has to end, first after its input is closed, then after SIGTERM."""
 _FLUSH = 0.5
 _POLL = 0.01
 _GONE = (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
 UNREADABLE = -32700
-"""Code of the error that stands for an answer that cannot be read (JSON-RPC's parse error)."""
+"""Error code for an answer that cannot be read (JSON-RPC's parse error)."""
 
 
 class Cut(NamedTuple):
-    """A line that was longer than is read: how it began, how it ended, and its length."""
+    """A line that exceeded the maximum length: its start, its end, and its length."""
 
     first: bytes
     last: bytes
@@ -51,7 +51,7 @@ class Cut(NamedTuple):
 
 
 class Lines:
-    """Cuts what comes in into lines. Time and space are linear in what comes, and bounded by the longest line."""
+    """Splits a stream into lines. Time and space are linear in its length, with space bounded by the longest line."""
 
     def __init__(self, longest: int = LONGEST) -> None:
         self._longest = longest
@@ -60,7 +60,7 @@ class Lines:
         self._last = b""
 
     def feed(self, chunk: bytes) -> Iterator[bytes | Cut]:
-        """The lines that end in this chunk."""
+        """Yield the lines that end in this chunk."""
         *ended, rest = chunk.split(b"\n")
         for part in ended:
             self._keep(part)
@@ -82,9 +82,9 @@ class Lines:
 
 
 def id_of(first: bytes, last: bytes) -> int | str | None:
-    """The id of an answer of which only the ends are known, or that cannot be read; None if they do not have it.
+    """Return the id of an answer that is cut or cannot be read; None if its ends do not contain the id.
 
-    Servers write it first or last. One that lies about it ends a call of its own only.
+    Servers write it first or last. A server that gives a wrong id only ends one of its own calls.
     """
     found = _FIRST.match(first) or _LAST.search(last)
     if found is None:
@@ -95,14 +95,14 @@ def id_of(first: bytes, last: bytes) -> int | str | None:
 
 @asynccontextmanager
 async def stdio(server: StdioServer, tail: Tail, ended: anyio.Event) -> AsyncIterator[TransportStreams]:
-    """The streams of a server that is started here, and ended when they are left.
+    """Start a server, open its streams, and end it when they are left.
 
     Args:
-        tail: receives the server's other output.
+        tail: receives other output of the server.
         ended: set when its output has ended.
 
     Raises:
-        ToolUnavailable: it cannot be started.
+        ToolUnavailable: the server cannot be started.
     """
     process = await _started(server)
     to_us, ours = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
@@ -167,13 +167,13 @@ async def _read(
         pass
     finally:
         ended.set()
-    with suppress(*_GONE):  # what it still says is taken off it, so that it can end
+    with suppress(*_GONE):  # the remaining output is read, so that the server can end
         while True:
             await process.stdout.receive()
 
 
 def _message(line: bytes | Cut, tail: Tail) -> Any:
-    """Message of a line; an error in its place if the line cannot be read and is known to answer a request."""
+    """Return the message of a line; if the line cannot be read but answers a request, an error for that request."""
     from mcp.types import ErrorData, JSONRPCError, jsonrpc_message_adapter
 
     if isinstance(line, Cut):
@@ -189,7 +189,7 @@ def _message(line: bytes | Cut, tail: Tail) -> Any:
         except (ValueError, RecursionError):
             first, last, fault = line, line[-1000:], "its answer cannot be read: it is not JSON, or nested too deeply"
             if not line.lstrip().startswith(b"{"):
-                tail.add(line[:1000] + b"\n")  # a print on stdout, which is meant for messages only
+                tail.add(line[:1000] + b"\n")  # printed to stdout, which is reserved for messages
                 return None
     number = id_of(first, last)
     if number is None:
@@ -206,7 +206,7 @@ async def _write(process: Process, from_us: MemoryObjectReceiveStream[SessionMes
                 text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
                 await process.stdin.send(text.encode() + b"\n")
     except _GONE:
-        pass  # it reads no more; that it says no more is seen by who reads
+        pass  # the server reads no more; the reader notices the end of its output
     finally:
         flushed.set()
 
@@ -230,20 +230,20 @@ async def _end(process: Process, heard: anyio.Event) -> None:
         _signal(process, signal.SIGTERM)
         if not await _ended(process):
             _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))
-    _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))  # what it left behind
+    _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))  # processes that the server left
     with anyio.move_on_after(_FLUSH):
-        await heard.wait()  # its last words say why
+        await heard.wait()  # its last output gives the reason
     with anyio.move_on_after(GRACE), suppress(*_GONE):
         await process.aclose()
         return
-    # Something that it started, in a session of its own, holds its pipes open; asyncio would complain of them.
+    # Processes that it started in another session keep its pipes open, about which asyncio would complain.
     close = getattr(getattr(getattr(process, "_process", None), "_transport", None), "close", None)
     if callable(close):
         close()
 
 
 async def _ended(process: Process) -> bool:
-    """True if it ends in time. `wait` would also wait for processes that inherited its pipes."""
+    """Return True if the process ends in time. `wait` would also wait for processes that inherited its pipes."""
     with anyio.move_on_after(GRACE):
         while process.returncode is None:  # noqa: ASYNC110 - no event tells of the process alone
             await anyio.sleep(_POLL)

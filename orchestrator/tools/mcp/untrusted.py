@@ -1,4 +1,4 @@
-"""Data of a server, none of which is trusted: texts, errors, and the tools that it lists with their schemas.
+"""Untrusted data of a server: texts, errors, and the tools that it lists with their schemas.
 
 Texts and errors are marked by their origin, bounded and cleaned; tools are bounded and cleaned, or left out.
 """
@@ -28,25 +28,26 @@ _KEPT = 8_192
 _TOLD_LINES = 12
 _TOLD = 1_500
 _SHORTEST = 4
-"""Characters of the shortest secret that is searched; a shorter one would be found everywhere."""
+"""Minimum length of a secret that is searched for; shorter ones would match everywhere."""
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _UNSEEN = re.compile(
     r"[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff"
     r"\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]++"
 )
-"""Runs of characters that people do not see and models read: Unicode's Default_Ignorable ones, and Braille's blank.
+"""Runs of characters that are invisible to people but read by models: Unicode's Default_Ignorable ones, and Braille's
+blank.
 
-Not the two joiners: Persian and Hindi are written with them, and many emoji."""
+Except for the two joiners: Persian and Hindi are written with them, and many emoji."""
 _WIDE = re.compile(r"[ \t]{3,}")
 
 
 def marked(data: object) -> dict[str, object]:
-    """The `data` of an error that a server sent, with the mark."""
+    """Return the `data` of an error that a server sent, with a mark."""
     return {**(data if isinstance(data, dict) else {}), _MARK: True}
 
 
 def is_marked(data: object) -> bool:
-    """True if a server sent the error with this `data`."""
+    """Return True if a server sent the error with this `data`."""
     return isinstance(data, dict) and _MARK in data
 
 
@@ -63,7 +64,7 @@ def marked_error(text: str | bytes) -> str | None:
 
 
 class Tail:
-    """Keeps the end of a server's output, and shows it without secrets and without control characters."""
+    """Keeps the end of a server's output, and shows it without secrets and control characters."""
 
     def __init__(self, secrets: tuple[str, ...] = ()) -> None:
         self._secrets = secrets
@@ -75,9 +76,9 @@ class Tail:
 
     @property
     def text(self) -> str:
-        """The last lines; empty if there was no output."""
-        # Secrets go before anything is cut off, else half of one would stay. One that the kept end begins inside of
-        # cannot be recognised, so that first line goes too.
+        """Return the last lines; empty if there was no output."""
+        # Secrets are removed before the text is cut, else half of one could remain. A secret that starts before the
+        # kept part cannot be recognised, so the first line of that part is dropped.
         kept = self._kept.decode("utf-8", "replace")
         if len(self._kept) >= _KEPT:
             kept = kept.partition("\n")[2]
@@ -87,12 +88,12 @@ class Tail:
 
 
 def without(text: str, secrets: tuple[str, ...]) -> str:
-    """The text with these secrets, and everything that resembles one, blanked."""
+    """Return the text with these secrets, and everything that resembles one, blanked."""
     return redact(exactly_without(text, secrets))
 
 
 def exactly_without(text: str, secrets: tuple[str, ...]) -> str:
-    """The text with these secrets blanked."""
+    """Return the text with these secrets blanked."""
     for secret in sorted(set(secrets), key=len, reverse=True):
         if len(secret) >= _SHORTEST:
             for form in forms_of(secret):
@@ -101,15 +102,15 @@ def exactly_without(text: str, secrets: tuple[str, ...]) -> str:
 
 
 def plain(text: str) -> str:
-    """The text without control characters, save for ends of lines and tabs."""
+    """Return the text without control characters, except for line breaks and tabs."""
     return _CONTROL.sub("", text.replace("\r\n", "\n"))
 
 
 def seen(text: str) -> str:
-    """The text without characters that people do not see; how many there were stands in their place.
+    """Return the text with each run of invisible characters replaced by its length.
 
-    People who read a description see what the model receives: text in tag characters is an instruction to models alone.
-    A single one, as emoji have it, goes without a word.
+    Reviewers of a description then see what the model receives: text in tag characters is an instruction to models
+    alone. A single invisible character, as in emoji, is removed without a note.
     """
     return _UNSEEN.sub(lambda run: "" if len(run[0]) == 1 else f"[{len(run[0])} invisible characters]", text)
 
@@ -121,13 +122,13 @@ _DESCRIPTION = 8_000
 """Characters of a description that a model receives."""
 _REFUSED = re.compile(r"[^A-Za-z0-9_.-]")
 _LONGEST = 64
-"""Characters of a name that all providers of models take."""
+"""Maximum length of a name that all model providers accept."""
 _BYTES = 100_000
 _DEEPEST = 40
 _STEPS = 5_000
-"""Most schemas that are visited to check a value, not counting those of its parts."""
+"""Maximum number of schemas that are visited to check a value, not counting those of its parts."""
 _DROPPED = frozenset({"$schema", "$id", "$comment", "title", "examples"})
-"""Said to people. `title` goes as a keyword only, not as the name of a property."""
+"""Keywords for people. `title` is dropped as a keyword only, not as the name of a property."""
 _NUMBERS = (
     "minLength",
     "maxLength",
@@ -144,7 +145,7 @@ _PATTERN = 500
 
 @dataclass(frozen=True)
 class Hints:
-    """The server's claims about the calls of a tool. They may be mistaken or false."""
+    """The server's hints about the calls of a tool. They may be mistaken or false."""
 
     read_only: bool | None = None
     destructive: bool | None = None
@@ -156,7 +157,7 @@ class Listed:
     """A tool as a server lists it, cleaned."""
 
     name: str
-    """The server's name for it."""
+    """Its name on the server."""
     description: str
     parameters: Mapping[str, Any] = field(repr=False)
     hints: Hints
@@ -169,10 +170,10 @@ class Listed:
 
 
 async def listed_by(client: Client, server: str) -> dict[str, Listed]:
-    """The tools of a server, by their names there, in its order. Those that cannot be used are logged and left out.
+    """Return the tools of a server, by their names there, in its order. Unusable ones are logged and left out.
 
     Raises:
-        MCPError: it does not list them.
+        MCPError: the server does not list them.
     """
     found: dict[str, Listed] = {}
     seen: set[str] = set()
@@ -220,7 +221,7 @@ def _listed(tool: Tool) -> Listed:
 
 
 def _output(schema: object) -> Mapping[str, Any] | None:
-    """Schema of results; None if missing or unusable, which does not drop the tool."""
+    """Return the schema of results; None if missing or unusable, which does not drop the tool."""
     try:
         found = checked_schema(schema)
     except ValueError:
@@ -235,7 +236,7 @@ def _wraps(schema: Mapping[str, Any] | None) -> bool:
 
 
 def _seen_in(schema: dict[str, object]) -> dict[str, object]:
-    """The schema with its texts for people and models made visible; names and values stay as the server has them."""
+    """Return the schema with invisible characters in its descriptions shown; names and values are unchanged."""
     return {key: _said_in(key, value) for key, value in schema.items()}
 
 
@@ -255,11 +256,11 @@ def _said_in(keyword: str, value: object) -> object:
 
 
 def names_of(remote: Iterable[str], prefix: str = "") -> dict[str, str]:
-    """A name that models can call for each name that a server has.
+    """Return a name that models can call for each name of a server.
 
-    A name that fits stays as it is. In others each sign that does not fit becomes `_`; where that, or cutting it to 64
-    signs, makes it no longer tell the tools apart, a few signs of the digest of its own name are put behind it. So what
-    a tool is called does not depend on the order in which they are listed.
+    A valid name stays as it is. In others each invalid character becomes `_`; if that, or cutting the name to 64
+    characters, could make names equal, characters of the digest of the original name are appended. So the name of a
+    tool does not depend on the order in which tools are listed.
     """
     wanted = {name: _REFUSED.sub("_", prefix + name)[:_LONGEST] for name in remote}
     taken: dict[str, list[str]] = {}
@@ -277,12 +278,12 @@ def names_of(remote: Iterable[str], prefix: str = "") -> dict[str, str]:
 
 
 def checked_schema(schema: object) -> dict[str, Any]:
-    """The schema of an object, without what is of no use to a model.
+    """Return the schema of an object, without keywords that are useless to a model.
 
-    A pattern that cannot be tried in linear time stays in the description of its value only: the server checks it.
+    A pattern that cannot be matched in linear time is moved to the description of its value: the server checks it.
 
     Raises:
-        ValueError: it is no schema, too big, too deep, or one by which checking could continue for ever.
+        ValueError: it is not a valid schema, is too big or too deep, or a check by it might never end.
     """
     try:
         size = len(json.dumps(schema, allow_nan=False))
@@ -300,7 +301,7 @@ def checked_schema(schema: object) -> dict[str, Any]:
     if found.setdefault("type", "object") != "object":
         raise ValueError(f"its schema is of {json.dumps(found['type'])}; arguments are an object")
     if "properties" not in found or any(keyword in found for keyword in LISTS):
-        found.setdefault("additionalProperties", True)  # what is not named there is not refused here
+        found.setdefault("additionalProperties", True)  # properties that it does not name are not refused here
     found.setdefault("properties", {})
     return found
 
@@ -320,7 +321,7 @@ def _cleaned(schema: Any, depth: int) -> Any:
             found[keyword] = {name: _cleaned(one, depth + 1) for name, one in _is(dict, keyword, value).items()}
         elif keyword in LISTS:
             found[keyword] = [_cleaned(one, depth + 1) for one in _is(list, keyword, value)]
-        elif keyword == "items" and isinstance(value, list):  # an older way to write prefixItems
+        elif keyword == "items" and isinstance(value, list):  # an older form of prefixItems
             found["prefixItems"] = [_cleaned(one, depth + 1) for one in value]
         elif keyword in INNER:
             found[keyword] = _cleaned(value, depth + 1)
@@ -384,7 +385,7 @@ def _check_steps(root: Mapping[str, Any]) -> None:
 
 
 def _for_same_value(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Any]:
-    """The schemas that check the same value."""
+    """Yield the schemas that check the same value."""
     if "$ref" in schema:
         yield referred(schema["$ref"], root)
     for keyword in ("anyOf", "oneOf", "allOf"):
@@ -409,6 +410,6 @@ def _all(schema: Any) -> Iterator[Any]:
 
 
 def _target(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
-    """The schema that the one at the top refers to, if it does nothing else; circles were refused before."""
+    """Return the schema that this one refers to, if it has no other effect; circles were refused before."""
     target = referred(schema["$ref"], root) if "$ref" in schema else None
     return _target(target, root) if isinstance(target, dict) else schema

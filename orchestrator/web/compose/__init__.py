@@ -1,1 +1,1 @@
-"""The editor of graphs: kinds of nodes, the check of a text, tries, saved graphs."""
+"""The editor of graphs: kinds of nodes, checks of texts, tries, saved graphs."""

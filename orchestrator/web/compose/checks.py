@@ -1,13 +1,13 @@
-"""The check of a text of a graph.
+"""The check of a graph's text.
 
-A text comes from a page, and may be anything. What bounds the work on it, in the order in which it is done:
+A text comes from a page, and may contain anything. Bounds of the work on it, in the order of the work:
 
-    the request     1 MiB (`web.requests`), and a few checks at the same time; those that cannot wait are refused
-    the text        `LONGEST` characters; levels, values and what aliases stand for as `graph.text.source` says
-    the graph       `MOST_NODES` nodes, `MOST_EDGES` edges; guards, types and prompts as their kinds say
+    the request     1 MiB (`web.requests`), and a few checks at the same time; excess ones are refused
+    the text        `LONGEST` characters; bounds of `graph.text.source` for levels, values and aliases
+    the graph       `MOST_NODES` nodes, `MOST_EDGES` edges; guards, types and prompts as their kinds define
     the answer      `MOST_PROBLEMS` problems, each cut at `_LONGEST_MESSAGE`; a drawing up to `MOST_DRAWN` nodes
 
-Nothing that the text names is imported: it is looked up in what the server was given (`graph.given_code`, `Texts`).
+Names in the text are not imported, but looked up in the code of the server (`graph.given_code`, `Texts`).
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ if TYPE_CHECKING:
 LONGEST = 250_000
 """Characters of a text."""
 MOST_VALUES = 40_000
-"""Values in it, with those that aliases stand for."""
+"""Values in it, including those of aliases."""
 MOST_NODES = 1_000
-"""Nodes of a graph, with those inside of subgraphs."""
+"""Nodes of a graph, including those of subgraphs."""
 MOST_EDGES = 10_000
-"""Edges of it, with those inside."""
+"""Edges of a graph, including those of subgraphs."""
 MOST_PROBLEMS = 200
 """Problems in an answer."""
 MOST_DRAWN = 400
-"""Nodes, and half of the edges, of a graph that is drawn."""
+"""Maximum of nodes, and of half of the edges, of a graph that is drawn."""
 _LONGEST_MESSAGE = 2_000
 _DEEPEST = 50
-"""Levels of subgraphs that are looked into."""
+"""Levels of subgraphs that are read."""
 
 
 class GraphProblem(Document):
@@ -145,19 +145,19 @@ class CheckDocument(Document):
 
 @dataclass(frozen=True)
 class Text:
-    """A text that was read."""
+    """A parsed text."""
 
     data: Any
     root: Any
-    """Its node of YAML; None: no lines are known."""
+    """Its YAML node; None: line numbers are unknown."""
     text: str
 
 
 def read(text: str, form: str) -> Text:
-    """Read a text.
+    """Parse a text.
 
     Raises:
-        GraphError: it is no YAML or JSON, or too large.
+        GraphError: it is neither YAML nor JSON, or is too large.
     """
     if len(text) > LONGEST:
         raise GraphError(f"the text has {len(text):,} characters, and one on this page at most {LONGEST:,}: split it")
@@ -176,7 +176,7 @@ def read(text: str, form: str) -> Text:
 def _root_of_json(text: str) -> Any:
     try:
         return read_marked(text, most=MOST_VALUES).root
-    except (ValueError, RecursionError):  # what only JSON can say
+    except (ValueError, RecursionError):  # parts that only JSON can express
         return None
 
 
@@ -196,7 +196,7 @@ def _check_size(data: object) -> None:
 
 
 def _count(edges: object, most: int) -> int:
-    """Count the edges; in a text with a fault those before it. Counting ends behind `most`."""
+    """Count the edges; in a faulty text those before the fault. Counting stops after `most`."""
     count = 0
     for text in edges if isinstance(edges, list) else [edges]:
         with suppress(ArrowSyntaxError):
@@ -208,7 +208,7 @@ def _count(edges: object, most: int) -> int:
 
 
 def _graphs(data: object) -> Iterator[Mapping[str, Any]]:
-    """The mapping of a graph, and those of graphs inside of it, also where aliases stand for them."""
+    """The mapping of a graph, and those of its inner graphs, also those behind aliases."""
     ahead: list[tuple[object, int]] = [(data, 0)]
     while ahead:
         graph, depth = ahead.pop()
@@ -226,10 +226,10 @@ def _graphs(data: object) -> Iterator[Mapping[str, Any]]:
 
 
 def graph_of(text: Text, code: GivenCode) -> Graph:
-    """The graph of a text.
+    """Return the graph of a text.
 
     Raises:
-        GraphError: it is none, or names code that is not given.
+        GraphError: the text is not a graph, or names unknown code.
     """
     if not isinstance(text.data, Mapping):
         raise GraphError("the text is no graph: begin with 'name: NAME'")
@@ -243,10 +243,10 @@ def graph_of(text: Text, code: GivenCode) -> Graph:
 
 
 def sound(text: str, form: str, code: GivenCode) -> Graph:
-    """The graph of a text, after all checks.
+    """Return the graph of a text, after all checks.
 
     Raises:
-        GraphError: it is none, names code that is not given, or the checks found problems.
+        GraphError: the text is not a graph, names unknown code, or the checks found problems.
     """
     graph = graph_of(read(text, form), code)
     try:
@@ -266,7 +266,7 @@ def check(
     Args:
         text: the text.
         form: `yaml` or `json`.
-        code: what it may refer to.
+        code: code that it may refer to.
         tools: the tools of the server, for proofs; None: not known.
         draw: whether to draw the graph.
         prove: whether to prove claims about it.
@@ -305,10 +305,10 @@ def check(
 
 
 def _read(data: object, code: GivenCode) -> Outline:
-    """The graph of some data. Where it refers to code that is not given, only its outline.
+    """Return the graph of some data; only its outline if it refers to unknown code.
 
     Raises:
-        GraphError: the data is no graph's.
+        GraphError: the data is not a graph.
     """
     if isinstance(data, Mapping) and not any(code.refuses(one.ref, one.role) for one in code_refs(data)):
         return Outline(Graph.from_data(data, resolve=code), ())
@@ -316,7 +316,7 @@ def _read(data: object, code: GivenCode) -> Outline:
 
 
 def _document(source: Text | None, error: GraphError, known: _Known | None, text: str) -> CheckDocument:
-    """Return the answer about a text that is wrong."""
+    """Return the result for a faulty text."""
     data = None if source is None else source.data
     name = data.get("name") if isinstance(data, Mapping) else None
     found = placed(error, text, None if source is None else source.root)
@@ -368,12 +368,12 @@ def _step(step: WitnessStep) -> WitnessDocument:
     return WitnessDocument(node=step.node, outcome=step.outcome, note=step.note)
 
 
-# -- what is known of a text that may be wrong ------------------------------------------------------------------------
+# -- what can be read of a faulty text -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Known:
-    """The nodes and fields of a text, each as far as it can be read by itself."""
+    """The nodes and fields of a text, each as far as it can be read independently."""
 
     nodes: list[CheckedNode]
     edges: list[CheckedEdge]
@@ -433,13 +433,13 @@ def _edges(text: object) -> Iterator[Edge]:
 
 
 def _outcomes(spec: object, code: GivenCode) -> list[str] | None:
-    """The outcomes of a node that can be read by itself."""
+    """Return the outcomes of a node that can be read independently."""
     try:
         if isinstance(spec, str):
             found = code.follow(spec, "node")
             node = found if isinstance(found, Node) else node_from_data({"kind": "function", "ref": spec}, resolve=code)
         elif isinstance(spec, Mapping):
-            inner = spec.get("graph")  # it need not be right for the outcomes of the node around
+            inner = spec.get("graph")  # it may be wrong for the outcomes of the enclosing node
             if isinstance(inner, Mapping):
                 said = spec.get("outcomes")
                 return [*map(str, said)] if isinstance(said, list) else ["done"]
@@ -452,7 +452,7 @@ def _outcomes(spec: object, code: GivenCode) -> list[str] | None:
 
 
 def _fields(state: object, code: GivenCode) -> Iterator[CheckedField]:
-    """The fields of a state, by their names and types."""
+    """Return the fields of a state, by their names and types."""
     try:
         if isinstance(state, str) or (isinstance(state, Mapping) and "ref" in state):
             ref = state if isinstance(state, str) else str(state["ref"])
@@ -482,20 +482,20 @@ _THREADS: RunVar[CapacityLimiter] = RunVar("threads that check texts")
 AT_ONCE = 2
 """Texts that are checked at the same time."""
 WAITING = 16
-"""Texts that wait for that."""
+"""Maximum number of texts that wait for a check."""
 
 
 class Texts:
     """The texts of one server.
 
     Args:
-        executor: the executor, as it is when the server begins: its graphs are what texts may refer to.
+        executor: the executor when the server starts: texts may refer to its graphs.
     """
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
         self.given = dict(executor.graphs)
-        """The graphs that the server was given, by name."""
+        """The graphs with which the server was started, by name."""
 
     @property
     def code(self) -> GivenCode:
@@ -508,15 +508,15 @@ class Texts:
 
     @property
     def tools(self) -> tuple[NodeTool, ...] | None:
-        """The tools of the server; None: they are not known yet."""
+        """The tools of the server; None: not known yet."""
         box = self._executor.tools
         return box.tools if box.ready else None
 
     async def away(self, function: Callable[[], T]) -> T:
-        """Call what works on a text in a thread.
+        """Call a function that works on a text in a thread.
 
         Raises:
-            HttpProblem: too many texts wait for that.
+            HttpProblem: too many texts are waiting.
         """
         try:
             limiter = _THREADS.get()

@@ -172,7 +172,7 @@ def _tool(tool: Tool) -> ToolRow:
 
 @cache
 def _fixed() -> KindList:
-    """The parts that are the same for all servers."""
+    """Return the parts that are the same for all servers."""
     rows = [
         KindRow(
             name=kind,
@@ -240,7 +240,7 @@ def _strategies() -> Iterator[StrategyRow]:
 
 
 def _text(graph: GraphDefinition) -> str:
-    """The graph as a text to edit: with its state written out, if a text can hold it."""
+    """Return the graph as a text to edit, with its state written out if possible."""
     try:
         return to_plain_yaml(graph)
     except NotSerialisable:
@@ -248,7 +248,7 @@ def _text(graph: GraphDefinition) -> str:
 
 
 async def check(call: Call[NoQuery, CheckBody]) -> CheckDocument:
-    """Check the text of a graph. Of the code that it names only that is used which the server was given."""
+    """Check the text of a graph. It can only use code that the server was given."""
     body, texts = call.body, call.service.texts
     return await texts.away(
         lambda: checks.check(body.text, body.format, texts.code, texts.tools, draw=body.draw, prove=body.prove)

@@ -1,16 +1,16 @@
-"""Graphs that the page saves as files in one folder, and that are graphs of the server from then on.
+"""Graphs that the page saves as files in one folder, and that become graphs of the server.
 
-A file is never written over unless its digest is named: of two that save at the same time, in this process or another,
-one receives what the other wrote. It is written whole under another name, flushed to the disk, and then renamed. Names
-are those of graphs, so no path, hidden file or device can be meant; the folder is held open while a file is written,
-and links in it are not followed.
+A file is only overwritten by a request with its digest: if two save at the same time, in this process or another, one
+gets the text of the other. A file is written under another name, flushed to the disk, and then renamed. Names are those
+of graphs, so they cannot name a path, hidden file or device; the folder is held open while a file is written, and links
+in it are not followed.
 
-A saved graph is text from elsewhere, as any other text: it may name the code that the server was given and nothing
-else, also when it is read again after a restart, and calls of its tools that change something are asked about. What
-the folder has no more, or what has become faulty there, is no graph of the server any more, as after a restart.
+A saved graph is untrusted text: it may only name the code that the server was given, also when it is read again after a
+restart, and calls of its tools that change something need approval. A graph whose file was deleted or has become faulty
+is removed from the server, as after a restart.
 
 Files are read and written in threads. Only the event loop, which uses the executor's graphs, changes them: a thread
-lists what it found, and `settle` makes it so.
+lists the changes, and `settle` applies them.
 """
 
 from __future__ import annotations
@@ -53,33 +53,33 @@ MOST_FILES = 1_000
 _DRAFT = re.compile(r"\.[^./]{1,100}\.[0-9a-f]{16}\.draft")
 _LONGEST_NAME = 100
 _DEVICES = frozenset({"con", "prn", "aux", "nul", *(f"{name}{n}" for name in ("com", "lpt") for n in range(1, 10))})
-"""Names that stand for devices on some systems."""
+"""Names of devices on some systems."""
 _LONGEST = 4 * checks.LONGEST
 """Bytes of a file."""
 _LONGEST_DIFFERENCE = 50_000
 _MOST_PAIRS = 4_000_000
-"""Pairs of lines that are compared: the time grows with them, and the lock is held until it is done."""
+"""Maximum of pairs of lines that are compared: the time grows with it, and the lock is held meanwhile."""
 _PATIENCE = 5.0
-"""Seconds in which another process must have written its file."""
+"""Seconds within which another process must have written its file."""
 _LOCK = ".lock"
 
 
 @dataclass(frozen=True, slots=True)
 class SavedFile:
-    """A file that was read."""
+    """A parsed file."""
 
     text: str
     digest: str
 
 
 def is_name(name: str) -> bool:
-    """True if a file can have this name."""
+    """Return True if a file can have this name."""
     fits = is_graph_name(name) and name == plain_name(name) and len(name.encode()) <= _LONGEST_NAME
     return fits and name.casefold() not in _DEVICES
 
 
 def names_in(folder: int) -> list[str]:
-    """The names of the files that are read, in order."""
+    """Return the names of the files that are read, in order."""
     names = (file.removesuffix(SUFFIX) for file in os.listdir(folder) if file.endswith(SUFFIX))
     return sorted(name for name in names if is_name(name))[:MOST_FILES]
 
@@ -87,7 +87,7 @@ def names_in(folder: int) -> list[str]:
 def check_name(name: str) -> None:
     """
     Raises:
-        HttpProblem: no file can be named so.
+        HttpProblem: the name is not valid for a file.
     """
     if not is_name(name):
         detail = f"{name[:100]!r} is no name for a file: {RULE}, in {_LONGEST_NAME} bytes at most"
@@ -95,14 +95,14 @@ def check_name(name: str) -> None:
 
 
 def digest_of(data: bytes) -> str:
-    """The digest of a file, by which a request to replace it names the text that its author has seen."""
+    """Return the digest of a file, with which a request to replace it proves that its author has seen the text."""
     return sha256(data).hexdigest()
 
 
 def check_file(name: str, there: SavedFile | None, folder: int, text: str, replaces: str | None) -> None:
     """
     Raises:
-        HttpProblem: the file that is there is not the one that may be replaced.
+        HttpProblem: the existing file is not the one that may be replaced.
     """
     file = f"{name}{SUFFIX}"
     if there is None:
@@ -132,10 +132,10 @@ def _difference(before: list[str], after: list[str], file: str) -> str:
 
 
 def read_file(name: str, folder: int) -> SavedFile | None:
-    """The file of a graph; None: there is none.
+    """Return the file of a graph; None if there is none.
 
     Raises:
-        HttpProblem: it is no plain file, or too long.
+        HttpProblem: it is not a regular file, or too long.
     """
     file = f"{name}{SUFFIX}"
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -143,11 +143,11 @@ def read_file(name: str, folder: int) -> SavedFile | None:
         opened = os.open(file, flags, dir_fd=folder)
     except FileNotFoundError:
         return None
-    except OSError as error:  # a link, among others
-        raise HttpProblem(409, "graph-no-file", f"{file} is no file that can be read: {error.strerror}") from None
+    except OSError as error:  # for example a link
+        raise HttpProblem(409, "graph-no-file", f"{file} cannot be read: {error.strerror}") from None
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         os.close(opened)
-        raise HttpProblem(409, "graph-no-file", f"{file} is no plain file")
+        raise HttpProblem(409, "graph-no-file", f"{file} is not a regular file")
     with open(opened, "rb") as source:
         data = source.read(_LONGEST + 1)
     if len(data) > _LONGEST:
@@ -156,11 +156,11 @@ def read_file(name: str, folder: int) -> SavedFile | None:
 
 
 def write_file(name: str, folder: int, data: bytes, *, new: bool) -> None:
-    """Write a file whole, or not at all.
+    """Write a file completely, or not at all.
 
     Raises:
-        FileExistsError: it is to be new, and there is one.
-        OSError: it cannot be written.
+        FileExistsError: the file must be new, but exists.
+        OSError: the file cannot be written.
     """
     file, draft = f"{name}{SUFFIX}", f".{name}.{secrets.token_hex(8)}.draft"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -182,10 +182,10 @@ def write_file(name: str, folder: int, data: bytes, *, new: bool) -> None:
 
 @contextmanager
 def locked(folder: int) -> Iterator[None]:
-    """Hold the lock of a folder, which other processes that save there hold, too, and delete what dead ones left.
+    """Hold the lock of a folder, which all processes that save there use, and delete files of dead processes.
 
     Raises:
-        HttpProblem: another process holds it for long.
+        HttpProblem: another process holds it for too long.
     """
     opened = os.open(_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
     try:
@@ -199,7 +199,7 @@ def locked(folder: int) -> Iterator[None]:
                     detail = "another process writes to the folder of saved graphs: send it again"
                     raise HttpProblem(503, "save-busy", detail, headers={"Retry-After": "1"}) from None
                 time.sleep(0.01)
-        for left in filter(_DRAFT.fullmatch, os.listdir(folder)):  # of a process that died: whoever writes has the lock
+        for left in filter(_DRAFT.fullmatch, os.listdir(folder)):  # of a dead process: a writer holds the lock
             with suppress(OSError):
                 os.unlink(left, dir_fd=folder)
         yield
@@ -212,14 +212,14 @@ log = logging.getLogger("orchestrator.web")
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A file as it was when it was last read."""
+    """The version of a file that was last read."""
 
     mark: tuple[int, int, int]
-    """Time of its last change, its length, and its number in the file system."""
+    """Time of its last change, its length, and its inode number."""
     digest: str = ""
     fault: bool = False
     tools: bool = True
-    """True if the tools of the server were known then."""
+    """True if the tools of the server were known at that time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,50 +237,50 @@ class SavedGraphs:
 
     Args:
         folder: the folder.
-        executor: the executor of the server, which gets the graphs.
-        texts: what their texts may refer to.
+        executor: the executor of the server, to which the graphs are added.
+        texts: code that their texts may refer to.
 
     Raises:
-        ValueError: there is no such folder.
+        ValueError: the folder does not exist.
     """
 
     def __init__(self, folder: Path, executor: Executor, texts: Texts) -> None:
         if not folder.is_dir():
-            raise ValueError(f"save_graphs: there is no folder {str(folder)!r}: make it first")
+            raise ValueError(f"save_graphs: the directory {str(folder)!r} does not exist; create it first")
         self._folder, self._executor, self._texts = folder.resolve(), executor, texts
         self._lock = Lock()
-        """Held while one file is read, so that of two readings the later one counts."""
+        """Held while a file is read, so that the later of two readings counts."""
         self._refreshing = anyio.Lock()
         self._seen: dict[str, _Seen] = {}
         self._found: deque[_Found] = deque()
         self._added: dict[str, dict[str, Graph]] = {}
-        """Name -> content -> the versions that the executor got."""
+        """Name -> content -> the versions that were added to the executor."""
         self.files: dict[str, SavedFile] = {}
         """The files of the graphs of the server, by name."""
         self.faults: dict[str, str] = {}
-        """Reasons why files are no graphs of the server, by name."""
+        """Reasons why files are not graphs of the server, by name."""
         self.read_changed()
         self.settle()
 
     async def refresh(self, name: str | None = None) -> None:
-        """Take over what was changed in the folder: another process may have written there.
+        """Load changes in the folder, which other processes may have written.
 
         Args:
-            name: the only graph that is read; None: all.
+            name: the only graph to read; None: all.
         """
         if name is not None:
             if is_name(name) and name not in self._texts.given:
                 await away(lambda: self.read_changed(name))
         else:
-            async with self._refreshing:  # requests that wait for the same take one thread
+            async with self._refreshing:  # requests that wait for the same graphs share a thread
                 await away(self.read_changed)
         self.settle()
 
     def read_changed(self, only: str | None = None) -> None:
-        """Read the files that are new, or are not as they were. It blocks; `settle` makes their graphs the server's.
+        """Read new and changed files. It blocks; `settle` adds their graphs to the server.
 
         Args:
-            only: the only file that is read, by its name; None: all.
+            only: the name of the only file to read; None: all.
         """
         try:
             with self._opened() as folder:
@@ -293,11 +293,11 @@ class SavedGraphs:
                     with self._lock:
                         if name not in names and name in self._seen and not _is_there(name, folder):
                             self._gone(name)
-        except OSError as error:  # the graphs that were read are still there
+        except OSError as error:  # the graphs that were read before are kept
             log.warning("the folder of saved graphs cannot be read: %s", error)
 
     def settle(self) -> None:
-        """Make what was found the graphs of the server. It does not block."""
+        """Add the graphs that were read to the server. It does not block."""
         while self._found:
             found = self._found.popleft()
             name, graph = found.name, found.graph
@@ -318,16 +318,16 @@ class SavedGraphs:
                 log.warning("the saved graph %s is not used: %s", name, found.fault)
 
     def save(self, name: str, text: str, replaces: str | None) -> SavedFile:
-        """Write a file. It blocks; `settle` makes its graph one of the server.
+        """Write a file. It blocks; `settle` adds its graph to the server.
 
         Args:
             name: the name of the graph.
             text: its text.
-            replaces: the digest of the file that may be replaced; None: there must be none.
+            replaces: the digest of the file that may be replaced; None: the file must be new.
 
         Raises:
-            HttpProblem: the name cannot be used, there is another file, or the file cannot be written.
-            GraphError: the text is no graph, or names code that the server was not given.
+            HttpProblem: the name is not valid, the existing file is another one, or the file cannot be written.
+            GraphError: the text is not a graph, or names code that the server was not given.
         """
         check_name(name)
         graph = self._graph(name, text)
@@ -349,10 +349,10 @@ class SavedGraphs:
     # -- one file ------------------------------------------------------------------------------------------------------
 
     def _look_at(self, name: str, folder: int) -> None:
-        """Read a file, if it is not as it was."""
+        """Read a file, if it has changed."""
         tools, known = self._texts.tools is not None, self._seen.get(name)
         if known is not None and known.fault and known.tools != tools:
-            known = None  # what it names may be known by now
+            known = None  # the code that it names may be known by now
         seen = _Seen((0, 0, 0), tools=tools)
         try:
             seen = replace(seen, mark=_mark(name, folder))
@@ -371,7 +371,7 @@ class SavedGraphs:
             return
         except (OSError, OrchestratorError, HttpProblem) as error:
             seen = self._faulty(name, seen, str(error))
-        except Exception as error:  # a fault of one file is none of the requests, which want others
+        except Exception as error:  # a fault of one file must not fail requests for others
             log.exception("the saved graph %s cannot be read", name)
             seen = self._faulty(name, seen, f"it cannot be read: {type(error).__name__}")
         self._seen[name] = seen
@@ -385,11 +385,11 @@ class SavedGraphs:
             self._found.append(_Found(name))
 
     def _graph(self, name: str, text: str) -> Graph:
-        """The graph of a text that is saved under a name.
+        """Return the graph of a text that is saved under a name.
 
         Raises:
-            GraphError: it is none.
-            HttpProblem: it has another name, or that of a graph of the program.
+            GraphError: the text is not a graph.
+            HttpProblem: the text has another name, or that of a graph of the program.
         """
         graph = checks.sound(text, "yaml", self._texts.code)
         if graph.name != name:
@@ -415,5 +415,5 @@ def _mark(name: str, folder: int) -> tuple[int, int, int]:
 
 
 def _is_there(name: str, folder: int) -> bool:
-    """True if the folder has a file that it did not have when its names were listed."""
+    """Return True if the folder has a file that was not listed before."""
     return name in names_in(folder)

@@ -1,15 +1,15 @@
-"""Tries: runs of texts in a store of their own, which is in memory, bounded, and gone with the server.
+"""Tries: runs of texts in a separate store, which is in memory, bounded, and lost with the server.
 
-They are driven by an executor of their own next to that of the server, with its tools, dependencies and models, and
-served under `/try` by the same routes. What bounds them:
+They are driven by a second executor with the server's tools, dependencies and models, and served under `/try` by the
+same routes. Bounds:
 
-    runs        `MOST_RUNS`; a further one replaces the oldest of the principal that has most, one that has ended first
-    bytes       `MOST_BYTES` of journals, messages and graphs; a run that would write more is given up, and deleted
+    runs        `MOST_RUNS`; a further one replaces the oldest of the principal with the most, ended runs first
+    bytes       `MOST_BYTES` of journals, messages and graphs; a run that would write more is abandoned and deleted
     age         `LONGEST` seconds since a run was last written to
     one run     `STEPS` steps and `SECONDS` seconds alive at most
 
-Calls of tools that change something are asked about, whatever the text has. With `authorize`, a principal sees its own
-tries only.
+Calls of tools that change something need approval, regardless of the text. With `authorize`, a principal sees only its
+own tries.
 """
 
 from __future__ import annotations
@@ -53,28 +53,27 @@ if TYPE_CHECKING:
 MOST_BYTES = 64 << 20
 """Bytes of all journals, snapshots, messages and graphs."""
 MOST_ITEMS = 16 << 20
-"""Bytes of all values in memory across runs, and of all results in the cache."""
+"""Bytes of all values in memory across runs, and of all cached results."""
 _UNUSED = 5.0
-"""Seconds for which a graph is kept that no run is of: one that is stored is named by the next record of its run."""
+"""Seconds for which a graph without runs is kept: a run names its graph in the record after the one that stores it."""
 
 
 @dataclass(slots=True)
 class _Journal:
-    """Counts of a run. Nothing is counted twice: an append costs what it appends."""
+    """Counts of a run. An append only counts what it appends."""
 
     size: int = 0
     records: int = 0
     snapshots: dict[int, int] = field(default_factory=dict)
     graphs: set[str] = field(default_factory=set)
-    """Contents of the graphs that it is of, and was of."""
+    """Contents of the run's current and former graphs."""
 
 
 class ScratchStore(MemoryStore):
-    """A store in memory that takes only so many bytes.
+    """A store in memory with a limited size in bytes.
 
     Args:
-        most: how many bytes of records, snapshots, messages and graphs it takes; the write that reaches this is the
-            last.
+        most: maximum of bytes of records, snapshots, messages and graphs; the write that reaches it is the last.
     """
 
     def __init__(self, most: int = MOST_BYTES) -> None:
@@ -85,7 +84,7 @@ class ScratchStore(MemoryStore):
         self._graph_sizes: dict[str, int] = {}
         self._unused: dict[str, float] = {}
         self.ending: str | None = None
-        """The run that may still write how it ends."""
+        """The run that may still write its final records."""
 
     @property
     def size(self) -> int:
@@ -95,11 +94,11 @@ class ScratchStore(MemoryStore):
 
     @property
     def full(self) -> bool:
-        """True if it takes no more."""
+        """True if it accepts no more data."""
         return self.size >= self._most
 
     def largest(self) -> str | None:
-        """The run with the most bytes; None: there is none."""
+        """The run with the most bytes; None if there is none."""
         with self._lock:
             return max(self._journals, key=self._size_of, default=None)
 
@@ -149,7 +148,7 @@ class ScratchStore(MemoryStore):
         return deleted
 
     def drop_graphs(self) -> None:
-        """Delete the graphs that no run is of, once that has been so for a while."""
+        """Delete the graphs that have been without runs for a while."""
         with self._lock:
             now, used = time.monotonic(), {name for journal in self._journals.values() for name in journal.graphs}
             self._unused = {name: self._unused.get(name, now) for name in self._graphs if name not in used}
@@ -189,7 +188,7 @@ class ScratchStore(MemoryStore):
 
 
 def _contents(records: Sequence[Record]) -> list[str]:
-    """The contents of graphs that records name."""
+    """Return the contents of the graphs that records name."""
     named = (getattr(record, "content", None) for record in records)
     return [content for content in named if isinstance(content, str) and content]
 
@@ -200,13 +199,13 @@ LONGEST = 3600.0
 STEPS = 500
 SECONDS = 120.0
 OFFLINE, DEFAULT = "offline", "default"
-"""Names of models besides those of the server: the one that does arithmetic, and that of nodes that name none."""
+"""Names of models besides those of the server: the offline one, and the one for nodes that name none."""
 OWNER = "principal"
 """The label that names the principal that started a try."""
 _PAUSE = 1.0
 """Seconds between two searches for tries to delete."""
 _PATIENCE = 5.0
-"""Seconds in which a run that is to be deleted must stop."""
+"""Seconds within which a run that will be deleted must stop."""
 
 
 class Scratch:
@@ -243,15 +242,15 @@ class Scratch:
         Args:
             graph: the graph.
             given: the input.
-            model: the name of the model of nodes that name none; None: no model but the offline one.
-            limits: limits of the run; they can only be lower than those of tries.
+            model: the model for nodes that name none; None: only the offline model.
+            limits: limits of the run, at most those of tries.
             approve: the highest risk of calls that need no approval.
             labels: labels of the run.
             principal: the name of the principal that tries it; empty without `authorize`.
 
         Raises:
             HttpProblem: there is no such model.
-            OrchestratorError: the run cannot begin.
+            OrchestratorError: the run cannot start.
         """
         chosen = self._with_model(graph, model)
         await self._open()
@@ -274,7 +273,7 @@ class Scratch:
         return await self.executor.load(run_id)
 
     def _with_model(self, graph: GraphDefinition, model: str | None) -> GraphDefinition:
-        """The graph with a model for the nodes that ask one: offline for all, another for those that name none.
+        """Return the graph with models: the offline one for all nodes, another one only for nodes that name none.
 
         Raises:
             HttpProblem: there is no such model.
@@ -289,10 +288,11 @@ class Scratch:
             nodes = nodes_with(graph.nodes, _asks_unnamed, "model", model)
         return graph.model_copy(update={"nodes": nodes})
 
-    # -- opening and tidying -------------------------------------------------------------------------------------------
+    # -- opening and cleanup
+    # ---------------------------------------------------------------------------------------------
 
     async def _open(self) -> None:
-        """Open the executor, once, in the background of that of the server."""
+        """Open the executor, once, in the background of the server's executor."""
         if self._opened is None:
             self._opened = anyio.Event()
             try:
@@ -311,20 +311,20 @@ class Scratch:
                 while True:
                     await anyio.sleep(_PAUSE)
                     await self._tidy()
-        except Exception:  # the runs of the server go on without tries
+        except Exception:  # the server's runs continue without tries
             log.exception("the executor of tries failed")
         finally:
             self._opened = None
 
     async def _make_room(self) -> None:
-        """Delete the oldest run if there are as many as there may be."""
+        """Delete the oldest run if the maximum number of runs is reached."""
         await self._tidy()
         rows = await self._rows()
         for row in self._oldest(rows)[: max(0, len(rows) - MOST_RUNS + 1)]:
             await self._delete(row)
 
     async def _tidy(self) -> None:
-        """Delete what is too old, and what is too much."""
+        """Delete runs that are too old, and runs beyond the bounds."""
         rows = await self._rows()
         now = time.time()
         old = [row for row in rows if now - row.updated > LONGEST]
@@ -349,7 +349,7 @@ class Scratch:
         self.store.ending = row.run_id
         try:
             with anyio.move_on_after(_PATIENCE):
-                with suppress(OrchestratorError):  # it has just ended, or was given up
+                with suppress(OrchestratorError):  # it has just ended, or was abandoned
                     if row.status not in FINAL:
                         await self.executor.cancel(row.run_id, reason="the store of tries needs room")
                 await self.executor.delete(row.run_id)
@@ -360,7 +360,7 @@ class Scratch:
 
 
 def of_own(authorize: Authorize | None) -> Authorize | None:
-    """`authorize` for tries: a principal may do nothing with those of others."""
+    """Return `authorize` for tries: a principal has no access to those of others."""
     if authorize is None:
         return None
 

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 Part: TypeAlias = tuple[str, bool]
-"""A piece of a line, and whether it is what differs."""
+"""Part of a line, and whether it differs."""
 _WORD = re.compile(r"\w+|\s+|[^\w\s]")
 _MOST = 250_000
-"""Pairs of words that are compared; of longer texts whole lines are marked."""
+"""Pairs of words that are compared; in longer texts, whole lines are marked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ class Line:
     """A line of a diff."""
 
     kind: Literal["cut", "added", "alike", "note"]
-    """A line of the first run alone, of the other one alone, of both, or about the diff."""
+    """A line of only the first run, of only the other one, of both, or about the diff."""
     parts: Sequence[Part]
 
 
 def lines_of(diff: Sequence[str]) -> list[Line]:
-    """The lines of a unified diff, as views give it: `-` of the first text, `+` of the second."""
+    """Return the lines of a unified diff: `-` for the first text, `+` for the second."""
     found: list[Line] = []
     cut: list[str] = []
     added: list[str] = []
@@ -69,14 +69,14 @@ def lines_of(diff: Sequence[str]) -> list[Line]:
                 found.append(Line("alike", [(line[1:], False)]))
             elif not line.startswith("@@"):
                 found.append(Line("note", [(line, False)]))
-            elif found and found[-1].kind != "note":  # before it is more of the same text
+            elif found and found[-1].kind != "note":  # before this marker, it is more of the same text
                 found.append(Line("note", [("⋯", False)]))
     close()
     return found
 
 
 def _changed(cut: Sequence[str], added: Sequence[str]) -> list[Line]:
-    """Lines that replace others. Long text is wrapped, so words are compared across lines."""
+    """Return lines that replace others. Long text is wrapped, so words are compared across lines."""
     before, after = _words(cut), _words(added)
     if not before or not after or len(before) * len(after) > _MOST:
         return [Line("cut", [(line, False)]) for line in cut] + [Line("added", [(line, False)]) for line in added]
@@ -121,11 +121,11 @@ class CompareQuery(AlignedQuery):
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number of a run, and how it differs from that of the first."""
+    """A number of a run, and its difference from the first."""
 
     text: str
     change: str
-    """As `+12`; empty: it is the same, or it is that of the first run."""
+    """Such as `+12`; empty: no difference, or the first run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +136,16 @@ class ComparedRun:
     id: str
     graph: str
     other_version: bool
-    """True if it is of the graph of the first run in another version."""
+    """True if it has another version of the first run's graph."""
     status: str
     input: str
     output: str
     figures: Sequence[tuple[str, Figure]]
     """Name and number: steps, tokens, cost, time."""
     without: str
-    """The address without this run; empty: two are needed."""
+    """The URL without this run; empty: two are needed."""
     first: str
-    """The address in which the others are compared with this one; empty: they are."""
+    """The URL that compares the others with this run; empty if it does already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class Cell:
     letter: str
     run_id: str
     address: str
-    """Address of the step on the page of its run; empty: the run did not come there."""
+    """URL of the step on the page of its run; empty if the run has no such step."""
     status: str
     said: str
     figures: Sequence[tuple[str, Figure]]
@@ -175,7 +175,7 @@ class Row:
     place: str
     differs: bool
     first: bool
-    """True if it is the first that differs."""
+    """True if it is the first row that differs."""
     cells: Sequence[Cell]
     address: str
     """The page with the texts of this row."""
@@ -204,25 +204,25 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The address of a comparison, with something else in it."""
+    """The URL of a comparison, with some parameters changed."""
 
     root: str
     ids: Sequence[str]
     query: Mapping[str, str]
 
     def __call__(self, ids: Sequence[str] | None = None, **changes: str | None) -> str:
-        """The address with other runs or parameters; None takes one away."""
+        """Return the URL with other runs or parameters; None removes one."""
         return f"{self.root}/compare?{self.parameters(ids, **changes)}"
 
     def parameters(self, ids: Sequence[str] | None = None, **changes: str | None) -> str:
-        """The query of this address."""
+        """The query of this URL."""
         given = self.ids if ids is None else ids
         kept = {**self.query, **changes}
         return urlencode([*runs_query(given), *((name, value) for name, value in kept.items() if value is not None)])
 
 
 def runs_query(ids: Sequence[str]) -> list[tuple[str, str]]:
-    """The parameters that name some runs. An id may have commas."""
+    """Return the parameters that name some runs. An id may contain commas."""
     plain = len(ids) > 1 and not any("," in name for name in ids)
     return [("runs", ",".join(ids))] if plain else [("runs", name) for name in ids]
 
@@ -316,7 +316,7 @@ def _runs(found: AlignedRuns, address: Address) -> list[ComparedRun]:
 def _figures(
     run: ComparedFigures | ComparedStep, base: ComparedFigures | ComparedStep | None
 ) -> list[tuple[str, Figure]]:
-    """The numbers of a run or a step. Of a step, zeros that both have are left out."""
+    """Return the numbers of a run or a step. In a step, zeros in both runs are left out."""
     found = []
     steps, before = getattr(run, "steps", None), getattr(base, "steps", None)
     if steps is not None:
@@ -333,7 +333,7 @@ def _figures(
 
 
 def _change(now: float, before: float | None, form: str) -> str:
-    """Word the difference of a number; empty: none, as far as it is shown."""
+    """Describe the difference of a number; empty if it is not visible."""
     if before is None:
         return ""
     text = form.format(abs(now - before))
@@ -362,7 +362,7 @@ def _name(row: ComparedRow) -> str:
 
 
 def _place(row: ComparedRow) -> str:
-    """Place of a row, if its name does not have it."""
+    """Return the place of a row, if its name does not contain it."""
     if row.kind != "step":
         return "what the runs began with" if row.kind == "start" else "how they ended"
     visit = f" (visit {row.visit})" if row.visit > 1 else ""
@@ -402,7 +402,7 @@ def _summary(found: AlignedRuns) -> str:
 
 
 def _first_said(first: ComparedRow | None) -> str:
-    """The first difference as a sentence."""
+    """Return the first difference as a sentence."""
     if first is None:
         return ""
     at, note = next((at, notes[0]) for at, notes in enumerate(first.differences, 1) if notes)
@@ -410,7 +410,7 @@ def _first_said(first: ComparedRow | None) -> str:
 
 
 def _said(note: DifferenceNote, at: int) -> str:
-    """A difference of two runs in the words of more than two: the runs have letters."""
+    """Return a difference of two runs in the wording for more than two: runs have letters."""
     said = note.what
     for words, letter in (
         ("the first run", "A"),
@@ -423,7 +423,7 @@ def _said(note: DifferenceNote, at: int) -> str:
 
 
 def _leading_to(first: ComparedRow, found: AlignedRuns, query: CompareQuery, address: Address) -> str:
-    """The page on which the first difference is, with its texts."""
+    """Return the page on which the first difference is, with its texts."""
     at = 0 if query.different else first.number // query.limit * query.limit
     return f"{address(after=str(at) if at else None, step=first.key)}#row-{key_of(first.key)}"
 

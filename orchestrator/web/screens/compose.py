@@ -1,4 +1,4 @@
-"""The editor of graphs: what it begins with, by the address."""
+"""The editor of graphs: its first content, as given by the URL."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def _begin(call: Call[Any]) -> dict[str, Any]:
     """Return the first content of the editor, for its template and its script.
 
     Raises:
-        GraphUnknown: there is no graph of the name in the address.
+        GraphUnknown: there is no graph of the name in the URL.
     """
     query, text, fault = call.query, EMPTY, ""
     digest: str | None = None
@@ -115,10 +115,10 @@ async def _begin(call: Call[Any]) -> dict[str, Any]:
 
 
 def _text(graph: GraphDefinition) -> str:
-    """A graph as a text to edit: with its state written out, if a text can hold it.
+    """Return a graph as a text to edit, with its state written out if possible.
 
     Raises:
-        NotSerialisable: something in it is code that no file can name.
+        NotSerialisable: it has code that a file cannot name.
     """
     try:
         return to_plain_yaml(graph)
@@ -127,7 +127,7 @@ def _text(graph: GraphDefinition) -> str:
 
 
 def _renamed(text: str, taken: Collection[str]) -> str:
-    """The text of a graph under a name of its own, in its line `name: `."""
+    """Return the text of a graph with a new name in its line `name: `."""
     found = re.match(r"name: ([^\W\d](?:[\w-]|[^\x00-\x7f])*)\n", text)
     if found is None:
         return text

@@ -1,4 +1,4 @@
-"""The screens as rows of a table of routes: their actions are asked of `authorize`, as those of the API are."""
+"""The screens as rows of a table of routes: `authorize` is called for their actions, as for those of the API."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ SCREENS: tuple[Endpoint, ...] = (
     *compose.SCREENS,
     *replays.SCREENS,
 )
-"""The pages that people see."""
+"""The pages for people."""
 
 FOLDERS = (("/modules", "orchestrator.render.html", "modules"), ("", "orchestrator.web.screens", "static"))
-"""Paths of files, and where they are: the modules of the page of a run, and those of the screens."""
+"""URL paths and directories of files: the modules of the page of a run, and those of the screens."""

@@ -1,10 +1,10 @@
-"""Runs as their pages follow them: each is read once, and a page gets what changed since it last asked.
+"""Runs for pages that follow them: each is read once, and a page gets the changes since its last request.
 
-A long run is read part by part: its page opens with the first records, and each time that it asks it gets what the next
-ones changed. Meanwhile the row of the run has its state.
+A long run is read in parts: its page opens with the first records, and each request gets the changes by the next ones.
+Meanwhile the status comes from the row of the run.
 
-A run is kept while pages ask for it. A page that comes back after a run was forgotten, or after the server was started
-again, gets the whole run, as far as it is read.
+A run is kept while pages request it. A page that returns after the run was dropped, or the server restarted, gets the
+whole run, as far as it is read.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ T = TypeVar("T")
 _KEPT = 24
 """Runs that are kept."""
 _RECORDS = 200_000
-"""Records of all of them together: of more, only the runs are kept that were asked for lately."""
+"""Records of all of them together: beyond it, only recently requested runs are kept."""
 _SIZE = 1 << 24
-"""Characters of these records, the same. In memory a run with many small values takes 50 times as much."""
+"""Characters of these records, likewise. In memory, a run with many small values takes 50 times as much."""
 _MOST = 2 * _SIZE
-"""Characters above which no other run is kept, however lately it was asked for."""
+"""Characters above which no other run is kept, even if it was requested recently."""
 _LATELY = 60.0
-"""Seconds: runs that are followed at the same time do not make each other begin from their first record."""
+"""Seconds: runs followed at the same time must not cause each other to be read again from the start."""
 PART = 1000
 """Records that are read at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunPane:
-    """A run in a page that follows it."""
+    """A run for a page that follows it."""
 
     version: str
     graph: str
@@ -61,7 +61,7 @@ class RunPane:
 
 
 class RunFeeds:
-    """The runs whose pages are open.
+    """The runs with open pages.
 
     Args:
         executor: the executor that is served.
@@ -72,7 +72,7 @@ class RunFeeds:
         self._feeds: dict[str, RunFeed] = {}
 
     def of(self, run_id: str) -> RunFeed:
-        """The run of this id; the one that was not asked for the longest time is forgotten."""
+        """Return the run of this id; drops the least recently requested one."""
         feed = self._feeds.pop(run_id, None) or RunFeed(self._executor, run_id)
         self._feeds[run_id], feed.asked = feed, monotonic()
         while len(self._feeds) > _KEPT or self._crowded(feed.asked - _LATELY):
@@ -84,7 +84,7 @@ class RunFeeds:
         self._feeds.pop(run_id, None)
 
     def _crowded(self, lately: float) -> bool:
-        """True if there are so many records that the run which was not requested for the longest time is dropped."""
+        """Return True if there are so many records that the least recently requested run must be dropped."""
         oldest, *others = self._feeds.values()
         size = sum(one.size for one in self._feeds.values())
         if oldest.asked >= lately:
@@ -103,13 +103,13 @@ class RunFeed:
         self.size = 0
         """Characters of the records that were read, see `size_of`."""
         self._epoch = ""
-        """Names the reading of the run that the versions count in."""
+        """Id of the reading of the run to which the versions belong."""
         self._created = 0.0
         self._writer: RunWriter | None = None
         self._ahead: RunInfo | None = None
         """The row of the run, if it has more records than were read."""
         self._caught_up = 0
-        """The version in which it was read to its end: the picture shows how long the run is."""
+        """The version in which it was read to its end: the picture shows the run's duration."""
 
     @property
     def head(self) -> int:
@@ -117,7 +117,7 @@ class RunFeed:
         return 0 if self._writer is None else self._writer.machine.head
 
     async def page(self) -> RunPane:
-        """The run as it is.
+        """Return the pane of the run in its current state.
 
         Raises:
             RunUnknown, StoreCorrupt: see `Executor.load`.
@@ -130,8 +130,7 @@ class RunFeed:
         return await self._after_reading(made)
 
     async def since(self, version: str) -> str:
-        """Return the changes behind a version, as JSON; or all of the run, with its picture, if the version is not
-        known any more.
+        """Return the changes after a version, as JSON; or the whole run, with its picture, if the version is unknown.
 
         Raises:
             RunUnknown, StoreCorrupt: see `Executor.load`.
@@ -159,7 +158,7 @@ class RunFeed:
         return {**found, "version": self._version(writer), "numbers": writer.order()}
 
     def _newest(self, writer: RunWriter) -> dict[str, Any]:
-        """Return the facts of the run as it is, where it is not read to its end."""
+        """Return the current facts of the run, if it is not read to its end."""
         info, read = self._ahead, writer.machine.head
         if info is None:
             return {"of": read}
@@ -183,7 +182,7 @@ class RunFeed:
             return await away(lambda: make(writer))
 
     async def _read(self) -> RunWriter:
-        """Take what the store has by now, or the next part of it."""
+        """Read the new records of the store, or the next part of them."""
         store, run_id = self._executor.store, self._run_id
         info, upto = await store.info(run_id), PART
         writer = self._writer
@@ -191,7 +190,7 @@ class RunFeed:
             records = await store.read(run_id, after=writer.machine.head, limit=PART)
             if not any(isinstance(record, RESTARTS) for record in records):
                 return await self._taken(writer, records, info)
-            upto = records[-1].seq  # and what was before is read again
+            upto = records[-1].seq  # earlier records are read again
         run = await self._executor.load(run_id, at=upto if upto < info.head else None)
         records = await store.read(run_id, upto=run.seq)
         return await away(lambda: self._begun(RunWriter(run, records), records, info))
@@ -218,7 +217,7 @@ class RunFeed:
             return Run(machine, definition, store, **held, standby=standby_of(info), archived=info.archived)
 
         def take() -> RunWriter:
-            self._writer = None  # it is of no use if it fails half way
+            self._writer = None  # it is unusable if it fails half way
             writer.take(records, now)
             self._writer = writer
             self.size += size_of(records)

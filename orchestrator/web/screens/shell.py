@@ -1,4 +1,4 @@
-"""Parts that all screens share: templates, files, headers, and the answer to a page that is requested again."""
+"""Parts shared by all screens: templates, files, headers, and the response to a page that is requested again."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HEADERS: Mapping[str, str] = {"Content-Security-Policy": POLICY, "Cache-Control"
 
 @cache
 def templates() -> Environment:
-    """The templates. Everything that they are given is escaped as text."""
+    """Return the templates. They escape all values as text."""
 
     found = Environment(
         loader=PackageLoader("orchestrator.web.screens"),
@@ -50,14 +50,14 @@ def templates() -> Environment:
 
 
 async def page(call: Call[Any, Any], name: str, data: Mapping[str, object], *, root: str, version: object) -> Response:
-    """A screen as an answer; 304 without a body if the browser has this version of it.
+    """Return a screen as a response; 304 without a body if the browser has this version.
 
     Args:
         call: the request.
-        name: the screen's name, which its template and its script have as well.
-        data: what the template is given.
-        root: the path under which the routes are.
-        version: plain JSON that changes whenever the page does, except for ages.
+        name: the screen's name, also of its template and script.
+        data: the values for the template.
+        root: the path prefix of the routes.
+        version: plain JSON that changes with the page, except for ages.
     """
     read_only = call.settings.read_only
     tag = await away(lambda: f'"{digest([version, read_only, root, _release()])[:24]}"', version)
@@ -78,7 +78,7 @@ async def page(call: Call[Any, Any], name: str, data: Mapping[str, object], *, r
 
 
 def root_of(call: Call[Any, Any]) -> str:
-    """The path under which the routes are."""
+    """Return the path prefix of the routes."""
     return f"{call.request.scope.get('root_path', '')}{call.settings.prefix}"
 
 
@@ -86,9 +86,9 @@ def problem_page(problem: HttpProblem, *, root: str, read_only: bool) -> Respons
     """Return a problem as a page for people.
 
     Args:
-        problem: what went wrong.
-        root: the path under which the routes are.
-        read_only: whether the server is.
+        problem: the problem.
+        root: the path prefix of the routes.
+        read_only: whether the server is read-only.
     """
     document = problem.document()
     text = (
@@ -114,12 +114,12 @@ def _release() -> str:
 
 
 def key_of(text: str) -> str:
-    """A short name for an element, from an id that may hold any character."""
+    """Return a short name for an element, from an id with any characters."""
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def lasting(seconds: float) -> str:
-    """A duration in a row."""
+    """Return a duration for a row."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 60:

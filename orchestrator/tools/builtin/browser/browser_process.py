@@ -1,4 +1,4 @@
-"""The browser of a toolbox, in a process of its own, and the connections to it.
+"""The browser process of a toolbox, and the connections to it.
 
 The process starts with the first context and ends with the last one. It also ends with this process.
 """
@@ -27,7 +27,7 @@ LENGTH = struct.Struct(">I")
 MOST = 64_000_000
 """Bytes of the longest message: a screenshot is in one."""
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONPATH", "FONTCONFIG_PATH", "FONTCONFIG_FILE")
-"""Variables of this process that the browser gets: no keys, no tokens, no proxies."""
+"""Variables of this process that are passed to the browser: no keys, no tokens, no proxies."""
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _STARTING = 30.0
 """Seconds that the browser has to start."""
@@ -36,16 +36,16 @@ _ENDED = "the browser has ended, with its pages: open them again"
 
 
 def packed(message: dict[str, Any]) -> bytes:
-    """A message as bytes."""
+    """Encode a message as bytes."""
     data = json.dumps(message, ensure_ascii=False).encode(errors="replace")
     return LENGTH.pack(len(data)) + data
 
 
 def length_of(head: bytes) -> int:
-    """Return the number of bytes that follow.
+    """Return the length of the message after this header.
 
     Raises:
-        ValueError: more than any message has.
+        ValueError: it exceeds the maximum length of a message.
     """
     found: int = LENGTH.unpack(head)[0]
     if found > MOST:
@@ -54,7 +54,7 @@ def length_of(head: bytes) -> int:
 
 
 def unpacked(data: bytes) -> dict[str, Any]:
-    """A message from its bytes."""
+    """Decode a message from its bytes."""
     found: dict[str, Any] = json.loads(data)
     return found
 
@@ -76,12 +76,12 @@ class BrowserProcess:
         """Open a context.
 
         Raises:
-            ToolError: there is no browser that can be started.
+            ToolError: no browser can be started.
         """
         async with self._locked():
             try:
                 stream = await self._connected()
-            except OSError:  # it is about to end, as when Chromium was killed
+            except OSError:  # the process is about to end, for example because Chromium was killed
                 await self._end()
                 try:
                     stream = await self._connected()
@@ -92,7 +92,7 @@ class BrowserProcess:
             return BrowserSession(stream, self, self._round)
 
     async def _connected(self) -> ByteStream:
-        """A connection to the process, which is started if there is none."""
+        """Return a connection to the process, which is started if necessary."""
         if self._process is None or self._process.has_ended:
             await self._end()
             await self._begin()
@@ -107,10 +107,10 @@ class BrowserProcess:
             raise
 
     async def left(self, number: int) -> None:
-        """A context was closed.
+        """Record that a context was closed.
 
         Args:
-            number: the process that it was in.
+            number: number of the process that had the context.
         """
         with anyio.CancelScope(shield=True):
             async with self._locked():
@@ -121,7 +121,7 @@ class BrowserProcess:
                     await self._end()
 
     def _locked(self) -> anyio.Lock:
-        """A lock of this event loop; what an earlier loop left belongs to it no more."""
+        """Return a lock of this event loop, and discard one that an earlier loop left."""
         here = anyio.lowlevel.current_token()
         if self._lock is None or self._loop != here:
             self._lock, self._loop = anyio.Lock(), here
@@ -168,7 +168,7 @@ class BrowserProcess:
 
 
 class BrowserSession:
-    """A context of the browser, over a connection of its own. Messages are sent one at a time."""
+    """A context of the browser, with its own connection. Messages are sent one at a time."""
 
     def __init__(self, stream: ByteStream, process: BrowserProcess, number: int) -> None:
         self._stream, self._process, self._number = stream, process, number
@@ -179,7 +179,7 @@ class BrowserSession:
         """Send an action and return the browser's answer.
 
         Raises:
-            ToolError: it could not be done.
+            ToolError: the action failed.
         """
         if self.ended:
             raise ToolError(_ENDED)
@@ -195,7 +195,7 @@ class BrowserSession:
         return answer
 
     async def aclose(self) -> None:
-        """Close the context, with all its pages."""
+        """Close the context and all its pages."""
         self.ended = True
         try:
             await anyio.aclose_forcefully(self._stream)
@@ -204,10 +204,10 @@ class BrowserSession:
 
 
 def _program(named: str | None) -> str:
-    """The path of the browser.
+    """Return the path of the browser.
 
     Raises:
-        ToolError: there is none.
+        ToolError: no browser is found.
     """
     found = next(filter(None, map(shutil.which, PROGRAMS if named is None else (named,))), None)
     if found is None and named is not None:
@@ -220,7 +220,7 @@ def _program(named: str | None) -> str:
 
 
 async def _first_line(process: SupervisedProcess) -> str:
-    """First line that the process prints; empty if it ends without one."""
+    """Return the first line that the process prints; empty if it ends without one."""
     said = b""
     with anyio.fail_after(_STARTING):
         while b"\n" not in said:
@@ -237,7 +237,7 @@ def _unstarted(said: str) -> str:
 
 
 def _folder() -> Path:
-    """A folder for this process's browser; those that killed processes left are removed."""
+    """Return a directory for this process's browser, and remove directories that killed processes left."""
     for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError, ValueError):
             if left.stat().st_uid == os.getuid() and not _is_alive(int(left.name.split("-")[2])):

@@ -1,14 +1,14 @@
-"""The process of a browser: `python -m orchestrator.tools.builtin.browser.service`.
+"""The browser process: `python -m orchestrator.tools.builtin.browser.service`.
 
-It reads its settings from standard input as one line of JSON, starts Chromium, listens on a socket in a folder of its
-own, prints `ready`, and ends when its input does. Each connection has a context of its own, with no cookie of another
-one; the context is closed with the connection. Playwright runs in asyncio only, and the library in trio too: this is
-why the browser has a process of its own, apart from the fact that all its activity ends with it.
+It reads its settings from standard input as one line of JSON, starts Chromium, listens on a socket in its own
+directory, prints `ready`, and ends when its input ends. Each connection has its own context, which shares no cookies
+with others and is closed with the connection. Playwright needs asyncio, while the library also runs on trio: hence
+the separate process, with which all activity of the browser ends.
 
-The only way from the browser to the network is a proxy that judges every address and connects to what it judged.
-Chromium resolves no name and opens no connection by itself: each request of a page, of its scripts, frames and
-redirects arrives here with the name of its host. The name is resolved once, all its addresses are judged, and the
-connection goes to one of these, so that a name that changes meanwhile changes nothing.
+The browser reaches the network only through a proxy that checks every address and connects to the one it checked.
+Chromium resolves no names and opens no connections itself: each request of a page, its scripts, frames and redirects
+arrives here with a host name. The name is resolved once, all its addresses are checked, and the connection goes to
+one of these, so a name that changes in between has no effect.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 
 _HEAD = 65536
-"""Bytes of the longest head of a request or response."""
+"""Bytes of the longest header of a request or response."""
 _CHUNK = 65536
 _SECONDS = 20.0
-"""For a head to arrive, and for a connection to be made."""
+"""Seconds for a header to arrive, and for a connection to be made."""
 _HOP = (b"connection:", b"proxy-connection:", b"keep-alive:", b"proxy-authorization:")
-"""Headers that are meant for one connection only."""
+"""Headers that apply to one connection only."""
 
 _OF_CHROMIUM = frozenset(
     {
@@ -50,18 +50,18 @@ _OF_CHROMIUM = frozenset(
         b"update.googleapis.com",
     }
 )
-"""Hosts that the browser contacts by itself, not for a page: the first receives the fields of each form."""
+"""Hosts that the browser contacts on its own, not for a page: the first receives the fields of each form."""
 
 
 class Proxy:
-    """Serves one context of the browser on a port of its own."""
+    """Serves one context of the browser on its own port."""
 
     def __init__(self, guard: Guard, refused: Callable[[str], None], limit: int) -> None:
         """
         Args:
-            guard: judges addresses.
-            refused: is called with the reason when something is refused.
-            limit: bytes that all responses together may have.
+            guard: checks addresses.
+            refused: called with the reason of each refusal.
+            limit: maximum number of bytes of all responses together.
         """
         self._guard, self._refused = guard, refused
         self._left = limit
@@ -69,13 +69,13 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> int:
-        """Begin to listen on this machine, and return the port."""
+        """Start to listen on this machine, and return the port."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=_HEAD)
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         if self._server is not None:
             self._server.close()
         for task in [*self._tasks]:
@@ -105,7 +105,7 @@ class Proxy:
         if tunnel and target.rpartition(b":")[0].lower() in _OF_CHROMIUM:
             writer.write(_answer(403, "refused"))
             await writer.drain()
-            return  # before it is judged: what a page cannot help is not reported as its doing
+            return  # before the check: a request that the page did not cause is not reported as the page's
         given = (b"https://" + target if tunnel else target).decode("ascii")
         try:
             url = self._guard.url(given)
@@ -148,7 +148,7 @@ class Proxy:
         try:
             await asyncio.wait({there, here}, return_when=asyncio.FIRST_COMPLETED)
             if there.done() and there.exception() is not None:
-                await here  # a server may answer before it has the whole of a request
+                await here  # a server may answer before it has received the whole request
         finally:
             for task in (there, here):
                 task.cancel()
@@ -173,12 +173,12 @@ class Proxy:
 
 
 def _is_interim(head: bytes) -> bool:
-    """True if another response follows the one with this head."""
+    """Return True if another response follows the one with this header."""
     return re.match(rb"\S+ 1", head) is not None
 
 
 def _path(target: bytes) -> bytes:
-    """The path and query of an address, byte for byte as the browser wrote them."""
+    """Return the path and query of an address, byte for byte as the browser wrote them."""
     found = re.match(rb"[A-Za-z]+://[^/?]*(.*)", target)
     path = found[1] if found else b""
     return path if path.startswith(b"/") else b"/" + path
@@ -191,10 +191,10 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def _connected(addresses: list[str], port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection to the first of the addresses that can be reached.
+    """Connect to the first of the addresses that can be reached.
 
     Raises:
-        OSError: none can be.
+        OSError: none can be reached.
     """
     fault: Exception = OSError("no address")
     for address in addresses:
@@ -220,9 +220,9 @@ ARGUMENTS = (
     "--disable-gpu",
     "--no-first-run",
     "--dns-prefetch-disable",
-    # WebRTC sends datagrams to any address otherwise, past the proxy.
+    # Without this, WebRTC sends datagrams to any address, bypassing the proxy.
     "--webrtc-ip-handling-policy=disable_non_proxied_udp",
-    # Whatever does not go through the proxy finds no host.
+    # Requests that bypass the proxy cannot resolve any host.
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
 )
 
@@ -244,7 +244,7 @@ class Service:
         return Guard(private=given["allow_private"], hosts=given["hosts"], ports=given["ports"], resolve=resolve)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve a connection with a context of its own."""
+        """Serve a connection with its own context."""
         settings = self._settings
         from playwright.async_api import Error
 
@@ -280,7 +280,7 @@ class Service:
             )
             await self._converse(tabs, reader, writer)
         except (OSError, ValueError, asyncio.IncompleteReadError, Error):
-            pass  # the connection or the browser ended, in whatever way
+            pass  # the connection or the browser ended, for any reason
         finally:
             if context is not None:
                 with suppress(Exception):
@@ -289,7 +289,7 @@ class Service:
             writer.close()
 
     async def _converse(self, tabs: Tabs, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one message after the other; a connection that ends meanwhile ends the action."""
+        """Answer messages one after the other; if the connection ends, the current action is stopped."""
         while True:
             message = unpacked(await reader.readexactly(length_of(await reader.readexactly(LENGTH.size))))
             work = asyncio.ensure_future(_answered(tabs, message))
@@ -297,7 +297,7 @@ class Service:
             try:
                 await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
                 if gone.done():
-                    return  # nothing is sent before an answer, so this is the end
+                    return  # the client sends nothing before it has an answer, so this is the end
             finally:
                 gone.cancel()
                 with suppress(asyncio.CancelledError):
@@ -350,11 +350,11 @@ async def main() -> int:
             browser.on("disconnected", lambda _: broken.set())
             waiting = asyncio.ensure_future(broken.wait())
             await asyncio.wait({asyncio.ensure_future(ended), waiting}, return_when=asyncio.FIRST_COMPLETED)
-            os._exit(0)  # the supervisor ends the browser with all that it started
+            os._exit(0)  # the supervisor ends the browser and all processes that it started
 
 
 def _fall_silent() -> None:
-    """Write no more: the pipe is read only until the browser is ready, and what filled it would have to wait."""
+    """Discard all further output: the pipe is read only until the browser is ready, and a full pipe would block."""
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)

@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 _REF = re.compile(r"(?:f\d{1,6})?e\d{1,9}")
 _SETTLE = 1.0
-"""Seconds that a page has to load and build itself after an action; what takes longer is seen by the next reading."""
+"""Seconds for a page to load and render after an action; later changes are seen by the next read."""
 _CLOSING = 3.0
 _PATIENCE = 3.0
 """Seconds that the frames of a page have to report their content."""
 _MOST_NOTES = 20
 _NOTE = 300
-"""Characters of a note: it may hold the text of a page's dialog."""
+"""Characters of a note, which may contain the text of a page's dialog."""
 _DEAD = "the page does not answer, so its tab was closed: open another page"
 QUOTE = "| "
-"""Begins each line that a stranger wrote."""
+"""Prefix of each line of untrusted text."""
 _ELEMENT = re.compile(r'([a-z]+(?: "(?:[^"\\]|\\.)*"| /(?:[^\[\]]*/)?)?)((?: \[[^\]"]*\])*)')
-"""Role and name, which a page may choose, and the attributes behind them. A name from slash to slash has no quotes."""
+"""Role and name, which a page may choose, followed by the attributes. A name between slashes has no quotes."""
 _NUMBER = re.compile(r" \[ref=((?:f\d+)?e\d+)\]")
 _ODD = re.compile(r"[^\w. -]+")
 _ACTIVE = re.compile(r" \[active\]")
 _NOTHING = frozenset({"generic", "document", "iframe"})
-"""Roles of the focused element when no element of the page has the focus, or a frame does."""
+"""Roles of the focused element if no element of the page, or a frame, has the focus."""
 _LONGEST = 200
 """Bytes of the name of a file: systems allow 255, and a number may be added."""
 _LINE = re.compile(r"[\r\n\u2028\u2029\x85]+")
@@ -48,7 +48,7 @@ Answer: TypeAlias = dict[str, Any]
 
 
 class Tabs:
-    """The tabs of one context, of which one is in front."""
+    """The tabs of one context, one of which is active."""
 
     def __init__(
         self, context: BrowserContext, guard: Guard, *, downloads: Path | None, most: int, shown: int, seconds: float
@@ -83,10 +83,10 @@ class Tabs:
         }
 
     async def do(self, action: str, arguments: dict[str, Any]) -> Answer:
-        """Do something, within the time that an action has.
+        """Do an action, within the time limit of actions.
 
         Raises:
-            ToolError: it cannot be done, with the reason.
+            ToolError: the action failed, with the reason.
         """
         self._notes.clear()
         self._refusals.clear()
@@ -111,9 +111,9 @@ class Tabs:
     # -- actions ---------------------------------------------------------------------------------------------------
 
     async def goto(self, url: str) -> Answer:
-        """Open an address in the tab that is in front."""
+        """Open an address in the active tab."""
         _, mark, fragment = url.partition("#")
-        address = str(self._guard.url(url)) + mark + fragment  # which no server sees, and scripts may read
+        address = str(self._guard.url(url)) + mark + fragment  # servers never see it, but scripts may read it
         if self._front is None:
             await self._context.new_page()
         page = self._page()
@@ -127,7 +127,7 @@ class Tabs:
         return await self.read()
 
     async def back(self) -> Answer:
-        """Go back to the page before."""
+        """Go back to the previous page."""
         page = self._page()
         if await page.go_back(wait_until="commit", timeout=1000 * self._seconds) is None:
             raise ToolError("there is no page before this one in this tab")
@@ -135,7 +135,7 @@ class Tabs:
         return await self.read()
 
     async def read(self, start: int = 0) -> Answer:
-        """The page as text."""
+        """Return the page as text."""
         page = self._page()
         before = {frame: _site(frame.url) for frame in page.frames}
         lines = quoted(await self._snapshot(page))
@@ -157,7 +157,7 @@ class Tabs:
         return await self._after()
 
     async def fill(self, ref: str, element: str, text: str) -> Answer:
-        """Put a text into a field, in place of what it holds."""
+        """Replace the content of a field."""
         page, found = await self._element(ref, element)
         await found.fill(text, timeout=1000 * self._seconds)
         await self._settled(page)
@@ -176,7 +176,7 @@ class Tabs:
         return await self._after()
 
     async def key(self, key: str, ref: str | None = None, element: str = "", accept: bool = False) -> Answer:
-        """Press a key, in an element or where the focus is."""
+        """Press a key, in an element or in the focused one."""
         self._accepts = accept
         if ref is None:
             page = self._page()
@@ -191,7 +191,7 @@ class Tabs:
         return await self._after()
 
     async def scroll(self, pages: float) -> Answer:
-        """Scroll by so many heights of the window."""
+        """Scroll by a number of window heights."""
         page = self._page()
         size = page.viewport_size or {"height": 800}
         await page.mouse.wheel(0, pages * size["height"])
@@ -199,7 +199,7 @@ class Tabs:
         return await self.read()
 
     async def screenshot(self, full: bool = False) -> Answer:
-        """A picture of what is in front."""
+        """Take a picture of the active tab."""
         page = self._page()
         size = page.viewport_size or {"width": 1280, "height": 800}
         clip: FloatRect | None = None
@@ -214,7 +214,7 @@ class Tabs:
         return {"text": text, "image": base64.b64encode(data).decode()}
 
     async def tab(self, number: int | None = None, close: bool = False) -> Answer:
-        """List the tabs, put one in front, or close it."""
+        """List the tabs, activate one, or close it."""
         self._sweep()
         if number is not None:
             if not 1 <= number <= len(self._open):
@@ -232,7 +232,7 @@ class Tabs:
         return {"text": "\n".join(lines) or "no tab is open"}
 
     async def download(self, ref: str, element: str) -> Answer:
-        """Click something that downloads a file, and save that."""
+        """Click something that downloads a file, and save the file."""
         if self._downloads is None:
             raise ToolError("this browser saves no files: it was made without downloads=")
         _, found = await self._element(ref, element)
@@ -267,7 +267,7 @@ class Tabs:
             self._front = self._open[-1] if self._open else None
 
     def _opened(self, page: Page) -> None:
-        """A tab was opened, by us or by a page."""
+        """Register a tab that the toolbox or a page opened."""
         if len(self._open) >= self._most:
             self._note(f"a page wanted to open another tab; {self._most} are open, so it was closed")
             self._later(page.close())
@@ -294,7 +294,7 @@ class Tabs:
             self._front = self._open[-1] if self._open else None
 
     def _asked(self, dialog: Dialog) -> None:
-        """A page shows a dialog: it would wait for ever."""
+        """Answer a dialog of a page, which would wait for ever."""
         accepted = self._accepts or dialog.type == "beforeunload"
         did = "accepted" if accepted else "dismissed"
         self._note(f"a dialog of the page ({dialog.type}) was {did}: {dialog.message[:_NOTE]!r}")
@@ -316,31 +316,31 @@ class Tabs:
         self._saving.add(task)
         task.add_done_callback(self._saving.discard)
 
-    # -- what is said ----------------------------------------------------------------------------------------------
+    # -- answers ---------------------------------------------------------------------------------------------------
 
     async def _snapshot(self, page: Page) -> str:
-        """A page as a tree of elements, without what is in frames that do not answer in time."""
+        """Return a page as a tree of elements, without frames that do not answer in time."""
         with suppress(TimeoutFault):
             return await page.aria_snapshot(mode="ai", timeout=1000 * min(_PATIENCE, self._seconds / 4))
-        return await page.aria_snapshot(mode="ai", timeout=500 * self._seconds)  # the page itself takes long
+        return await page.aria_snapshot(mode="ai", timeout=500 * self._seconds)  # the page itself may be slow
 
     async def _element(self, ref: str, element: str) -> tuple[Page, ElementHandle]:
-        """An element by its number. It must match the description that the caller gave, and that was approved.
+        """Return an element by its number. It must match the description that the caller gave and that was approved.
 
         Raises:
-            ToolError: it is not there, or is another one.
+            ToolError: the element does not exist, or does not match.
         """
         page = self._page()
         if not _REF.fullmatch(ref):
             raise ToolError(f"{ref[:40]!r} is not the number of an element, such as e12: read the page")
-        # Of this moment: a page may have changed what is behind a number since it was read.
+        # The current snapshot: a page may have assigned the number to another element since it was read.
         is_now = elements(await self._snapshot(page)).get(ref)
         if is_now is None:
             raise ToolError(f"there is no element {ref} on the page now: read it again")
         if not same(is_now, element):
             raise ToolError(f"{ref} is {is_now}, not {element[:200]}: read the page again")
         found = await page.locator(f"aria-ref={ref}").element_handle(timeout=1000 * self._seconds)
-        # The same number and name may be on a page of another site, to which this one led in the meantime.
+        # The same number and name may be on a page of another site, to which this page has led in the meantime.
         for frame in (page.main_frame, await found.owner_frame()):
             if frame is None or self._seen.get(frame) != _site(frame.url):
                 place = shown_address(page.url if frame is None else frame.url)
@@ -348,7 +348,7 @@ class Tabs:
         return page, found
 
     async def _settled(self, page: Page) -> None:
-        """Let a page load and build itself, for a while."""
+        """Wait a short time for a page to load and render."""
         with suppress(Exception):
             async with asyncio.timeout(_SETTLE):
                 await asyncio.sleep(0.05)
@@ -356,7 +356,7 @@ class Tabs:
                 await page.wait_for_load_state("networkidle")
 
     async def _after(self) -> Answer:
-        """The page as it is after an action."""
+        """Return the page after an action."""
         self._sweep()
         return {"text": "the tab closed"} if self._front is None else await self.read()
 
@@ -369,7 +369,7 @@ class Tabs:
         return f"{head}\n{quoted(title)[0]}"
 
     def refused(self, reason: str) -> None:
-        """Something that a page asked for was refused."""
+        """Note that a request of a page was refused."""
         self._refusals[_MOST_NOTES - 1 :] = [reason]
         self._note(f"refused: {reason}")
 
@@ -388,13 +388,13 @@ class Tabs:
 
 
 def _site(url: str) -> str:
-    """Scheme, host and port of an address; of what has none, all of it."""
+    """Return scheme, host and port of an address; the whole address if it has none."""
     found = re.match(r"https?://[^/?#]*", url)
     return found[0] if found else url
 
 
 async def _answers(page: Page) -> bool:
-    """True if the page's scripts leave it responsive."""
+    """Return True if the page's scripts leave it responsive."""
     try:
         async with asyncio.timeout(_CLOSING):
             await page.evaluate("1")
@@ -404,13 +404,13 @@ async def _answers(page: Page) -> bool:
 
 
 def _stored(source: Path, folder: Path, suggested: str) -> tuple[Path, int]:
-    """Copy a file into a folder, under a name that nothing has yet, like the one that a server suggests."""
+    """Copy a file into a directory, under an unused name like the one that the server suggests."""
     name = file_name(suggested)
     stem, dot, end = name.partition(".")
     for number in range(1, 10_000):
         path = folder / (name if number == 1 else f"{stem}-{number}{dot}{end}")
         try:
-            target = path.open("xb")  # another run may save one of that name, and links are not followed
+            target = path.open("xb")  # another run may save a file of that name, and links are not followed
         except FileExistsError:
             continue
         try:
@@ -424,17 +424,17 @@ def _stored(source: Path, folder: Path, suggested: str) -> tuple[Path, int]:
 
 
 def quoted(text: str) -> list[str]:
-    """The lines of a text, each marked as a quotation; at least one."""
+    """Return the lines of a text, each marked as a quotation; at least one."""
     return [QUOTE + line.translate(CONTROL) for line in _LINE.split(text)] or [QUOTE]
 
 
 def part(text: str, start: int, end: int) -> str:
-    """Characters of a quoted text, also marked if they begin within a line."""
+    """Return characters of a quoted text, with the first line marked even if it starts within a line."""
     return (QUOTE if start and text[start - 1] != "\n" else "") + text[start:end]
 
 
 def elements(snapshot: str) -> dict[str, str]:
-    """The numbered elements of a snapshot as role and name, as they are shown: `e12` -> `button "Send"`."""
+    """Return the numbered elements of a snapshot, by number, with role and name: `e12` -> `button "Send"`."""
     found = {}
     for element, attributes in _listed(snapshot):
         number = _NUMBER.search(attributes)
@@ -444,7 +444,7 @@ def elements(snapshot: str) -> dict[str, str]:
 
 
 def focused(snapshot: str) -> str | None:
-    """Role and name of the focused element; None if the page itself has the focus."""
+    """Return role and name of the focused element; None if the page itself has the focus."""
     active = [element for element, attributes in _listed(snapshot) if _ACTIVE.search(attributes)]
     return active[-1] if active and active[-1] not in _NOTHING else None
 
@@ -459,7 +459,7 @@ def _listed(snapshot: str) -> Iterator[tuple[str, str]]:
 
 
 def file_name(suggested: str) -> str:
-    """A name for a file like the one that a server suggests, which leads to no other folder."""
+    """Return a name for a file like the one that a server suggests, without any path to another directory."""
     name = _ODD.sub("_", suggested.replace("\\", "/").rpartition("/")[2]).strip(". ").lstrip(".- ")
     stem, dot, end = name.rpartition(".")
     if not stem or len(end.encode()) > 20:
@@ -470,7 +470,7 @@ def file_name(suggested: str) -> str:
 
 
 def same(found: str, said: str) -> bool:
-    """True if a description is that of an element, apart from blanks and quotes."""
+    """Return True if a description matches an element, apart from blanks and quotes."""
     return _plain(found) == _plain(said)
 
 

@@ -1,6 +1,6 @@
 """Files under one root: view, create, replace, insert, undo.
 
-A reference `files:docs` names the root; `files` alone is the current directory, or the one a run was started in.
+A reference `files:docs` names the root; `files` alone is the current directory, or the one where a run was started.
 `files:docs?dotfiles` also shows dot files, except for those that may hold secrets.
 """
 
@@ -41,12 +41,12 @@ __all__ = ["HIDDEN", "READ_ONLY", "SECRETS", "Files", "at"]
 _DOTFILES = "?dotfiles"
 _ENTRIES = 500
 _AROUND = 4
-"""Lines shown around an edit."""
+"""Lines shown before and after an edit."""
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _LINE = 2000
-"""Characters of a line that are shown."""
+"""Maximum number of characters shown of a line."""
 _MANY = 1000
-"""Places of a text that are counted."""
+"""Maximum number of occurrences of a text that are counted."""
 _NO_TEXT = (
     "the file cannot be read as text: it is neither UTF-8 nor UTF-16 with a byte order mark; "
     "for another encoding use Files(..., encoding=)"
@@ -55,19 +55,19 @@ Line = Annotated[int, Field(ge=0)]
 
 
 class Files(Toolbox):
-    """Tools for the text files in one directory and those in it: a toolbox of five.
+    """Tools for the text files in a directory and its subdirectories: a toolbox of five.
 
         Executor(tools=Files("notes"))
 
-    `view_file` only reads; `Files("notes").subset(["view_file"])` has no other. What they change can be undone, edit
-    by edit, also by another process: what files held before is kept in `.orchestrator/undo` under the root.
+    `view_file` only reads; `Files("notes").subset(["view_file"])` has no other tool. Changes can be undone, edit by
+    edit, also by another process: earlier contents of files are kept in `.orchestrator/undo` under the root.
 
-    Paths are relative, without `..`. Links are not followed, wherever they lead; a directory that is swapped for a
-    link meanwhile is not either, on systems with `openat` (all but Windows). Hidden names, devices, pipes, files with
-    more than one name (hard links), and what is no text are refused. Whoever may write to the root from outside can
-    still put other files there.
+    Paths are relative, without `..`. Links are never followed; nor is a directory that is replaced by a link during a
+    call, on systems with `openat` (all but Windows). Hidden names, devices, pipes, files with several names (hard
+    links), and files that are not text are refused. Programs with write access to the root can still put other files
+    there.
 
-    Dot files, places of secrets and this library's own files are hidden. `Files("notes", hidden=SECRETS)` shows dot
+    Dot files, locations of secrets and this library's own files are hidden. `Files("notes", hidden=SECRETS)` shows dot
     files that hold no secrets.
     """
 
@@ -85,25 +85,25 @@ class Files(Toolbox):
     ) -> None:
         """
         Args:
-            root: the directory; it has to be there.
+            root: the directory, which must exist.
             limit: bytes of the largest file that is read or written.
             shown: characters of the longest text that is returned.
             hidden: patterns of names, or of ends of paths, that are neither shown nor changed, at any depth. Files of
                 this library (`.orchestrator*`, stores, archives, keys) always are.
-            read_only: further patterns, of what is shown and not changed: files that other programs run unasked.
-            encoding: of files that are neither UTF-8 nor UTF-16 with a mark; None: they are no text.
-            hard_links: whether files may have further names, which may be outside of the root.
-            descriptors: whether to walk with open directories, see above; not where the system cannot.
+            read_only: further patterns, of files that are shown but not changed: files that other programs run unasked.
+            encoding: encoding of files that are neither UTF-8 nor UTF-16 with a mark; None: they are refused.
+            hard_links: whether files may have further names, which may be outside the root.
+            descriptors: whether to walk with open directories, see above; ignored on systems that cannot.
 
         Raises:
-            NotADirectoryError: there is no such directory.
-            TypeError: `hidden` or `read_only` is one text, and no list of them.
+            NotADirectoryError: the directory does not exist.
+            TypeError: `hidden` or `read_only` is a string instead of a list.
         """
         self.root = os.path.realpath(root)
         """Real path of the directory."""
         if not os.path.isdir(self.root):
             raise NotADirectoryError(f"{os.fspath(root)!r} is not a directory: create it first, or name another root")
-        with suppress(RuntimeError):  # this user has no home, and no key
+        with suppress(RuntimeError):  # this user has no home directory, and so no key
             keep_private(state_folder())
         self._rules = EditRules(
             root=self.root,
@@ -144,8 +144,7 @@ class Files(Toolbox):
                 text = Text.of(rules.read(place, parts[-1])[0], rules.encoding)
             return self._lines(text, max(first, 1), last)
 
-    # Not idempotent: made afresh when a step is tried again, it would write over the edits that came behind it, which
-    # are not made again.
+    # Not idempotent: if a retried step created the file again, it would overwrite later edits, which are not repeated.
     @tool(risk="write", effect="irreversible", group="files")
     def create_file(
         self, path: str, text: str, overwrite: bool = False, idempotency_key: IdempotencyKey | None = None
@@ -158,7 +157,7 @@ class Files(Toolbox):
             overwrite: whether a file that is there is replaced.
         """
 
-        with said_of(path):  # before folders are made for it
+        with said_of(path):  # before directories are made for it
             after = self._rules.fits(Text(text).data())
 
         def change(before: bytes | None) -> tuple[bytes, str]:
@@ -239,7 +238,7 @@ class Files(Toolbox):
         return numbered(lines[first - 1 : line + min(count, 50) - 1 + _AROUND], first, 5000)[0]
 
     def _listed(self, place: Directory, name: str | None) -> str:
-        """List a folder, or one of its folders."""
+        """Return the listing of a directory, down to its subdirectories."""
         rows: list[str] = []
         if name is None:
             full = self._entries(place, rows, "", 2)
@@ -249,7 +248,7 @@ class Files(Toolbox):
         return "\n".join(rows) + (f"\n[only the first {_ENTRIES}]" if full else "") or "(empty)"
 
     def _entries(self, place: Directory, rows: list[str], before: str, depth: int) -> bool:
-        """Add what a folder holds; whether that was cut off."""
+        """Add the entries of a directory. Return True if the list was cut off."""
         for name in place.names():
             found = None if hidden_by(name, self._rules.hidden, place.path) else place.status(name)
             if found is None:
@@ -271,12 +270,12 @@ class Files(Toolbox):
         try:
             with place.inside(name) as inner:
                 return self._entries(inner, rows, before, 1)
-        except (ToolError, OSError):  # gone, or closed to us
+        except (ToolError, OSError):  # deleted, or not accessible
             return False
 
 
 def at(root: str) -> Files:
-    """The tools of a reference `files:ROOT` or `files:ROOT?dotfiles`."""
+    """Return the tools of a reference `files:ROOT` or `files:ROOT?dotfiles`."""
     place = root.removesuffix(_DOTFILES)
     return Files(place or ".", hidden=HIDDEN if place == root else SECRETS)
 
@@ -286,7 +285,7 @@ class Text:
     """Content of a text file."""
 
     raw: str
-    """With the ends of lines that the file has."""
+    """Text with the line endings of the file."""
     encoding: str = "utf-8"
     mark: bytes = b""
     """The byte order mark at the start."""
@@ -298,7 +297,7 @@ class Text:
             encoding: encoding of files that are neither UTF-8 nor marked as UTF-16; None: they are refused.
 
         Raises:
-            ToolError: it is no text.
+            ToolError: the file is not text.
         """
         mark, name = next(((mark, name) for mark, name in _MARKS if data.startswith(mark)), (b"", "utf-8"))
         try:
@@ -315,14 +314,14 @@ class Text:
         return cls(raw, name, mark)
 
     def with_raw(self, raw: str) -> Self:
-        """The same file with other content."""
+        """Return the same file with other content."""
         return type(self)(raw, self.encoding, self.mark)
 
     def data(self) -> bytes:
-        """As bytes.
+        """Return the content as bytes.
 
         Raises:
-            ToolError: the encoding lacks one of its characters, or it would be no text.
+            ToolError: the encoding lacks one of the characters, or the result would not be text.
         """
         if "\0" in self.raw:
             raise ToolError("the text contains the character NUL, which text files cannot contain: leave it out")
@@ -334,22 +333,23 @@ class Text:
 
     @property
     def newline(self) -> str:
-        """The most frequent line ending."""
+        """Return the most frequent line ending."""
         windows = self.raw.count("\r\n")
         return "\r\n" if windows * 2 > self.raw.count("\n") else "\n"
 
     def lines(self) -> list[str]:
-        """Its lines without their ends; what stands behind the last end is one only if there is something."""
+        """Return the lines without their endings. Text after the last line ending counts as a line only if it is not
+        empty."""
         found = [line.removesuffix("\r") for line in self.raw.split("\n")]
         return found[:-1] if not found[-1] else found
 
     # -- edits -------------------------------------------------------------------------------------------------------
 
     def replaced(self, old: str, new: str) -> tuple[Self, int]:
-        """With `new` where `old` was, and the number of the line in which that is.
+        """Return the file with `old` replaced by `new`, and the line number of the replacement.
 
         Raises:
-            ToolError: `old` is not there exactly once, or nothing would change.
+            ToolError: `old` does not occur exactly once, or nothing would change.
         """
         old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
         if not old:
@@ -368,7 +368,7 @@ class Text:
         return self.with_raw(self.raw[:start] + new.replace("\n", self.newline) + self.raw[end:]), numbers[0]
 
     def _near(self, old: str) -> str:
-        """Hint at where the text occurs with other blanks."""
+        """Return a hint at occurrences of the text with other blanks."""
         words = old.split()
         if not words or len(words) > 200:
             return ": view it, and give the text exactly as it is there"
@@ -379,10 +379,10 @@ class Text:
         return f", but differs only in white space from line {line}: copy it exactly"
 
     def inserted(self, after: int, text: str) -> Self:
-        """With lines put behind line `after`; 0: in front.
+        """Return the file with lines inserted after line `after`; 0: at the start.
 
         Raises:
-            ToolError: there is no such line.
+            ToolError: the line does not exist.
         """
         if not text:
             raise ToolError("'text' is empty: nothing would change")
@@ -399,7 +399,7 @@ class Text:
 
 
 def _places(raw: str, old: str) -> list[tuple[int, int]]:
-    """Places of a text, overlapping ones included. Line endings match each other in any form."""
+    """Return the positions of a text, including overlapping ones. All forms of line endings match each other."""
     plain = raw.replace("\r\n", "\n")
     ends = [found.start() - before for before, found in enumerate(re.finditer("\r\n", raw))]
     found: list[tuple[int, int]] = []
@@ -412,12 +412,12 @@ def _places(raw: str, old: str) -> list[tuple[int, int]]:
 
 
 def numbered(lines: list[str], first: int, limit: int) -> tuple[str, int]:
-    """Lines with their numbers, as many as fit, and how many those are.
+    """Return lines with their numbers, as many as fit, and the number of these lines.
 
     Args:
-        lines: what to show.
+        lines: the lines to show.
         first: number of the first one.
-        limit: characters to show.
+        limit: maximum number of characters.
     """
     found: list[str] = []
     size = 0

@@ -1,9 +1,9 @@
-"""Paths as a model writes them, and directories that are walked one name at a time, so that no link is followed.
+"""Paths as a model writes them, and directories that are entered one name at a time, so that no link is followed.
 
 The forms of paths that are allowed are checked before any file is opened.
 
-A path that is checked and then opened can be swapped in between. Here each name is opened in the directory that is
-already open (`openat`), and a link is refused by the system in the same call (`O_NOFOLLOW`).
+A path that is checked and then opened can be replaced in between. Here each name is opened relative to a directory that
+is already open (`openat`), and the system refuses a link in the same call (`O_NOFOLLOW`).
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ SECRETS = (
     # Histories of shells, databases and editors
     ".*_history*", ".*-history", "*_history.txt", "fish_history", ".zhistory", ".histfile", ".lesshst", ".viminfo",
     ".dbshell",
-    # The key of this library's seals, where it usually is
+    # The key of this library's seals, at its usual location
     ".local/state/orchestrator",
 )  # fmt: skip
-"""Places of keys, passwords and tokens. `.git` is one: its settings may hold passwords, and its hooks are run."""
+"""Locations of keys, passwords and tokens. `.git` is one: its settings may hold passwords, and its hooks are run."""
 HIDDEN = (*SECRETS, ".*")
 """Hidden by default: secrets, and all other names that start with a dot."""
 READ_ONLY = (
@@ -93,7 +93,7 @@ READ_ONLY = (
     ".cache/pre-commit",
 )  # fmt: skip
 """Files that other programs run unasked: when a shell, a session, an editor, an interpreter or a program of version
-control starts, or a folder is opened. Files that run only when a person starts them, such as a Makefile, are not here.
+control starts, or a directory is opened. Files that a person starts, such as a Makefile, are not listed.
 """
 OWN = ".orchestrator"
 """Prefix of this library's own names, such as the directory of runs and edits. Never shown, never opened."""
@@ -110,17 +110,17 @@ def parts_of(
     root: str = os.sep,
     windows: bool = os.name == "nt",
 ) -> tuple[str, ...]:
-    """The names that a path goes through, none for the root itself.
+    """Split a path into its names, none for the root itself.
 
     Args:
         path: relative, with `/`.
-        hidden: patterns of names, or of ends of paths, that are refused wherever they stand.
+        hidden: patterns of names, or of ends of paths, that are refused at any depth.
         read_only: further patterns, for a path that is to be changed.
         root: the directory that it starts from, absolute and without links.
-        windows: also refuse what Windows reads as something else.
+        windows: also refuse names that have a special meaning on Windows.
 
     Raises:
-        ToolError: it is absolute, has `..`, or a name that is hidden or cannot be a file's.
+        ToolError: the path is absolute, has `..`, or has a name that is hidden or cannot be a file's.
     """
     said = shown(path)
     if unicodedata.normalize("NFKC", path)[:1] in ("/", "\\", "~") or re.match(r"[A-Za-z]:", path):
@@ -148,10 +148,11 @@ def parts_of(
 
 
 def hidden_by(name: str, hidden: Sequence[str], folder: str) -> str:
-    """The rule that hides a name, in whatever case it is written, and as a system may read it; empty: none does.
+    """Return the rule that hides a name, ignoring case and applying the system's own reading of names; empty if none
+    does.
 
     Args:
-        folder: the directory that it is in, absolute and without links.
+        folder: the directory of the name, absolute and without links.
     """
     if as_read(name).startswith(OWN) or is_private(os.path.join(folder, name)):
         return "it belongs to this library"
@@ -174,17 +175,17 @@ def _matching(name: str, patterns: tuple[str, ...], folder: str) -> str:
 
 @lru_cache(maxsize=32)
 def _any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    """Matches names that fit the last part of one of these patterns."""
+    """Return a pattern that matches names that fit the last part of one of these patterns."""
     return re.compile("|".join(translate(_names_in(one)[-1]) for one in patterns) or r"(?!)")
 
 
 def _names_in(pattern: str) -> list[str]:
-    """The names of a pattern, spelled as those of files are read. `/` at an end, and `./`, add none."""
+    """Return the names in a pattern, normalized like file names. `/` at the end and `./` are ignored."""
     return [name for name in map(as_read, pattern.split("/")) if name not in ("", ".")] or [""]
 
 
 def shown(path: str) -> str:
-    """A path as it stands in a message: short, and with nothing that a terminal would act on."""
+    """Return a path for use in a message: short, and without terminal control characters."""
     return ascii(path if len(path) <= 200 else path[:200] + "...") if not path.isprintable() else repr(path[:200])
 
 
@@ -195,7 +196,7 @@ def _fault(name: str, windows: bool) -> str:
         return "cannot be the name of a file"
     if size > _LONG:
         return f"is longer than {_LONG} bytes"
-    # Format characters are not seen, and some systems leave them out: '.g\u200dit' is '.git' there.
+    # Format characters are invisible, and some systems ignore them: '.g\u200dit' is '.git' there.
     if any(unicodedata.category(letter) in ("Cc", "Cf", "Zl", "Zp") for letter in name):
         return "has invisible characters"
     if windows and _OF_WINDOWS.search(name):
@@ -208,8 +209,8 @@ DESCRIPTORS = (
     and os.listdir in os.supports_fd
     and hasattr(os, "O_NOFOLLOW")
 )
-"""True if this system has all the calls that this needs. Elsewhere (Windows) names are checked and then opened: links
-that exist are refused, but not one that is put there in between."""
+"""True if this system has all the necessary calls. Elsewhere (Windows) names are checked and then opened: existing
+links are refused, but not a link that is created in between."""
 _READ = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _GROWN = 1 << 16
 """Bytes that a file may grow while it is read; memory is allocated by its reported size, not by the limit."""
@@ -218,17 +219,17 @@ _DIRECTORY = getattr(os, "O_DIRECTORY", 0)
 
 
 class Directory:
-    """An open directory; close it, or use it in a `with`. Names given to it are single ones, without `/`."""
+    """An open directory; close it, or use it in a `with`. Names passed to it are single ones, without `/`."""
 
     def __init__(self, path: str, *, descriptors: bool = DESCRIPTORS, handle: int | None = None) -> None:
         """
         Args:
-            path: where it is.
-            descriptors: whether to hold it open; else its path is used over again.
-            handle: it, open already.
+            path: path of the directory.
+            descriptors: whether to keep it open; else its path is used each time.
+            handle: its descriptor, if it is already open.
 
         Raises:
-            OSError: there is none.
+            OSError: the directory does not exist.
         """
         self.path = path
         if handle is None and descriptors:
@@ -242,7 +243,7 @@ class Directory:
         self.close()
 
     def close(self) -> None:
-        """Close it. Closing twice does no harm."""
+        """Close the directory. Closing it twice does no harm."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
@@ -255,7 +256,7 @@ class Directory:
     # -- looking -----------------------------------------------------------------------------------------------------
 
     def status(self, name: str) -> os.stat_result | None:
-        """Status of a name, of a link itself and not its target; None if the name does not exist."""
+        """Return the status of a name, of a link itself and not its target; None if the name does not exist."""
         where, more = self._at(name)
         try:
             return os.stat(where, follow_symlinks=False, **more)
@@ -263,22 +264,22 @@ class Directory:
             return None
 
     def names(self) -> list[str]:
-        """All names in it, in order."""
+        """Return all names in the directory, sorted."""
         return sorted(os.listdir(self.path if self._handle is None else self._handle))
 
     def inside(self, name: str, *, make: int | None = None) -> Directory:
-        """A directory in this one.
+        """Return a subdirectory.
 
         Args:
-            make: mode of a new one, if there is none.
+            make: mode of a new directory, which is made if none exists.
 
         Raises:
-            ToolError: there is none, or it is a link or a file.
+            ToolError: it does not exist, or is a link or a file.
         """
         found = self.status(name)
         where, more = self._at(name)
         if found is None and make is not None:
-            with suppress(FileExistsError):  # another one made it just now
+            with suppress(FileExistsError):  # another process has just made it
                 os.mkdir(where, make, **more)
             found = self.status(name)
         if found is None:
@@ -292,21 +293,21 @@ class Directory:
         return Directory(path, handle=os.open(where, os.O_RDONLY | _READ | _DIRECTORY, **more))
 
     def read(self, name: str, limit: int, *, linked: bool = False) -> tuple[bytes, os.stat_result]:
-        """A file's bytes, and what it was when it was read.
+        """Return a file's bytes, and its status at the time of reading.
 
         Args:
-            limit: bytes that it may have.
-            linked: whether it may have further names, which may be outside.
+            limit: maximum number of bytes.
+            linked: whether the file may have further names, which may be outside the root.
 
         Raises:
-            ToolError: there is none, or it is no plain file, too large, or has further names.
+            ToolError: the file does not exist, is not a regular file, is too large, or has further names.
         """
         found = self.status(name)
         if found is None:
             raise ToolError(f"there is no file {shown(name)}")
         _refuse(name, found, limit, linked)
         where, more = self._at(name)
-        # A file that became a pipe since then would be waited for.
+        # Opening a file that has become a pipe would block.
         handle = os.open(where, os.O_RDONLY | _READ | _AT_ONCE, **more)
         with os.fdopen(handle, "rb") as file:
             found = os.fstat(handle)
@@ -319,13 +320,13 @@ class Directory:
     # -- changing ----------------------------------------------------------------------------------------------------
 
     def create(self, name: str, data: bytes, *, mode: int | None = None) -> None:
-        """Write a new file, to the disk.
+        """Write a new file, and flush it to the disk.
 
         Args:
-            mode: its permissions; None: those of any new file.
+            mode: its permissions; None: the default for new files.
 
         Raises:
-            FileExistsError: there is one.
+            FileExistsError: the file exists.
         """
         where, more = self._at(name)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _READ
@@ -338,12 +339,12 @@ class Directory:
             os.fsync(handle)
 
     def open_lock(self, name: str) -> int:
-        """A descriptor of a file for locks, which is made if there is none."""
+        """Return a descriptor of a lock file, which is made if it does not exist."""
         where, more = self._at(name)
         return os.open(where, os.O_RDWR | os.O_CREAT | _READ | _AT_ONCE, 0o600, **more)
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file the name of another one, which it replaces at once."""
+        """Rename a file, atomically replacing a file with the new name."""
         (old_at, old_more), (new_at, _) = self._at(old), self._at(new)
         if not old_more:
             os.replace(old_at, new_at)
@@ -352,7 +353,7 @@ class Directory:
         self.sync()
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file if it exists."""
         where, more = self._at(name)
         try:
             os.unlink(where, **more)
@@ -361,7 +362,7 @@ class Directory:
         self.sync()
 
     def sync(self) -> None:
-        """Have the names in it on the disk, where that can be asked for."""
+        """Flush the directory to the disk, if the system supports it."""
         if self._handle is not None:
             os.fsync(self._handle)
 
@@ -370,11 +371,11 @@ class Directory:
 def walked(
     root: str, parts: Sequence[str], *, make: int | None = None, descriptors: bool = DESCRIPTORS
 ) -> Iterator[Directory]:
-    """The directory that some names lead to from a root.
+    """Return the directory that a path of names leads to from a root.
 
     Raises:
-        ToolError: there is none, or a link is on the way.
-        OSError: the root is not there.
+        ToolError: a directory does not exist, or is a link.
+        OSError: the root does not exist.
     """
     here = Directory(root, descriptors=descriptors)
     try:
@@ -387,14 +388,14 @@ def walked(
 
 
 def is_link(found: os.stat_result) -> bool:
-    """True if it leads elsewhere: a symbolic link, or a reparse point of Windows."""
+    """Return True for a symbolic link, or a reparse point of Windows."""
     return stat.S_ISLNK(found.st_mode) or bool(getattr(found, "st_reparse_tag", 0))
 
 
 def refuse_link(name: str, found: os.stat_result) -> None:
     """
     Raises:
-        ToolError: it is one.
+        ToolError: it is a link.
     """
     if is_link(found):
         raise ToolError(f"{shown(name)} is a symbolic link, and links are not followed: name what it leads to")

@@ -1,4 +1,4 @@
-"""Edits of files under a root: read, note what was, write whole, and rename."""
+"""Edits of files under a root: read, record the old content, write the whole file, and rename it."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from orchestrator.tools.builtin.files.directory import DESCRIPTORS, OWN, Directo
 _LOCK = "lock"
 _RECORD = re.compile(r"[0-9]{10,100}\.[0-9a-f]{16}\.(none|[0-9a-f]{16})")
 _PATIENCE = 30.0
-"""Seconds that one process waits for another."""
+"""Seconds that one process waits for the lock of another."""
 _DEPTH = 20
-"""Edits of a file whose earlier content is kept."""
+"""Number of edits of a file whose earlier content is kept."""
 _LARGEST = 64 << 20
 """Bytes of a record that are read if `limit` is smaller: a root may come with larger records from another program."""
 _HEAD = 1 << 20
-"""Bytes of the line in front."""
+"""Maximum number of bytes of a record's first line."""
 _NEW = ".orchestrator-new"
-"""Name under which a file is written before it gets its own. One left behind by a crash is overwritten."""
+"""Name under which a file is written before it is renamed. One left after a crash is overwritten."""
 Kind: TypeAlias = Literal["create", "replace", "insert", "undo"]
 
 
@@ -43,11 +43,11 @@ class Edit:
     key: str | None
     """Digest of the call's idempotency key."""
     before: str | None
-    """Digest of what the file held; None: there was no file."""
+    """Digest of the content before the edit; None: there was no file."""
     after: str | None
-    """Digest of what it holds now."""
+    """Digest of the content after the edit."""
     mode: Annotated[int, Field(ge=0, le=0o777)] | None
-    """The file's permissions before."""
+    """Permissions of the file before the edit."""
     said: str
     """Output of the call."""
     undoes: int | None = None
@@ -56,30 +56,30 @@ class Edit:
 
 
 def digest_of(data: bytes | None) -> str | None:
-    """Digest of a file's content, None of no file."""
+    """Return the digest of a file's content; None if there is no file."""
     return None if data is None else hashlib.sha256(data).hexdigest()
 
 
 def key_of(key: str | None) -> str | None:
-    """Digest of an idempotency key, as the history stores it."""
+    """Return the digest of an idempotency key, as the history stores it."""
     return None if key is None else hashlib.sha256(key.encode()).hexdigest()
 
 
 class History:
-    """The edits of a root, while its lock is held."""
+    """The edits of a root, accessed while its lock is held."""
 
     def __init__(self, place: Directory, limit: int) -> None:
         self._place, self._most = place, max(limit, _LARGEST) + _HEAD
 
     def _names(self, path: str | None = None) -> list[str]:
-        """Names of the records, of one file or of all, the newest first."""
+        """Return the names of the records, of one file or of all, newest first."""
         part = "." if path is None else f".{_short(path)}."
         found = [name for name in self._place.names() if _RECORD.fullmatch(name) and part in name]
         return sorted(found, key=_number, reverse=True)
 
     def _load(self, name: str) -> tuple[Edit, bytes] | None:
-        """A record; None if a crash cut it off, so that its edit was never made, or if it is none of ours: whoever made
-        the root may have put some there.
+        """Return a record; None if a crash cut it off, so that its edit was never made, or if it is not valid: the
+        author of the root may have put files there.
         """
         data, _ = self._place.read(name, self._most)
         head, end, body = data.partition(b"\n")
@@ -90,19 +90,19 @@ class History:
         return (edit, body) if end and _name(edit) == name else None
 
     def of_path(self, path: str) -> Iterator[Edit]:
-        """The edits of a file, the newest first. Each is read when it is asked for."""
+        """Yield the edits of a file, newest first. Each is read when it is asked for."""
         for name in self._names(path):
             found = self._load(name)
             if found is not None and found[0].path == path:
                 yield found[0]
 
     def has_later(self, edit: Edit) -> bool:
-        """True if its file was edited again."""
+        """Return True if the file was edited again after this edit."""
         newest = next(self.of_path(edit.path), edit)
         return newest.number > edit.number
 
     def of_key(self, key: str) -> Edit | None:
-        """The edit that a call made, or was about to make."""
+        """Return the edit that a call made, or was about to make."""
         part = f".{key[:16]}"
         for name in self._names():
             found = self._load(name) if name.endswith(part) else None
@@ -114,7 +114,7 @@ class History:
         """Return the content of a file before an edit.
 
         Raises:
-            ToolError: that is kept no longer.
+            ToolError: the content is no longer kept.
         """
         if edit.before is None:
             return None
@@ -124,13 +124,13 @@ class History:
         return found[1]
 
     def settle(self, path: str, now: str | None) -> None:
-        """Forget the newest edit of a file if it was never made: a crash came first, or the disk refused."""
+        """Discard the newest edit of a file if it was never made because of a crash or a disk error."""
         newest = next(self.of_path(path), None)
         if newest is not None and newest.before == now != newest.after:
             self.forget(newest)
 
     def note(self, edit: Edit, before: bytes | None) -> Edit:
-        """Keep an edit that is about to be made."""
+        """Record an edit that is about to be made."""
         last = next(iter(self._names()), "0")
         edit = replace(edit, number=_number(last) + 1)
         self._place.create(_name(edit), json.dumps(asdict(edit)).encode() + b"\n" + (before or b""), mode=0o600)
@@ -138,12 +138,12 @@ class History:
         return edit
 
     def forget(self, edit: Edit) -> None:
-        """Take an edit out of the list."""
+        """Remove an edit from the history."""
         self._place.remove(_name(edit))
 
     def shorten(self, path: str) -> None:
-        """Let go of what a file held long ago. That its edits were made stays known."""
-        for name in self._names(path)[_DEPTH : _DEPTH + 2]:  # further ones had their turn before
+        """Delete old contents of a file. The records of its edits are kept."""
+        for name in self._names(path)[_DEPTH : _DEPTH + 2]:  # earlier calls have treated the others
             found = self._load(name)
             if found is not None and found[1]:
                 self._place.remove("short")
@@ -151,7 +151,7 @@ class History:
                 self._place.rename("short", name)
 
     def to_undo(self, path: str) -> Edit | None:
-        """The newest edit of a file that was not taken back; None if there is none."""
+        """Return the newest edit of a file that was not undone; None if there is none."""
         gone: set[int] = set()
         for edit in self.of_path(path):
             if edit.undoes is not None:
@@ -163,14 +163,14 @@ class History:
 
 @contextmanager
 def history(root: str, lock: threading.Lock, *, limit: int, descriptors: bool = DESCRIPTORS) -> Iterator[History]:
-    """The edits of a root. Nobody else edits meanwhile: no thread, and, where the system has `flock`, no process.
+    """Open the edits of a root, with its lock: no other thread edits, and, on systems with `flock`, no other process.
 
     Args:
-        limit: bytes that an edited file may have.
+        limit: maximum number of bytes of an edited file.
 
     Raises:
-        ToolError: there is a link where they are kept.
-        OSError: they cannot be kept.
+        ToolError: the location of the history is a link.
+        OSError: the history cannot be stored.
     """
     with lock, walked(root, (OWN, "undo"), make=0o700, descriptors=descriptors) as place, _locked(place):
         yield History(place, limit)
@@ -222,7 +222,7 @@ def _short(path: str) -> str:
 _Now: TypeAlias = tuple[bytes | None, os.stat_result | None]
 """Current content and status of a file; None if there is no file."""
 Change: TypeAlias = Callable[[bytes | None], tuple[bytes | None, str]]
-"""Function from the current content of a file to its new content and the call's output; None: no file."""
+"""Function from the current content of a file (None: no file) to its new content and the call's output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +249,7 @@ class EditRules:
         """Return the new content of a file if it is not too large.
 
         Raises:
-            ToolError: it is.
+            ToolError: the content is too large.
         """
         if len(data) > self.limit:
             raise ToolError(f"it would be larger than {self.limit} bytes, which is the limit here")
@@ -267,7 +267,7 @@ class Edits:
         """Edit a file, and return the output of the call.
 
         Raises:
-            ToolError: it cannot be edited.
+            ToolError: the file cannot be edited.
         """
         with said_of(path), self._open(path, make=kind == "create") as (place, parts, log):
             before, found = self._now(place, parts[-1])
@@ -280,10 +280,10 @@ class Edits:
             return said
 
     def undo(self, path: str, key: str | None) -> str:
-        """Take the last edit of a file back that was not taken back yet.
+        """Undo the newest edit of a file that was not undone yet.
 
         Raises:
-            ToolError: there is none, or the file was changed since by something else.
+            ToolError: there is no such edit, or something else has changed the file since.
         """
         with said_of(path), self._open(path) as (place, parts, log):
             now, found = self._now(place, parts[-1])
@@ -310,13 +310,13 @@ class Edits:
         """Return the output of a call whose outcome a crash left unknown; None if it did not happen.
 
         Raises:
-            ToolError: something else changed the file since, so the outcome cannot be determined.
+            ToolError: something else has changed the file since, so the outcome cannot be determined.
         """
         with history(self._rules.root, self._lock, limit=self._rules.limit, descriptors=self._rules.descriptors) as log:
             edit = log.of_key(str(key_of(key)))
             if edit is None:
                 return None
-            if log.has_later(edit):  # an edit that was not made is forgotten before the next one is
+            if log.has_later(edit):  # an edit that was not made is discarded before the next one
                 return edit.said
             parts = self._rules.parts_of(edit.path)
             try:
@@ -370,8 +370,8 @@ class Edits:
             else:
                 place.rename(_NEW, name)
         except BaseException:
-            # Whatever it was, a full disk among others: its own error is what counts, and what is left here waits for
-            # the next edit.
+            # Any error, such as a full disk: the error itself is raised, and what is left here is settled by the next
+            # edit.
             with suppress(OSError):
                 place.remove(_NEW)
                 if _identity(place.status(name)) == _identity(found):
@@ -381,7 +381,7 @@ class Edits:
 
 
 def _mode(found: os.stat_result | None) -> int | None:
-    """Permissions to give to what takes a file's place: never those of another user's identity."""
+    """Return the permissions for a file's replacement, without the set-user-ID and set-group-ID bits."""
     return None if found is None else found.st_mode & 0o777
 
 
@@ -391,7 +391,7 @@ def _identity(found: os.stat_result | None) -> tuple[int, ...]:
 
 @contextmanager
 def said_of(path: str) -> Iterator[None]:
-    """Errors of the system, and of parts of a path, as errors of the tool that name the path."""
+    """Convert errors of the system, and of parts of a path, to tool errors that name the path."""
     try:
         yield
     except ToolError as error:

@@ -1,11 +1,12 @@
 """A persistent shell. It is not a sandbox.
 
-A reference `terminal:work` names the directory that it starts in; `terminal` alone is the current directory, or the one
-a run was started in.
+A reference `terminal:work` names the initial directory; `terminal` alone is the current directory, or the one where a
+run was started.
 
-Commands go to the shell's standard input, wrapped so that a command itself reads from `/dev/null`; what it prints comes
-through one pipe, and its exit code through another, which commands do not inherit: nothing that a command prints can be
-taken for its end. The shell is the child of a supervisor (see `supervisor.py`), which ends all that it started.
+Commands are written to the shell's standard input, wrapped so that a command itself reads from `/dev/null`. Output
+comes through one pipe, and the exit code through another, which commands do not inherit: output cannot be taken for the
+end of a command. The shell is the child of a supervisor (see `supervisor.py`), which ends all processes that it
+started.
 """
 
 from __future__ import annotations
@@ -35,27 +36,27 @@ from orchestrator.user_code import pass_fence
 
 
 class BoundedOutput:
-    """Takes bytes, and gives back a text in which the middle is left out if there were too many."""
+    """Collects bytes, and returns them as text in which the middle is left out if there are too many."""
 
     def __init__(self, limit: int) -> None:
         """
         Args:
-            limit: bytes that are kept, half of them from the beginning and half from the end.
+            limit: bytes that are kept, half of them from the start and half from the end.
         """
         self._limit = limit
         self._head = bytearray()
         self._tail: deque[bytes] = deque()
         self._in_tail = 0
         self.total = 0
-        """Bytes that there were."""
+        """Number of bytes added."""
 
     @property
     def cut(self) -> int:
-        """Bytes that are left out."""
+        """Return the number of bytes left out."""
         return max(0, self.total - self._limit)
 
     def add(self, data: bytes) -> None:
-        """Take the next bytes."""
+        """Add bytes."""
         self.total += len(data)
         room = self._limit // 2 - len(self._head)
         if room > 0:
@@ -70,7 +71,7 @@ class BoundedOutput:
             self._in_tail -= len(self._tail.popleft())
 
     def text(self) -> str:
-        """The stored output as text, with a note where the middle is missing. Invalid UTF-8 becomes U+FFFD."""
+        """Return the kept output as text, with a note where the middle is missing. Invalid UTF-8 becomes U+FFFD."""
         tail = b"".join(self._tail)
         if not self.cut:
             return (self._head + tail).decode(errors="replace")
@@ -83,7 +84,7 @@ OnOutput = Callable[[bytes], Awaitable[None]]
 
 
 class ShellEnded(Exception):
-    """Raised when the shell is gone: the command ended it, or it was closed."""
+    """Raised when the shell has ended: by a command, or because it was closed."""
 
     def __init__(self, code: int | None, said: str = "") -> None:
         self.code = code
@@ -94,17 +95,17 @@ class ShellEnded(Exception):
 
 
 class Shell:
-    """A shell and all that it started. Use `start`, and `close` in any case.
+    """A shell and all the processes that it started. Use `start`, and always call `close`.
 
-    It runs one command at a time; its caller sees to that.
+    It runs one command at a time, which its caller must ensure.
     """
 
     def __init__(self, process: SupervisedProcess, cwd: str) -> None:
         self._process = process
         self.cwd = cwd
-        """The directory that it began in."""
+        """Initial directory of the shell."""
         self.ran = 0
-        """Number of commands that it was given."""
+        """Number of commands run so far."""
         self._said = b""
 
     @property
@@ -123,11 +124,11 @@ class Shell:
 
         Args:
             command: the shell's full path and its arguments.
-            cwd: the directory that it starts in.
-            env: its whole environment.
+            cwd: its initial directory.
+            env: its complete environment.
 
         Raises:
-            ToolError: it cannot be started here.
+            ToolError: the shell cannot be started.
         """
         if sys.platform == "win32":
             raise ToolError("a terminal needs a Unix system")
@@ -141,17 +142,17 @@ class Shell:
     async def run(self, command: str, output: BoundedOutput, on_output: OnOutput | None = None) -> int:
         """Run a command to its end, and return its exit code.
 
-        If this is cancelled, the command continues: `close` the shell then.
+        If this is cancelled, the command continues: close the shell in that case.
 
         Args:
-            output: receives what is printed, also by jobs in the background that earlier commands left.
-            on_output: gets it, too, as it comes.
+            output: receives the output, also of background jobs of earlier commands.
+            on_output: receives the output as it arrives.
 
         Raises:
-            ShellEnded: the command ended the shell, or it was gone before.
+            ShellEnded: the command ended the shell, or it had already ended.
         """
         token = secrets.token_hex(8)
-        # With `command`, a syntax error in `eval` does not end the shell, and no function takes the place of `printf`.
+        # With `command`, a syntax error in `eval` does not end the shell, and no function can replace `printf`.
         line = (
             f"command eval {shlex.quote(command)} </dev/null {STATUS}>&-\n"
             f"command printf '%s %s\\n' \"$?\" {token} >&{STATUS}\n"
@@ -183,7 +184,7 @@ class Shell:
                     await on_output(data)
 
     async def _drain(self, output: BoundedOutput, on_output: OnOutput | None) -> None:
-        """Read what was printed before the end was reported; no more, as a background job may print for ever."""
+        """Read only output that was printed before the command ended, as a background job may print for ever."""
         left = 1 if self.closed else CHUNK
         while left > 0:
             data = self._process.read("output", left)
@@ -196,7 +197,7 @@ class Shell:
                     await on_output(data)
 
     async def _ended(self, token: str) -> int | None:
-        """The command's exit code; None if the shell is gone."""
+        """Return the command's exit code; None if the shell has ended."""
         code: int | None = None
         async with anyio.create_task_group() as group:
 
@@ -206,7 +207,7 @@ class Shell:
                     await self._process.readable("status")
                     data = self._process.read("status")
                     if data == b"":
-                        return  # the shell runs no commands any more, but may have become another program
+                        return  # the shell runs no more commands, but may have become another program
                     code = self._exit_code(data or b"", token)
                 group.cancel_scope.cancel()
 
@@ -216,7 +217,7 @@ class Shell:
         return self._exit_code(self._process.read("status") or b"", token) if code is None else code
 
     def _exit_code(self, data: bytes, token: str) -> int | None:
-        """The exit code, if it is in what came through the status pipe; all else is stored as output."""
+        """Return the exit code if the status pipe has delivered it; all other data is stored as output."""
         self._said += data
         for line in self._said.decode(errors="replace").splitlines():
             code, _, its = line.partition(" ")
@@ -228,27 +229,27 @@ class Shell:
     # -- the end -------------------------------------------------------------------------------------------------
 
     async def close(self) -> int | None:
-        """End the shell and all that it started; see `SupervisedProcess.close`."""
+        """End the shell and all processes that it started; see `SupervisedProcess.close`."""
         return await self._process.close()
 
 
 PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
-"""Variables of this process that a shell gets by default: no keys, no tokens."""
+"""Variables of this process that are passed to a shell by default: no keys, no tokens."""
 FIXED = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "NO_COLOR": "1"}
-"""Set unless given otherwise: this terminal is not interactive."""
+"""Set unless given otherwise, as this terminal is not interactive."""
 TIMED_OUT = 124
-"""Exit code of a command that took too long, as of `timeout(1)`."""
+"""Exit code of a command that took too long, as in `timeout(1)`."""
 
 
 class Session:
-    """The place of one run's shell, which may end and be followed by a new one."""
+    """Holds the shell of one run, and replaces it when it ends."""
 
     def __init__(self, start: Callable[[], Awaitable[Shell]]) -> None:
         self._start = start
         self._shell: Shell | None = None
 
     async def ready(self, *, restart: bool) -> Shell:
-        """A shell that takes commands: the one that is there, unless it has ended or a new one is wanted."""
+        """Return a shell that accepts commands: the current one, unless it has ended or a new one is wanted."""
         if self._shell is not None and (restart or self._shell.closed):
             await self.aclose()
         if self._shell is None:
@@ -256,23 +257,23 @@ class Session:
         return self._shell
 
     async def aclose(self) -> None:
-        """End the shell, and all that it started."""
+        """End the shell and all processes that it started."""
         if self._shell is not None:
             shell, self._shell = self._shell, None
             await shell.close()
 
 
 class Terminal(Tool):
-    """A shell that commands are given to. Each run has one of its own, which keeps its working directory, variables and
-    background jobs between calls; calls of one run are made one after the other. Outside of a run the shell is that of
-    the `id` that a call names, `await it(command="ls", id="a")`, or one for this call alone.
+    """A shell that runs commands. Each run has its own, which keeps its working directory, variables and background
+    jobs between calls; calls of one run are made one after the other. Outside a run, the shell belongs to the `id` of a
+    call, `await it(command="ls", id="a")`, or to this call alone.
 
         Terminal(cwd="work", timeout=300, env={"PATH": "/usr/bin:/bin"})
 
-    This is not a sandbox: a command may do whatever this process's user may, which is why its risk is `dangerous`.
-    What is held: a command that takes too long is killed with all that the shell started, and so is everything when
-    the call is cancelled, when the run ends, and when this process dies in any way (Linux; elsewhere what left the
-    shell's process group lives on).
+    This is not a sandbox: a command may do whatever this process's user may, so its risk is `dangerous`. A command that
+    takes too long is killed with all processes that the shell started; so are all processes when the call is cancelled,
+    when the run ends, and when this process dies in any way (on Linux; elsewhere processes that left the shell's
+    process group survive).
     """
 
     name = "terminal"
@@ -292,17 +293,17 @@ class Terminal(Tool):
     ) -> None:
         """
         Args:
-            cwd: directory that a shell starts in; None: the one of this process at that time.
-            env: the environment of commands: names of variables to pass on from this process's, or the variables
-                themselves. Nothing else is passed on.
+            cwd: initial directory of a shell; None: the current directory of this process when the shell starts.
+            env: the environment of commands: names of variables to pass on from this process, or a mapping of
+                variables. Nothing else is passed on.
             timeout: seconds that a command may take.
-            output_limit: bytes of output that are kept of a command; the middle of longer output is left out.
-            shell: path of a POSIX shell; None: `bash`, or `sh` where there is none.
-            shells: how many runs may have a shell at the same time; others wait until one is given up.
+            output_limit: bytes that are kept of a command's output; the middle of longer output is left out.
+            shell: path of a POSIX shell; None: `bash`, or else `sh`.
+            shells: number of runs that may have a shell at the same time; others wait until one is released.
 
         Raises:
             ValueError: a limit is not positive.
-            TypeError: `env` is one text, and no list of them.
+            TypeError: `env` is a string instead of a list.
         """
         if not timeout > 0 or output_limit < 2:
             raise ValueError("Terminal: timeout and output_limit are positive numbers")
@@ -331,7 +332,7 @@ class Terminal(Tool):
         notes = [] if shell.ran else [f"new shell in {shell.cwd}"]
         code = TIMED_OUT
         try:
-            await pass_fence()  # a shell may have been started, or the end of the old one waited for
+            await pass_fence()  # a shell may have started, or the end of the old one awaited
             with anyio.move_on_after(self._seconds) as scope:
                 code = await shell.run(command, kept, None if ctx is None else _live(ctx, self._limit))
             if scope.cancelled_caught:
@@ -365,7 +366,7 @@ class Terminal(Tool):
 
 
 def _command(program: str | None, env: Mapping[str, str]) -> list[str]:
-    """A shell's full path, and what keeps it from reading anybody's start-up files."""
+    """Return a shell's full path, with options that keep it from reading start-up files."""
     path = env.get("PATH", os.defpath)
     found = shutil.which(program, path=path) if program else shutil.which("bash", path=path) or "/bin/sh"
     if found is None:
@@ -374,7 +375,7 @@ def _command(program: str | None, env: Mapping[str, str]) -> list[str]:
 
 
 def _live(ctx: Context[object], limit: int) -> OnOutput:
-    """Send output to the watchers of the run as it arrives, up to a limit."""
+    """Return a function that sends output to the watchers of the run as it arrives, up to a limit."""
     decoder, left = codecs.getincrementaldecoder("utf-8")("replace"), limit
 
     async def on_output(data: bytes) -> None:
@@ -401,10 +402,10 @@ terminal = Terminal()
 
 
 def at(directory: str) -> Toolbox:
-    """The tools of a reference `terminal:DIRECTORY`.
+    """Return the tools of a reference `terminal:DIRECTORY`.
 
     Raises:
-        NotADirectoryError: it is none.
+        NotADirectoryError: it is not a directory.
     """
     if not os.path.isdir(directory):
         raise NotADirectoryError(f"{directory!r} is not a directory")

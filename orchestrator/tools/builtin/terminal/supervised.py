@@ -1,7 +1,7 @@
-"""A process that ends with all that it started, also when this process is killed.
+"""A process that ends together with all that it started, also when this process is killed.
 
-Between this process and the other one there is a supervisor (see `supervisor.py`), which ends
-everything when a pipe is closed.
+Between this process and the other one there is a supervisor (see `supervisor.py`), which ends everything when a pipe is
+closed.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _PATIENCE = 10.0
 
 
 class SupervisedProcess:
-    """A process, all that it started, and the pipes to it. Use `start`, and `close` in any case.
+    """A process, all that it started, and the pipes to it. Use `start`, and always call `close`.
 
     Its standard input is the pipe `input`, its standard output and error are `output`. What it writes to the descriptor
-    `supervisor.STATUS` arrives in `status`. `end` becomes readable when it has ended. All of them are non-blocking.
+    `supervisor.STATUS` arrives in `status`. `end` becomes readable when the process has ended. All are non-blocking.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class SupervisedProcess:
         """Name of a pipe -> our end of it."""
         self._fds: set[int] = set()
         self._process: subprocess.Popen[bytes] | None = None
-        # A process that is no longer referenced loses its lifeline, and the supervisor does the rest.
+        # A process that is no longer referenced loses its lifeline, so the supervisor ends it.
         self._release = weakref.finalize(self, _close, self._fds)
 
     @classmethod
@@ -52,10 +52,10 @@ class SupervisedProcess:
         Args:
             command: its full path and its arguments.
             cwd: the directory that it starts in.
-            env: its whole environment.
+            env: its complete environment.
 
         Raises:
-            OSError: it cannot be started.
+            OSError: the program cannot be started.
         """
         process = cls()
         try:
@@ -98,7 +98,7 @@ class SupervisedProcess:
 
     @property
     def has_ended(self) -> bool:
-        """True if it was closed or has ended by itself."""
+        """Return True if the process was closed or has ended."""
         if self.closed:
             return True
         poll = select.poll()
@@ -106,7 +106,7 @@ class SupervisedProcess:
         return bool(poll.poll(0))
 
     async def write(self, data: bytes) -> None:
-        """Write to its standard input; what a process that has ended does not read is lost."""
+        """Write to the standard input; data that an ended process does not read is lost."""
         fd, left = self.pipes["input"], memoryview(data)
         while left:
             try:
@@ -117,21 +117,22 @@ class SupervisedProcess:
                 return  # its end is noticed elsewhere
 
     def read(self, name: str, most: int = CHUNK) -> bytes | None:
-        """Return what can be read now from a pipe; empty at its end, None if there is nothing yet."""
+        """Return the data that can be read now from a pipe; empty at its end, None if there is none yet."""
         try:
             return os.read(self.pipes[name], most)
         except BlockingIOError:
             return None
 
     async def readable(self, name: str) -> None:
-        """Wait until something can be read from a pipe."""
+        """Wait until data can be read from a pipe."""
         await anyio.wait_readable(self.pipes[name])
 
     async def close(self) -> int | None:
-        """End the process and all that it started, and return its exit code; None if it was running or is not known.
+        """End the process and all that it started, and return its exit code; None if it was still running or is
+        unknown.
 
-        Nothing of it is left when this returns, but for what belongs to other users, what other programs started for
-        it, and what the kernel does not let die. Doing it again does nothing.
+        No such process is left when this returns, except those of other users, those that other programs started for
+        it, and those that the kernel does not let die. Closing it again does nothing.
         """
         if self.closed:
             return None
@@ -146,7 +147,7 @@ class SupervisedProcess:
                 said = self.read("end")
                 if said:
                     code = int(said)
-                else:  # the supervisor was killed, or is stuck
+                else:  # the supervisor was killed, or hangs
                     self._process.kill()
                     await anyio.to_thread.run_sync(kill_marked, self.mark)
                 await anyio.to_thread.run_sync(self._process.wait)

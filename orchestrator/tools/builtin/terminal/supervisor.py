@@ -1,9 +1,9 @@
-"""The process between this library and a shell. It ends all that the shell started, when it is told to, when the shell
-ends, and when the process that it works for is gone, however that went: `kill -9` closes a pipe, too.
+"""The process between this library and a shell. It ends all that the shell started: on request, when the shell ends,
+and when the process that it works for has ended, even by `kill -9`, which closes a pipe, too.
 
-It runs as a program of its own and imports nothing but the standard library. On Linux it is the "child subreaper"
-(`prctl(2)`) of all that it starts: a process that loses its parent becomes its child, so no process escapes it by
-leaving the process group or the session. Elsewhere it ends the shell's process group only.
+It runs as a separate program and imports only the standard library. On Linux it is the "child subreaper" (`prctl(2)`)
+of all processes that it starts: a process that loses its parent becomes its child, so none escapes by leaving the
+process group or the session. Elsewhere it ends the shell's process group only.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from collections.abc import Callable
 from contextlib import suppress
 
 STATUS = 9
-"""Descriptor that the shell writes its status to; `sh` supports descriptors of one digit only."""
+"""Descriptor to which the shell writes its status; `sh` supports descriptors of one digit only."""
 MARK = "ORCHESTRATOR_SHELL"
-"""Environment variable by which processes are found whose supervisor was killed."""
+"""Environment variable that identifies processes whose supervisor was killed."""
 
 _LINUX = sys.platform == "linux"
 _PDEATHSIG, _SUBREAPER = 1, 36  # of prctl(2)
 _LOOK = 1000
 """Milliseconds between checks that the parent still exists, in case a copy of the pipe outlives it."""
 _SWEEP = 5.0
-"""Seconds in which all is killed. Only a process that the kernel holds, or of another user, takes longer."""
+"""Seconds for killing all processes. Only those that the kernel holds, or of another user, take longer."""
 _IGNORED = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)]
-"""By name: this module is also read where there are no terminals, and no such signals."""
+"""Found by name: this module is also imported on systems without terminals and these signals."""
 
 
 def main(argv: list[str]) -> int:
     """Start `argv[4:]` and watch it. `argv[:4]`: the parent's id; descriptors of lifeline, status and end."""
     parent, lifeline, status, end = map(int, argv[:4])
     for fd in (lifeline, status, end):
-        os.set_inheritable(fd, False)  # ours alone: what the shell starts holds none of them open
+        os.set_inheritable(fd, False)  # not inherited: no process that the shell starts keeps them open
     prctl = _prctl()
     if prctl is not None:
         prctl(_SUBREAPER, 1, 0, 0, 0)
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
 def _prctl() -> Callable[..., object] | None:
     if not _LINUX:
         return None
-    import ctypes  # late: the library reads this module, too, and has no use for it
+    import ctypes  # imported late: the library imports this module too, and does not need it
 
     return ctypes.CDLL(None).prctl
 
@@ -76,7 +76,7 @@ def _become(command: list[str], status: int, prctl: Callable[..., object] | None
             signal.signal(one, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.dup2(status, STATUS)
-        os.set_inheritable(STATUS, True)  # also where it had that number already
+        os.set_inheritable(STATUS, True)  # also if it already had that number
         os.execve(command[0], command, os.environ)
     except BaseException as error:
         os.write(status, f"{command[0]}: {error}\n".encode())
@@ -116,7 +116,7 @@ def _reap(shell: int) -> int | None:
 
 
 def _sweep(shell: int, *, reaped: bool) -> None:
-    """Kill all that is left, group by group: a group is killed at once, so it cannot fork away from under the hand."""
+    """Kill all remaining processes, group by group: a group is killed at once, so it cannot escape by forking."""
     until = time.monotonic() + _SWEEP
     while time.monotonic() < until:
         left = below(os.getpid()) if _LINUX else ({} if reaped else {shell: shell})
@@ -126,7 +126,7 @@ def _sweep(shell: int, *, reaped: bool) -> None:
         for pid in left:
             _kill(pid)
         if not _LINUX:
-            _kill(-shell)  # there may be others in its group
+            _kill(-shell)  # there may be other processes in its group
         _reap(shell)
         if not left or not _LINUX:
             return
@@ -134,12 +134,12 @@ def _sweep(shell: int, *, reaped: bool) -> None:
 
 
 def _kill(pid: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # gone; or of another user
+    with suppress(ProcessLookupError, PermissionError):  # it has ended, or belongs to another user
         os.kill(pid, signal.SIGKILL)
 
 
 def below(root: int) -> dict[int, int]:
-    """All descendants of a process, each with its process group, zombies included."""
+    """Return all descendants of a process, each with its process group, including zombies."""
     parents: dict[int, tuple[int, int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -158,9 +158,10 @@ def below(root: int) -> dict[int, int]:
 
 
 def kill_marked(mark: str) -> int:
-    """Kill every process of this user that was started with this mark, when a supervisor is gone; how many there were.
+    """Kill all processes of this user that were started with this mark, after their supervisor has ended; return how
+    many.
 
-    A process that empties its environment is not found.
+    A process that clears its environment is not found.
     """
     if not _LINUX:
         return 0

@@ -1,4 +1,4 @@
-"""Pages fetched within limits: of size, of type, of redirects."""
+"""Web requests within limits of size, type and redirects."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _MOVED = (301, 302, 303, 307, 308)
 _PACKED = ("", "identity", "gzip", "x-gzip")
 _HEADERS = (("Accept", "*/*"), ("Accept-Encoding", "gzip"), ("Accept-Language", "en, *;q=0.5"))
 _PIECES = 1000
-"""Pieces of a packed page. Each is a little work of its own, and the smallest are 20 bytes."""
+"""Maximum number of pieces of a compressed page. Each costs some work, and the smallest have 20 bytes."""
 _OF_ERRORS = 10_000
-"""Bytes that are read of what goes with an error."""
+"""Bytes that are read of the body of an error."""
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 _META = re.compile(rb"""<meta[^>]{0,200}?charset\s*+=\s*+["']?\s*+([A-Za-z0-9_:-]{1,40})""", re.IGNORECASE)
 _DECLARED = re.compile(rb"""^<\?xml[^>]{0,200}?encoding\s*+=\s*+["']([A-Za-z0-9_:-]{1,40})""")
@@ -55,39 +55,39 @@ class WebPage:
     """Final address, after all redirects."""
     status: int
     type: str
-    """Its media type without parameters, in lower case; empty if the server names none."""
+    """Media type without parameters, in lower case; empty if the server gives none."""
     charset: str
-    """Character set that the server names."""
+    """Character set that the server gives."""
     data: bytes
     cut: bool
-    """True if there was more than the limit allows."""
+    """True if the body was longer than the limit."""
     moved: bool = False
     """True if it was reached by a redirect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetching:
-    """Limits of what is fetched."""
+    """Limits of a request."""
 
     guard: Guard
     limit: int
     """Bytes of a page, unpacked."""
     redirects: int
     seconds: float
-    """Time for one thing that the network does; all together is what a tool's `timeout` is for."""
+    """Seconds for one network operation; a tool's `timeout` limits the total."""
     accepts: Callable[[str], bool]
-    """Returns True for the media types that are wanted."""
+    """Returns True for accepted media types."""
     agent: str
     named: str = ""
-    """Name of the address in errors, for one that is not shown whole because its query holds a token; empty: itself."""
+    """Name of the address in errors, if its query holds a token that must not be shown; empty: the address itself."""
     headers: tuple[tuple[str, str], ...] = ()
-    """Sent besides the usual ones, also to where an address leads: use `redirects=0` if they are secret."""
+    """Additional headers, also sent to redirect targets: use `redirects=0` if they are secret."""
 
     async def get(self, given: str) -> WebPage:
         """Fetch an address.
 
         Raises:
-            ToolError: it may not be fetched, cannot be, or what it gives is not wanted.
+            ToolError: the address is not allowed, cannot be fetched, or its response is not accepted.
         """
         from orchestrator.tools.builtin.web_fetch.transport import ERRORS, TIMEOUTS, pool
 
@@ -111,7 +111,7 @@ class Fetching:
         raise AssertionError("the last of the addresses was a page, or one too many")
 
     async def _one(self, connections: AsyncConnectionPool, url: URL) -> WebPage | str:
-        """A page, or where it is instead."""
+        """Return a page, or the address that it redirects to."""
         from orchestrator.tools.builtin.web_fetch.transport import request
 
         name = self.named or str(url)
@@ -135,7 +135,7 @@ class Fetching:
 
 
 async def _read(stream: object, packed: str, limit: int, name: str) -> tuple[bytes, bool]:
-    """A body, unpacked, and whether there was more than the limit allows."""
+    """Return an unpacked body, and whether it was longer than the limit."""
     if packed not in _PACKED:
         raise ToolError(f"{name} is packed as {packed[:100]!a}, which was not requested")
     unpacking = _Unpacking() if packed not in ("", "identity") else None
@@ -145,34 +145,34 @@ async def _read(stream: object, packed: str, limit: int, name: str) -> tuple[byt
         async for part in parts:
             came += len(part)
             try:
-                # One byte more than is wanted tells that there is more, without unpacking it.
+                # One byte more than the limit shows that there is more, without unpacking it.
                 data += unpacking.unpacked(part, limit + 1 - len(data)) if unpacking else part
             except zlib.error:
                 raise ToolError(f"{name} sent data that cannot be decompressed") from None
             if len(data) > limit or came > limit:
                 return bytes(data[:limit]), True
-    if unpacking and came and not unpacking.whole:  # what there is of it would look like all of it
+    if unpacking and came and not unpacking.whole:  # the part received would look like the whole page
         raise ToolError(f"{name} sent an incomplete page: try again")
     return bytes(data), False
 
 
 class _Unpacking:
-    """Gzip, which may be several pieces, one behind the other."""
+    """Unpacks gzip, which may consist of several members."""
 
     def __init__(self) -> None:
         self._piece = zlib.decompressobj(zlib.MAX_WBITS | 16)
         self._left = _PIECES
 
     def unpacked(self, part: bytes, most: int) -> bytes:
-        """Unpack the next bytes to at most `most` bytes, though there may be more.
+        """Unpack the next bytes to at most `most` bytes, even if there are more.
 
         Raises:
-            zlib.error: it is no gzip, or thousands of pieces.
+            zlib.error: the data is not gzip, or has thousands of members.
         """
         found = bytearray()
         while part and len(found) < most:
             if self._piece.eof:
-                part = part.lstrip(b"\0")  # some fill up with these
+                part = part.lstrip(b"\0")  # some servers pad with zero bytes
                 if part:
                     self._left -= 1
                     if not self._left:
@@ -185,25 +185,25 @@ class _Unpacking:
 
     @property
     def whole(self) -> bool:
-        """True if the last piece is complete."""
+        """Return True if the last member is complete."""
         return self._piece.eof
 
 
 def _letters(value: bytes) -> str:
     try:
-        return value.decode()  # servers write other letters into addresses as they are, mostly so
+        return value.decode()  # servers mostly write non-ASCII characters into addresses unquoted
     except UnicodeDecodeError:
         return value.decode("latin-1")
 
 
 @cache
 def _context() -> ssl.SSLContext:
-    """Context with the certificates that this machine trusts, or `SSL_CERT_FILE`. Read once: it is slow."""
+    """Return a context with the certificates that this machine trusts, or `SSL_CERT_FILE`. Cached: loading is slow."""
     import httpx2
 
     try:
         return httpx2.create_ssl_context()
-    except OSError as error:  # also what is wrong in a file of certificates
+    except OSError as error:  # including errors in a file of certificates
         given = " and ".join(name for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if os.environ.get(name))
         where = f"; look at what {given} names" if given else ""
         raise ToolError(f"the certificates to check servers with cannot be read: {error}{where}") from None
@@ -218,11 +218,11 @@ def _charset(parameters: str) -> str:
 
 
 def text_of(data: bytes, charset: str, *, markup: bool = False) -> str | None:
-    """The text, with U+FFFD for what cannot be read; None if it is no text at all.
+    """Decode a text, with U+FFFD for invalid bytes; None if it is not text.
 
     Args:
-        charset: the encoding that the server names.
-        markup: whether the page may name it, too.
+        charset: the encoding that the server gives.
+        markup: whether the page itself may name its encoding.
     """
     name = next((name for mark, name in _MARKS if data.startswith(mark)), "")
     if not name and _KNOWN.fullmatch(charset):
@@ -230,7 +230,7 @@ def text_of(data: bytes, charset: str, *, markup: bool = False) -> str | None:
     if not name and markup:
         said = _DECLARED.search(data[:1024]) or _META.search(data[:2048])
         told = said[1].decode("ascii").lower() if said else ""
-        # A page that can be read as far as this is not in UTF-16, whatever it says.
+        # A page whose markup is readable here is not in UTF-16, even if it claims to be.
         name = told if _KNOWN.fullmatch(told) and not told.startswith(("utf-16", "utf16")) else ""
     name = _BROWSERS.get(name, name or "utf-8")
     try:

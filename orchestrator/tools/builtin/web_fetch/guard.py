@@ -1,4 +1,4 @@
-"""Addresses that may be fetched, as they are written and as they are connected to."""
+"""Checks of addresses, both as written and as resolved."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8", "::1/128", "fc00::/7", "100.64.0.0/10")
 """Networks that `allow_private=True` allows: this machine and private networks."""
-# From IANA's lists of special addresses; newer Pythons know some of them by themselves, older ones do not.
+# From IANA's lists of special addresses; older Pythons lack some of them.
 _SPECIAL = (
     "0.0.0.0/8", "169.254.0.0/16", "192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24",
     "192.88.99.0/24", "192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4",
@@ -30,18 +30,18 @@ _SPECIAL = (
     "5f00::/16", "fe80::/10", "fec0::/10", "ff00::/8",
 )  # fmt: skip
 _UNICAST = ipaddress.IPv6Network("2000::/3")
-"""All of IPv6 that was ever given to anybody. What is outside of it may be translated to IPv4 on the way, such as
-`::ffff:0:127.0.0.1` (SIIT), or is nothing; Python takes it for public."""
+"""All IPv6 addresses allocated so far. Others may be translated to IPv4 on the way, such as `::ffff:0:127.0.0.1`
+(SIIT), or are unused, although Python treats them as public."""
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _ISATAP = (0x0000_5EFE, 0x0200_5EFE)
 
 
 def networks(given: Iterable[str]) -> tuple[Network, ...]:
-    """Networks as objects: `10.0.0.0/8`, or one address.
+    """Parse networks: `10.0.0.0/8`, or a single address.
 
     Raises:
-        ValueError: one of them is none.
-        TypeError: it is one text, and no list of them.
+        ValueError: an entry is not a valid network.
+        TypeError: a string is given instead of a list.
     """
     return tuple(ipaddress.ip_network(one) for one in texts("allow_private", given))
 
@@ -51,51 +51,51 @@ _CLOSED = (*OWN, *networks(_SPECIAL))
 
 
 def inner(address: Address) -> Address:
-    """The IPv4 address that stands in an IPv6 one which only carries it; else the address itself."""
+    """Return the IPv4 address that an IPv6 address embeds; else the address itself."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return address.ipv4_mapped
-        if address in _NAT64:  # how networks without IPv4 reach all that has no other
+        if address in _NAT64:  # how networks without IPv4 reach hosts that have only IPv4
             return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
     return address
 
 
 def is_public(address: Address) -> bool:
-    """True if an address is on the public internet."""
+    """Return True if an address is on the public internet."""
     address = inner(address)
     if not address.is_global or address.is_multicast or any(address in one for one in _CLOSED):
         return False
     if isinstance(address, ipaddress.IPv6Address) and address not in _UNICAST:
         return False
-    # Tunnels in which an IPv4 address is hidden: nobody's site is only there.
+    # Tunnels that embed an IPv4 address: no site is reachable only through them.
     return not (isinstance(address, ipaddress.IPv6Address) and (int(address) >> 32) & 0xFFFF_FFFF in _ISATAP)
 
 
 def is_within(address: Address, allowed: Iterable[Network]) -> bool:
-    """True if an address is in one of the networks."""
+    """Return True if an address is in one of the networks."""
     address = inner(address)
     return any(address in one for one in allowed)
 
 
 Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The addresses of a host and port."""
+"""Returns the addresses of a host and port."""
 _PORTS = {"http": 80, "https": 443}
 _LONG = 4000
 _USERINFO = re.compile(r"^([^/\\?#]*[/\\]{2,})[^/?#]*@")
 
 
 async def system_resolver(host: str, port: int) -> list[str]:
-    """Addresses of a name, by this machine's resolver.
+    """Return the addresses of a name, from this machine's resolver.
 
     Raises:
-        OSError: there are none.
+        OSError: the name has no addresses.
     """
     found = await anyio.getaddrinfo(host, port, type=1)  # SOCK_STREAM
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 class Guard:
-    """Refuses what is not to be reached. Names are judged by what they are resolved to, each time anew."""
+    """Refuses forbidden addresses. Names are checked by the addresses that they resolve to, each time anew."""
 
     def __init__(
         self,
@@ -107,26 +107,26 @@ class Guard:
     ) -> None:
         """
         Raises:
-            ValueError: a network is none.
-            TypeError: a list is one text.
+            ValueError: an entry is not a valid network.
+            TypeError: a string is given instead of a list.
         """
         self._allowed: tuple[Network, ...] = (
             (OWN if private else ()) if isinstance(private, bool) else networks(private)
         )
-        # In small letters, but not casefolded: that would make another host of one with 'ß'.
+        # Lower case, but not casefolded, which would turn a name with 'ß' into another host.
         self._hosts = None if hosts is None else tuple(host.lower().rstrip(".") for host in texts("hosts", hosts))
         self._ports = None if ports is None else frozenset(ports)
         self._resolve = resolve
 
     def url(self, given: str, before: URL | None = None) -> URL:
-        """An address that may be asked for, as far as that can be seen from it.
+        """Return an address if it is allowed, as far as the address alone shows.
 
         Args:
-            given: as it was written.
-            before: what led to it; it can be relative to that.
+            given: the address as it was written.
+            before: the address that led to it, which it may be relative to.
 
         Raises:
-            ToolError: it may not, or is none.
+            ToolError: the address is not allowed, or not valid.
         """
         import httpx2
 
@@ -158,11 +158,11 @@ class Guard:
         return found.copy_with(fragment=None)
 
     async def addresses(self, host: str, port: int) -> list[str]:
-        """The addresses to connect to. One that is not allowed among them refuses all: a name of the public
-        internet has no private one.
+        """Return the addresses to connect to. If one of them is not allowed, all are refused: a name of the public
+        internet has no private address.
 
         Raises:
-            ToolError: there is none, or one is not allowed.
+            ToolError: there is no address, or one is not allowed.
         """
         try:
             found = await self._resolve(host, port)
@@ -184,8 +184,8 @@ class Guard:
 
 
 def shown_address(given: str) -> str:
-    """An address as it stands in an error: short, with nothing that a terminal would act on, and without a user's name
-    or password, which errors would carry to models and journals."""
+    """Return an address for use in an error: short, without terminal control characters, and without a user name or
+    password, which errors would pass on to models and journals."""
     shown = _USERINFO.sub(r"\1...@", given)
     return ascii(shown if len(shown) <= 300 else shown[:300] + "...")
 
@@ -196,7 +196,7 @@ def _authority(given: str) -> str:
 
 
 def _refuse_odd(host: str, said: str) -> None:
-    """Refuse numbers that systems read as addresses in ways of their own: 2130706433, 0x7f.1, 0177.0.0.1, 127.1."""
+    """Refuse numbers that systems read as addresses in unusual notations: 2130706433, 0x7f.1, 0177.0.0.1, 127.1."""
     if ":" in host:
         return
     last = host.rstrip(".").rpartition(".")[2].casefold()

@@ -1,7 +1,7 @@
-"""HTML as text to read: headings, paragraphs, lists and links, without styles and scripts.
+"""HTML as plain text: headings, paragraphs, lists and links, without styles and scripts.
 
-A scanner of our own, as `html.parser` takes time that grows with the square of some broken pages: a minute for 60 kB of
-`<a `. Here each step goes forward, and what is left open ends with the page.
+This scanner exists because `html.parser` needs quadratic time on some broken pages: a minute for 60 kB of `<a `. Here
+each step moves forward, and open elements end with the page.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ATTRIBUTE = re.compile(r"""(?:^|[\s/"'])(href|alt)\s*+=\s*+(?:"([^"]*+)"|'([^']
 _SPACE = re.compile(r"[ \t\r\n\f\xa0]+")
 _TITLE = 300
 _LINKS = 2000
-"""Links of a page that are given; the others are words only."""
+"""Maximum number of links of a page that are kept; others become plain text."""
 _HUGE = re.compile(r"&#(?:[0-9]{8,}|[xX][0-9a-fA-F]{7,});?")
 CONTROL = dict.fromkeys(
     (
@@ -37,7 +37,7 @@ CONTROL = dict.fromkeys(
 )
 """Characters that control terminals, reverse text, or are invisible to people and read by models (tags)."""
 _RAW = frozenset({"script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes"})
-"""Elements without markup inside, which end only with their own end tag."""
+"""Elements without markup inside, which end only at their own end tag."""
 _SKIPPED = frozenset({"svg", "template", "math", "canvas", "audio", "video"})
 _APART = frozenset(
     {"p", "h1", "h2", "h3", "h4", "h5", "h6", "table", "pre", "ul", "ol", "blockquote", "article", "section"}
@@ -51,14 +51,14 @@ _BLOCKS = _APART | {
 
 
 class Quotes:
-    """The three ways to read the quotes of a page, numbered by where they begin: outside, in `"`, in `'`."""
+    """The three ways to read the quotes of a page, numbered by the initial state: outside, in `"`, in `'`."""
 
     def __init__(self, page: str) -> None:
         outside, double, single = 0, 1, 2
         self._at = array("L")
         self._ways = bytearray([outside])
         self._last = [-1, -1, -1]
-        """For each way the last `>` that is outside of its quotes."""
+        """For each way, the position of the last `>` outside its quotes."""
         for found in _MARKS.finditer(page):
             mark = found[0]
             if mark == ">":
@@ -72,15 +72,15 @@ class Quotes:
             self._ways.append(outside)
 
     def has_end(self, at: int) -> bool:
-        """True if a `>` follows outside of quotes, for a reader that begins at a place outside of them."""
+        """Return True if a `>` follows outside of quotes, for a reader that starts outside them at this position."""
         return self._last[self._ways[bisect_left(self._at, at)]] >= at
 
 
 def readable(page: str, url: str) -> tuple[str, str]:
-    """The title and the text of a page.
+    """Return the title and the text of a page.
 
     Args:
-        url: where it is, for links.
+        url: address of the page, for links.
     """
     scanner = _Scanner(page, url)
     scanner.scan()
@@ -88,7 +88,7 @@ def readable(page: str, url: str) -> tuple[str, str]:
 
 
 class _Out:
-    """Text as it comes to be; blanks and empty lines are one, however many there were."""
+    """Text under construction, in which runs of blanks and of empty lines are merged."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -96,7 +96,7 @@ class _Out:
         self._space = False
         self._begun = False
         self.kept = 0
-        """Number of open elements in which blanks count."""
+        """Number of open elements in which blanks are kept."""
 
     def words(self, text: str) -> None:
         if self.kept:
@@ -130,7 +130,7 @@ class _Scanner:
         self._page, self._url = page, url
         self._skipped = ""
         self._depth = 0
-        """Element that is being skipped, and how often it is open; other elements in it do not count."""
+        """The skipped element, and how deeply it is nested; other elements in it do not count."""
         self._links: list[str] = []
         self._left = _LINKS
         self._quotes: Quotes | None = None
@@ -151,7 +151,7 @@ class _Scanner:
             self.out.words(_plain(text))
 
     def _markup(self, at: int) -> int:
-        """Read markup that starts with `<`; return where it ends."""
+        """Read markup that starts with `<`; return the position of its end."""
         page = self._page
         if page.startswith("<!--", at):
             return _behind(page, "-->", at + 2)  # '<!-->' is a comment as well
@@ -159,7 +159,7 @@ class _Scanner:
             return _behind(page, ">", at)
         closing = page.startswith("/", at + 1)
         name = _NAME.match(page, at + 1 + closing)
-        if name is None:  # '</' and no letter
+        if name is None:  # '</' without a letter
             return _behind(page, ">", at)
         tag = name[0].lower()
         if closing:
@@ -174,8 +174,8 @@ class _Scanner:
             found = _REST.match(self._page, at)
             if found:
                 return found.end()
-            self._quotes = Quotes(self._page)  # to have looked in vain once is enough
-        return _behind(self._page, ">", at)  # a quote that is left open is no quote
+            self._quotes = Quotes(self._page)  # search for quotes once only, even if there are none
+        return _behind(self._page, ">", at)  # a quote that is left open is not a quote
 
     def _raw(self, tag: str, at: int) -> int:
         end = re.compile(f"</{tag}(?=[\\s/>])", re.IGNORECASE).search(self._page, at)
@@ -227,7 +227,7 @@ class _Scanner:
             self.out.line(2 if tag in _APART else 1)
 
     def _link(self, href: str) -> str:
-        """Target of a link, if it can be fetched and is not this page."""
+        """Return the target of a link, if it can be fetched and is not this page."""
         href = href.strip()
         if not href or href.startswith("#") or len(href) > 1000 or not self._left:
             return ""
@@ -241,7 +241,7 @@ class _Scanner:
 
 
 def _plain(text: str) -> str:
-    """Text with its references resolved. Those of numbers that are no characters would be an error, if long enough."""
+    """Return text with its references resolved. A very long number that is not a character would raise an error."""
     return html.unescape(_HUGE.sub("\ufffd", text)).translate(CONTROL)
 
 

@@ -1,4 +1,4 @@
-"""Connections to the addresses that were checked, and to no others. Heavy to load: imported when it is needed."""
+"""Connections to the addresses that were checked, and to no others. Slow to import, so imported when it is needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIMEOUTS = httpcore2.TimeoutException
 
 
 class CheckedNetwork(httpcore2.AsyncNetworkBackend):
-    """Resolves a name once, and connects to what was judged: a name that changes in between changes nothing."""
+    """Resolves a name once, and connects to the checked address: a name that changes in between has no effect."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
@@ -45,15 +45,15 @@ class CheckedNetwork(httpcore2.AsyncNetworkBackend):
         timeout: float | None = None,  # noqa: ASYNC109  as the base class has it
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """Never: a socket of this machine is nothing of the web."""
+        """Always raises: a local socket is not on the web."""
         raise httpcore2.ConnectError("local sockets are never connected to")
 
 
 def pool(guard: Guard, context: ssl.SSLContext) -> httpcore2.AsyncConnectionPool:
-    """Pool that makes requests one at a time, each on a connection of its own.
+    """Return a pool that makes requests one at a time, each on its own connection.
 
-    There is no proxy: that would resolve names by itself. And there is no client around it, which would keep cookies
-    and leave generators behind that are never closed.
+    It has no proxy, which would resolve names itself, and no client, which would keep cookies and leave generators
+    unclosed.
     """
     return httpcore2.AsyncConnectionPool(
         ssl_context=context, max_connections=1, max_keepalive_connections=0, network_backend=CheckedNetwork(guard)
@@ -61,7 +61,7 @@ def pool(guard: Guard, context: ssl.SSLContext) -> httpcore2.AsyncConnectionPool
 
 
 def request(url: httpx2.URL, headers: Iterable[tuple[str, str]], seconds: float) -> httpcore2.Request:
-    """A GET request."""
+    """Build a GET request."""
     where = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
     sent = [(b"Host", url.netloc), *((name.encode(), value.encode()) for name, value in headers)]
     timeout = dict.fromkeys(("connect", "read", "write", "pool"), seconds)
