@@ -203,7 +203,7 @@ class Drive:
         """Return True once its steps have been started."""
         return self._tasks is not None
 
-    # -- what the log asks of it ---------------------------------------------------------------------------------
+    # -- scheduler of the log ------------------------------------------------------------------------------------
 
     @property
     def works(self) -> bool:
@@ -420,7 +420,7 @@ class Drive:
         """Journal the end of the run, if nothing else is left to do."""
         await end_if_over(self.log)
 
-    # -- ends ----------------------------------------------------------------------------------------------------
+    # -- end of the drive ----------------------------------------------------------------------------------------
 
     def fail(self, error: BaseException) -> None:
         """Stop the drive with an error: all workers are stopped."""

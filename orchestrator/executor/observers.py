@@ -407,7 +407,7 @@ class Observation:
             with suppress(StoreError):  # if not deleted, they are called once more
                 await self.notices.discard(notices)
 
-    # -- what other processes did --------------------------------------------------------------------------------
+    # -- runs driven by other processes --------------------------------------------------------------------------
 
     async def call_about(self, run: Run, *notices: int) -> None:
         """Call the functions about a run that another process drove, and that has ended or waits."""

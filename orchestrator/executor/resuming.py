@@ -285,7 +285,7 @@ class Waiting:
             await go_on(host, self._run_id, await take_up(host, self._run_id, options, unpause=False))
 
 
-# -- taking up ---------------------------------------------------------------------------------------------------------
+# -- opening a run -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,7 +440,7 @@ async def continue_alone(host: Host, run_id: str) -> None:
         await host.drive_alone(live)
 
 
-# -- what is journaled ------------------------------------------------------------------------------------------------
+# -- records ----------------------------------------------------------------------------------------------------------
 
 
 def stops_of(

@@ -53,7 +53,7 @@ class StepContext(Context):
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
 
-    # -- where it stands -----------------------------------------------------------------------------------------
+    # -- position in the run -------------------------------------------------------------------------------------
 
     @property
     def activation(self) -> Activation:
@@ -98,7 +98,7 @@ class StepContext(Context):
     def limits(self) -> LimitsLeft:
         return remaining_limits(self._attempt)
 
-    # -- what it may use -----------------------------------------------------------------------------------------
+    # -- resources -----------------------------------------------------------------------------------------------
 
     @property
     def deps(self) -> Any:
@@ -241,7 +241,7 @@ class StepContext(Context):
     async def sleep(self, seconds: float | None = None, *, until: float | None = None) -> None:
         await self._attempt.wait_if_stopped()
         if (seconds is None) == (until is None):
-            raise TypeError(f"{self.node} sleeps: give seconds or until, one of both")
+            raise TypeError(f"{self.node} sleeps: give either seconds or until")
         at = self._due(seconds, "a time to sleep") if until is None else _moment(until)
         assert at is not None
         # In concurrent tasks, sleeps are identified by the requested duration: the time differs each time.

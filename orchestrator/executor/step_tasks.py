@@ -96,7 +96,7 @@ async def run_step(log: RunLog, resources: Resources, activation: Activation) ->
     context = StepContext(attempt)
     if log.watchers:
         attempt.tell("step_started", attempt=activation.attempt)
-        if activation.attempt > 1:  # live output of the attempt before is no longer valid
+        if activation.attempt > 1:  # live output of the previous attempt is no longer valid
             attempt.tell("reset", attempt=activation.attempt)
     try:
         if activation.merged:

@@ -521,7 +521,9 @@ async def existing(
         elif held is not None:
             held.journal_resumed(options.approve, unpause=False)
         elif options.approve is not None and sent.live is None:
-            raise RunConflict(run_id, "its answers were taken, and another executor drives it: `approve` is not set")
+            raise RunConflict(
+                run_id, "the answers were stored, but `approve` was not set, because another executor drives the run"
+            )
         elif options.approve is not None and sent.live is not None:
             sent.live.journal_resumed(options.approve, unpause=False)
             sent.live.answer_by_policy()

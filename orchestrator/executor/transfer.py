@@ -109,7 +109,7 @@ def read_runs(file: IO[bytes], graphs: dict[str, JsonObject]) -> Iterator[Export
                 raise InvalidExport(number + 1, "there are lines behind the end of the export")
             return
         else:
-            raise InvalidExport(number, f"{kind!r} is not a line of an export of version {VERSION}")
+            raise InvalidExport(number, f"unknown line type {kind!r} in an export of version {VERSION}")
         digest.update(line.rstrip(b"\r\n") + b"\n")
     raise InvalidExport(number, "the export ends here without its last line: it was cut off")
 
@@ -234,7 +234,7 @@ Source: TypeAlias = "str | os.PathLike[str] | Iterable[str]"
 """The path of an exported file, or its lines."""
 
 
-# -- out ---------------------------------------------------------------------------------------------------------
+# -- export ------------------------------------------------------------------------------------------------------
 
 
 async def exported(host: Host, run_ids: Iterable[str], *, children: bool, redact: bool) -> AsyncIterator[str]:
@@ -296,7 +296,7 @@ async def _graph(host: Host, digest: str) -> JsonObject | None:
         return None
 
 
-# -- in ----------------------------------------------------------------------------------------------------------
+# -- import ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,7 +162,7 @@ class WatchedRuns:
         self._backoff.clear()
         self._open = False
 
-    # -- what is watched -----------------------------------------------------------------------------------------
+    # -- watched runs --------------------------------------------------------------------------------------------
 
     def after_drive(self, drive: Drive) -> None:
         """Watch a run whose drive is over, if it paused; forget it, if it ended or was interrupted.

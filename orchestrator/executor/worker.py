@@ -122,7 +122,7 @@ async def work(
 ) -> None:
     """See `Executor.work`."""
     if slots < 1 or not poll > 0:
-        raise ValueError(f"slots={slots}, poll={poll}: slots is 1 or more, and poll is above 0 seconds")
+        raise ValueError(f"slots={slots}, poll={poll}: slots must be at least 1, and poll more than 0 seconds")
     host.background()
     own, closed = host.own, host.closed
     health = health or WorkerHealth()

@@ -169,7 +169,7 @@ def again(entry: EffectEntry) -> Again:
     return Again(entry.intended.key, before.tries + 1 if before is not None and before.next_at is not None else 1)
 
 
-# -- how an effect ended --------------------------------------------------------------------------------------------
+# -- ends of effects ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ class Ending:
     """Time of the next try, Unix seconds."""
 
 
-# -- what the journal knows -----------------------------------------------------------------------------------------
+# -- effects in the journal -----------------------------------------------------------------------------------------
 
 
 def idempotency_key(run_id: str, activation: Activation, name: str, digest: str, occurrence: int) -> str:

@@ -395,7 +395,7 @@ async def _recorded(attempt: Attempt, name: str) -> object:
     raise EffectFailed(f"run {log.run_id!r}: question {name!r} showed no result of another run", type="UserDenied")
 
 
-# -- in another attempt, or behind a crash -----------------------------------------------------------------------------
+# -- in another attempt, or after a crash ------------------------------------------------------------------------------
 
 
 async def ask_before_another(under_way: UnderWay, call: Call, asked_for: Collection[str]) -> None:

@@ -154,7 +154,7 @@ witness: ContextVar[Witness | None] = ContextVar("witness", default=None)
 """Observes the effects of this task and of those that it starts; set by the crash kit."""
 
 
-# -- the attempt that makes them -------------------------------------------------------------------------------------
+# -- attempts --------------------------------------------------------------------------------------------------------
 
 
 class Attempt:
@@ -272,7 +272,7 @@ class Attempt:
             return "StepTimeout", f"{self.activation.node} took longer than {self.spec.timeout} s"
         return None
 
-    # -- telling -------------------------------------------------------------------------------------------------
+    # -- live events ---------------------------------------------------------------------------------------------
 
     def failure(self, error: BaseException) -> Failure:
         """Return an error as data."""

@@ -260,7 +260,7 @@ def callers_of(log: RunLog) -> Callers | None:
     return None if caller is None else Callers(log, caller)
 
 
-# -- a calling run: whether its limits leave room, and what its journal gets -------------------------------------------
+# -- limits and journals of calling runs -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -490,7 +490,7 @@ def _granted(machine: RunState) -> Granted:
     return Granted(own_totals(machine), machine.caller)
 
 
-# -- which call started a run ------------------------------------------------------------------------------------------
+# -- the call that started a run ---------------------------------------------------------------------------------------
 
 
 def child_id(parent: str, key: str) -> str:

@@ -68,7 +68,7 @@ class JournaledMemory(Memory):
         return isolated(found)  # the journal stores the result
 
 
-# -- accesses as the store gets them -----------------------------------------------------------------------------------
+# -- accesses to the store ---------------------------------------------------------------------------------------------
 
 
 _MOST_NUMBERS = 100_000

@@ -65,7 +65,7 @@ class AttemptEffects:
         self._failed: list[tuple[BaseException, Ticket]] = []
         """Calls that failed because of the environment, with the errors raised into the node."""
 
-    # -- doing one -----------------------------------------------------------------------------------------------
+    # -- making an effect ----------------------------------------------------------------------------------------
 
     async def perform(self, effect: Effect[T]) -> T:
         """Make an effect, or return its journaled outcome.
@@ -237,7 +237,7 @@ class AttemptEffects:
         await anyio.sleep(self.attempt.log.clock.left(until, meant))
         self.attempt.check_running()
 
-    # -- how it ended --------------------------------------------------------------------------------------------
+    # -- ends ----------------------------------------------------------------------------------------------------
 
     def end(self, ticket: Ticket, effect: Effect[T], value: T) -> T:
         """Journal the result of an effect and return it in the form in which a replay returns it.
@@ -356,7 +356,7 @@ class AttemptEffects:
                 ending = Ending(error=error, unknown=intended.effect == "irreversible")
                 self.under_way.settle(intended.key, intended.ts, ending)
 
-    # -- what the journal knows ----------------------------------------------------------------------------------
+    # -- effects in the journal ----------------------------------------------------------------------------------
 
     def lasts_inside(self, key: str) -> bool:
         """Return True if an irreversible effect happened inside a call, or may have."""

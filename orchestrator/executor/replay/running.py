@@ -291,7 +291,7 @@ class _Recorder(Fold):
         self.recording.calls.setdefault((record.path, record.node), []).append(call)
 
 
-# -- of a run that moved to other versions of its graph ----------------------------------------------------------------
+# -- runs that migrated to other versions of their graphs --------------------------------------------------------------
 
 
 def rename(recording: Recording, names: VersionNames) -> None:
@@ -393,7 +393,7 @@ class RunningReplay(Observer):
         self._live_items: set[tuple[str, int]] = set()
         self._approved: Counter[str] = Counter()
 
-    # -- what is taken -------------------------------------------------------------------------------------------
+    # -- results taken -------------------------------------------------------------------------------------------
 
     def is_live(self, activation: Activation) -> bool:
         """Return True if something live causes the next call of a step."""
@@ -474,7 +474,7 @@ class RunningReplay(Observer):
         """Return True if nothing has been live so far."""
         return not self._live_outcomes
 
-    # -- what follows from the replay's own journal -------------------------------------------------------------------
+    # -- state from the replay's own journal --------------------------------------------------------------------------
 
     def applying(self, record: Record) -> None:
         """See `Observer.applying`."""
