@@ -345,7 +345,7 @@ class Inbox:
         return [Message(key, to, json.loads(text)) for key, (to, text) in self._messages.items() if _is_notice(text)]
 
     def first(self) -> dict[str, int]:
-        """Run -> the id of its oldest message that is not a notice."""
+        """Return run -> id of its oldest message that is not a notice."""
         found: dict[str, int] = {}
         for message, (run_id, text) in self._messages.items():
             if not _is_notice(text):

@@ -91,7 +91,7 @@ def split(data: bytes) -> tuple[bytes, Payloads]:
 def _long_strings(data: bytes) -> Iterator[tuple[int, int]]:
     """Yield the bounds of the long strings, without their quotes.
 
-    A jump over two quotes or more goes nearly as far as a long string, so there are few steps, however many quotes.
+    Each jump over two or more quotes is nearly as long as a long string, so there are few steps, however many quotes.
     """
     plain = data.replace(b"\\\\", b"..").replace(b'\\"', b"..")  # same length, and all of its quotes delimit strings
     quote, begins = plain.find(b'"'), True

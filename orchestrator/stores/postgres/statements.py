@@ -3,7 +3,7 @@
 Text in PostgreSQL contains no zero byte and no half of a surrogate pair, but strings of users may. So every connection
 escapes the strings that it sends, and restores those it receives. The escapes keep the order of strings by code points,
 so ranges and `ORDER BY` of a column with `COLLATE "C"` are those of Python, except that halves of surrogate pairs come
-directly behind U+0001 and in Python behind U+D7FF. So no range may end at one of them.
+directly after U+0001 and in Python after U+D7FF. So no range may end at one of them.
 
 Many changes are one statement: their columns are its parameters, which `unnest` turns into rows.
 

@@ -306,7 +306,7 @@ class Diary:
         self._add({"did": "finish", "key": key, "result": result})
 
     def reuse(self, key: str, wanted: str) -> None:
-        """Record that its result was given to a call with this request."""
+        """Record that the result of a call was reused for this request."""
         self._add({"did": "reuse", "key": key, "wanted": wanted})
 
     def _add(self, line: dict[str, object]) -> None:
