@@ -1,4 +1,4 @@
-"""The only loop that does input and output: it runs what the kernel admits and journals what came of it.
+"""The only loop that does input and output: it runs what the kernel admits and journals the results.
 
     async with Executor(store="sqlite:///runs.db", graphs=[graph], model=model) as executor:
         run = await executor.start(graph, {"question": "..."})
@@ -106,5 +106,5 @@ __all__ = [
     "run_sync",
 ]
 
-if not TYPE_CHECKING:  # a type checker knows the names from the imports above, and reports all others
+if not TYPE_CHECKING:  # type checkers know these names from the imports above, and report all others
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""Approvals that are believed: which tool calls of a run have to be asked about once more before they are made."""
+"""Trusted approvals: which tool calls of a run must be asked about again before they are made."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class CallDenied(EffectFailed):
 
 
 class CallGuard:
-    """The approvals of one run that are believed and not used yet, and the questions of its journal.
+    """The trusted, unused approvals of one run, and the questions of its journal.
 
-    A journal may hold a confirm that was passed. In a run that has records which are not believed, a call is made only
-    if a believed answer approved it; else the step that is about to make it asks.
+    A journal may contain a confirm that was passed. In a run with untrusted records, a call is made only if a trusted
+    answer approved it; else the step that is about to make it asks.
     """
 
     def __init__(
@@ -37,10 +37,10 @@ class CallGuard:
         """
         Args:
             graph: the graph of the run.
-            audit: the records of the run, and which of them are believed.
-            since: of a fork the number of the record that ended the copy: what was approved before does not count.
-            ask_from: the risk from which on calls are asked about, and irreversible ones of a lower risk, whatever the
-                graph says; None: those that its confirms ask about.
+            audit: the records of the run, and which of them are trusted.
+            since: for a fork, the number of the last copied record: earlier approvals do not count.
+            ask_from: lowest risk of calls that are asked about, as are all irreversible ones, regardless of
+                the graph; None: only those that its confirms ask about.
         """
         self.since = since
         self._ask_from: Risk | None = ask_from
@@ -51,11 +51,11 @@ class CallGuard:
             if ask_from is not None
             else "The journal says it was approved, and has no valid seal for that"
         )
-        """Why it asks once more."""
+        """Reason for asking again."""
         self._confirms = [] if graph is None else list(_confirms(graph))
         self._shown: dict[str, tuple[object, object]] = {}
         self._doubted: dict[str, Question] = {}
-        """Questions of the journal that are not believed, by their ids."""
+        """Untrusted questions of the journal, by their ids."""
         self._approved: Counter[str] = Counter()
         self._by_person: Counter[str] = Counter()
         self._intended: set[str] = set()
@@ -63,7 +63,7 @@ class CallGuard:
             self.note(record, believed=record.seq in audit.believed)
 
     def note(self, record: Record, *, believed: bool = True) -> None:
-        """Take the next record into account."""
+        """Process the next record."""
         if isinstance(record, Forked) and record.seq == self.since:
             self._answered(record.question, record.answer, believed=believed, policy=False)
         if record.seq <= self.since and not isinstance(record, Asked):
@@ -94,15 +94,15 @@ class CallGuard:
             self._by_person[call] += not policy
 
     def showed(self, question: Question) -> bool:
-        """True if the person who answered a question saw what the step asks, and no other words under its id."""
+        """Return True if the person who answered a question saw this content, and no other text under its id."""
         shown = self._doubted.get(question.id)
         return shown is None or _words(shown) == _words(question)
 
     def asks_about(self, tool: Tool, args: Mapping[str, object], key: str) -> bool:
-        """Return True if a call has to be asked about: the graph would, and no believed answer approved it.
+        """Return True if a call has to be asked about: the graph requires it, and no trusted answer approved it.
 
         Args:
-            key: of the call, if the journal has it as intended.
+            key: key of the call, if it is journaled as intended.
         """
         if key in self._intended:
             return False
@@ -116,12 +116,12 @@ class CallGuard:
         return risk_at_most(self._ask_from, tool.risk) or (tool.effect == "irreversible" and tool.risk != "none")
 
     def approved_by_person(self, name: str, args: object) -> bool:
-        """True if a person approved just this call, which was not made since."""
+        """Return True if a person approved this very call, which was not made since."""
         return self._by_person[_call(name, args)] > 0
 
 
 def asks_about(graph: GraphDefinition | None, risk: Risk) -> bool:
-    """True if a confirm of a graph asks about calls of tools of a risk."""
+    """Return True if a confirm of a graph asks about calls of tools of a risk."""
     return graph is not None and any(confirm.asks_about(risk) for confirm in _confirms(graph))
 
 

@@ -1,4 +1,4 @@
-"""Checking a store: every record, every graph and every row, leases, and what belongs to no run."""
+"""Checking a store: every record, graph and row, leases, and data that belongs to no run."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class Checked:
     """The result of a check of a store."""
 
     runs: int = 0
-    """Runs that were checked."""
+    """Number of runs that were checked."""
     records: int = 0
     unread: int = 0
-    """Runs and items that could not be read, and so were not checked: a key or an archive is missing, for example."""
+    """Number of runs and items that could not be read, for example because a key or an archive is missing."""
     findings: list[Finding] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
-        """True if everything was read, and nothing is wrong any more."""
+        """Return True if everything was read, and no fault is left."""
         return not self.unread and all(one.note or one.repaired for one in self.findings)
 
     def skip(self, why: str, names: list[str], what: str) -> None:
@@ -83,7 +83,7 @@ async def check(host: Host, *, repair: bool, progress: Callable[[int], object] |
 
 
 async def _check_items(store: Store, found: Checked) -> None:
-    rows = getattr(store, "inner", store)  # with a codec: the store around it lists no item that it cannot decode
+    rows = getattr(store, "inner", store)  # with a codec: the wrapping store lists no item that it cannot decode
     for area in AREAS:
         unread: dict[str, list[str]] = {}
         after: tuple[str, str] | None = None
@@ -103,7 +103,7 @@ async def _check_run(host: Host, run_id: str, found: Checked, *, repair: bool) -
     """Check a run.
 
     Raises:
-        StoreError: it cannot be read.
+        StoreError: the store cannot be read.
     """
     store = host.store
     try:
@@ -137,7 +137,7 @@ async def _check_run(host: Host, run_id: str, found: Checked, *, repair: bool) -
 
 
 def _differences(info: RunInfo, machine: RunState) -> list[tuple[str, bool]]:
-    """Differences between a row and its journal, and whether they are only for information."""
+    """Return the differences between a row and its journal, and whether they are only for information."""
     right = row_of(machine, structure=info.structure, content=info.content)
     faults = [
         (f"its row says {name} {getattr(info, name)!r}, its journal {getattr(right, name)!r}", False)
@@ -152,7 +152,7 @@ def _differences(info: RunInfo, machine: RunState) -> list[tuple[str, bool]]:
 
 
 async def _beside(store: Store, info: RunInfo, machine: RunState) -> list[tuple[str, bool]]:
-    """The same for totals and open questions."""
+    """Return the differences of totals and open questions."""
     totals = await store.totals(info.run_id)
     faults = [("its totals are not there, or older than its journal", True)] if totals != totals_of(machine) else []
     if await store.open_questions(info.run_id) != questions_of(machine):
@@ -161,10 +161,10 @@ async def _beside(store: Store, info: RunInfo, machine: RunState) -> list[tuple[
 
 
 async def _rewrite(host: Host, info: RunInfo, machine: RunState) -> str:
-    """Write a run's row again as its journal says; what was done, empty if another executor was quicker."""
+    """Rewrite a run's row from its journal. Returns what was done, empty if another process has taken the run."""
     right = row_of(machine, structure=info.structure, content=info.content)
     due = right.due if info.status != right.status or info.status in FINAL else info.due
-    try:  # without a lease: an executor that takes the run up meanwhile writes its row itself
+    try:  # without a lease: an executor that resumes the run meanwhile writes its row itself
         await host.store.append(
             Append(
                 info.run_id,
@@ -184,7 +184,7 @@ async def _rewrite(host: Host, info: RunInfo, machine: RunState) -> str:
 
 
 async def _around(host: Host, info: RunInfo, *, held: bool) -> list[Finding]:
-    """Findings about a run's lease, its caller and its drives."""
+    """Return findings about a run's lease, its caller and its drives."""
     found: list[Finding] = []
     run_id, lease, parent = info.run_id, info.lease, info.parent
     if lease is not None and not held and info.status == "running":
@@ -206,5 +206,5 @@ async def _around(host: Host, info: RunInfo, *, held: bool) -> list[Finding]:
                 )
             )
         except StoreCorrupt:
-            pass  # reported where that run is checked
+            pass  # reported when that run is checked
     return found

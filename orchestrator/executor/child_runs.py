@@ -1,10 +1,9 @@
-"""Runs that a call of a graph as a tool begins, answers and ends, as the executor does it for any other run.
+"""Runs that a call of a graph as a tool starts, answers and ends, like the executor does for other runs.
 
-In a fork, the run that the same call of another run began is forked, too. The parent's journal says how far that run
-was when the parent was forked: `Spent.head`, or the question of that run that the parent asked last, under an id that
-follows from the question's own. So an answer that the fork has is an answer to what its call asks. Where the journal
-says neither, because the run made no call and asked nothing by then, or where that run is deleted, the call begins a
-new run.
+In a fork, the run that the original call started is forked, too. The parent's journal contains how far that run was
+when the parent was forked: `Spent.head`, or the question of that run that the parent asked last, under an id derived
+from the question's own. So an answer in the fork answers what its call asks. If the journal contains neither, because
+the run had made no call and asked nothing, or if that run is deleted, the call starts a new run.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class ChildRuns:
         self.host = host
 
     def live(self, run_id: str) -> RunLog | None:
-        """A run that this executor drives; None also if it is about to end."""
+        """Return a run that this executor drives; None also if the run is about to end."""
         drive = self.host.live.get(run_id)
         return None if drive is None or drive.log.closing or drive.machine.ended is not None else drive.log
 
@@ -74,7 +73,7 @@ class ChildRuns:
         return await (join(self.host, live) if isinstance(live, str) else self.host.drive(live))
 
     async def answer(self, run: Run, question: str, answer: Answer, parent: str) -> Run:
-        """Pass on an answer that was given to the parent, and continue."""
+        """Pass on an answer given to the parent, and continue."""
         by = f"run {parent}"
         try:
             asked = next((one for one in run.waiting if one.id == question), None)
@@ -88,11 +87,11 @@ class ChildRuns:
             return await delivery.say(self.host, run.run_id, PassTime(question))
         except RunEnded:
             return await self.host.loader.load(run.run_id)
-        except (QuestionUnknown, StaleAnswer):  # the child itself was answered, or its deadline has passed
+        except (QuestionUnknown, StaleAnswer):  # the child was answered directly, or its deadline has passed
             return await self._go_on(run.run_id)
 
     async def _go_on(self, run_id: str) -> Run:
-        """Let the executor that drives a run take in its answers and what is overdue."""
+        """Let the executor that drives a run process its answers and what is overdue."""
         while True:
             try:
                 return await resuming.resume(self.host, run_id, NO_OPTIONS)
@@ -104,7 +103,7 @@ class ChildRuns:
                     return run
 
     async def reopen(self, run: Run, by: str, limits: Limits | None) -> Run:
-        """Continue a run that did not complete; return it as it is if `by` reopened it or it cannot continue."""
+        """Continue a run that did not complete. Returns it unchanged if `by` reopened it or it cannot continue."""
         if run.status not in FINAL or run.status == "completed":
             return run
         records = await self.host.store.read(run.run_id)
@@ -114,11 +113,11 @@ class ChildRuns:
             return await resuming.resume(self.host, run.run_id, ResumeOptions(retry=True, limits=limits, by=by))
         except RunEnded:
             return await self.host.loader.load(run.run_id)
-        except RunConflict:  # another process goes on with it, or has
+        except RunConflict:  # another process continues it, or has ended it
             return await self._go_on(run.run_id)
 
     async def cancel(self, run_id: str) -> Run | None:
-        """Cancel a run that its parent no longer waits for; return it as it is then, None if it never began."""
+        """Cancel a run that its parent no longer waits for. Returns the run; None if it never started."""
         try:
             return await delivery.stop(self.host, run_id, Stop("cancel"))
         except RunEnded:
@@ -127,11 +126,11 @@ class ChildRuns:
             return None
 
     async def load(self, run_id: str) -> Run:
-        """A run as it is in the store."""
+        """Load a run from the store."""
         return await self.host.loader.load(run_id)
 
     async def borrow(self, run_id: str) -> AbstractAsyncContextManager[RunLog]:
-        """Take a run up to journal something, and give it back at the end of the block."""
+        """Hold the lease of a run within the block, to journal something."""
         return self._released(await resuming.borrow(self.host, run_id))
 
     @asynccontextmanager
@@ -143,28 +142,28 @@ class ChildRuns:
                 await self.host.release(held)
 
     async def post(self, run_id: str, command: Command) -> tuple[bool, Record | None]:
-        """Leave a command for a run that another process drives, and wait until it is taken."""
+        """Leave a command for a run that another process drives, and wait until the process takes it."""
         return await delivery.post(self.host, run_id, command)
 
 
 class Origin(NamedTuple):
-    """The run that the same call of another run began, and how far it was."""
+    """The run that the original call started, and its position."""
 
     run_id: str
     head: int
 
 
 async def forked_call(host: Host, graph: GraphDefinition, run_id: str, caller: Caller) -> bool:
-    """Make the run of a call as a fork, unless it is there.
+    """Make the run of a call as a fork, unless it exists.
 
     Args:
-        host: has the runs.
+        host: the host of the runs.
         graph: the graph that is called.
-        run_id: the id of the run that the call begins.
+        run_id: the id of the run that the call starts.
         caller: the call, of a fork.
 
     Returns:
-        Whether the run is a fork; False: the call begins a run as any other does.
+        Whether the run is a fork; False: the call starts a run as usual.
     """
     store = host.store
     try:
@@ -181,7 +180,7 @@ async def forked_call(host: Host, graph: GraphDefinition, run_id: str, caller: C
         except RunExists:
             pass
         except (RunUnknown, StoreCorrupt, InvalidValue):
-            return False  # it is gone, damaged or complete: the call is made again
+            return False  # it is deleted, damaged or complete: the call is made again
     else:
         if getattr(first, "run_id", run_id) == run_id:
             return False
@@ -191,7 +190,7 @@ async def forked_call(host: Host, graph: GraphDefinition, run_id: str, caller: C
 
 
 async def _origin(host: Host, caller: Caller) -> Origin | None:
-    """The run that the call of the caller's parent began, if the caller is a fork and has copied that call."""
+    """Return the run that the call of the caller's parent started, if the caller is a fork and has copied that call."""
     records = await host.store.read(caller.run_id)
     live = host.live.get(caller.run_id)
     made = live.machine.ledger.entry(caller.key) if live is not None else None
@@ -219,14 +218,14 @@ async def _origin(host: Host, caller: Caller) -> Origin | None:
 async def _asked_last(
     host: Host, records: Sequence[Record], call: EffectIntended, step: Activation, questions: Collection[str]
 ) -> Origin | None:
-    """The run that a call began, as far as the last of its questions that the calling step asked.
+    """Return the run that a call started, up to the last of its questions that the calling step asked.
 
     Args:
-        host: has the runs.
-        records: of the fork that makes the call again.
-        call: the call, as it was copied.
+        host: the host of the runs.
+        records: records of the fork that makes the call again.
+        call: the copied call.
         step: the step that makes it.
-        questions: the ids of what the step had asked when its run was forked.
+        questions: ids of the questions that the step had asked when its run was forked.
     """
     try:
         name = child_id(await _maker(host, records, call.seq), call.key)
@@ -238,11 +237,11 @@ async def _asked_last(
 
 
 async def _maker(host: Host, records: Sequence[Record], seq: int) -> str:
-    """The run that wrote a record of which a fork has a copy.
+    """Return the run that wrote a record of which a fork has a copy.
 
     Args:
-        host: has the runs.
-        records: of the fork.
+        host: the host of the runs.
+        records: records of the fork.
         seq: the number of the record.
     """
     parent = next(one.parent for one in records if isinstance(one, Forked) and one.seq > seq)

@@ -1,13 +1,11 @@
-"""Commands to a run from outside: answer a question, send an event, pause, cancel.
+"""Commands to a run: answer a question, send an event, pause, cancel.
 
-The rules of answers come first: whether one fits its question, what it means, what policies and deadlines answer, and
-what is believed.
+The rules of answers come first: validity, meaning, answers by policies and deadlines, and trust.
 
 A command is a frozen fact. `apply` journals it in a run that this process holds; `body` is its form in the inbox of a
-run that another process drives, which turns it back with `command_of`. `executor.delivery` is the one place that brings
-a command to a run, whoever drives it.
+run that another process drives, which decodes it with `command_of`. Only `executor.delivery` delivers commands.
 
-An event is kept by the run until a step takes it. One that bears the name of an `Ask` node is a message for that node:
+A run keeps an event until a step takes it. An event with the name of an `Ask` node is a message for that node:
 if the run waits there it is the answer, else the node's `on_busy` decides.
 """
 
@@ -39,12 +37,12 @@ RISKS = ("none", "read", "write", "dangerous")
 
 
 def is_answerable(question: Question) -> bool:
-    """True if a person can answer it: neither an event from outside nor time alone does."""
+    """Return True if a person can answer it: it waits neither for an event nor for time alone."""
     return question.kind != "timer" and not (question.kind == "event" and question.event)
 
 
 def about(question: Question) -> str:
-    """Digest of the tool call that a question asks to approve, as it is shown; empty if it asks for something else."""
+    """Return the digest of the tool call that a question asks to approve, as shown; empty for other questions."""
     payload = question.payload
     if question.kind != "approval" or "tool" not in payload:
         return ""
@@ -52,11 +50,11 @@ def about(question: Question) -> str:
 
 
 def as_answer(given: object) -> Answer:
-    """The answer that `Executor.answer` got, any other value as a `Value`, as plain JSON.
+    """Return the argument of `Executor.answer`: an answer unchanged, any other value as a `Value`, as plain JSON.
 
     Raises:
-        InvalidAnswer: it has no JSON form.
-        SecretInState: it holds a secret.
+        InvalidAnswer: the value has no JSON form.
+        SecretInState: the value contains a secret.
     """
     try:
         if isinstance(given, Deny):
@@ -74,17 +72,17 @@ def as_answer(given: object) -> Answer:
 def check_answer(
     machine: RunState, name: str, answer: Answer, expected: str | None, tools: Mapping[str, Tool], now: float
 ) -> Answer:
-    """The answer as it is to be journaled, if it fits an open question.
+    """Return the answer in its journaled form, if it fits an open question.
 
     Args:
         name: the id of the question.
-        expected: the digest of the question that was looked at; None: any.
+        expected: the digest of the question that was shown; None: any.
         now: Unix seconds.
 
     Raises:
         QuestionUnknown: no such question is open.
-        StaleAnswer: `expected` is not the question's digest: something else was to be answered; or the deadline passed.
-        InvalidAnswer: it does not fit the question.
+        StaleAnswer: `expected` is not the question's digest: it has changed; or the deadline passed.
+        InvalidAnswer: the answer does not fit the question.
     """
     question = machine.questions.get(name)
     if question is None:
@@ -110,24 +108,24 @@ def check_answer(
 
 
 def stale_or_unknown(run_id: str, name: str, records: Sequence[Record]) -> QuestionUnknown | StaleAnswer:
-    """Why a question is not open: it never was, or it is closed again."""
+    """Return the error for a question that is not open: it never existed, or it is closed."""
     if any(isinstance(record, Asked) and record.question.id == name for record in records):
         return StaleAnswer(f"run {run_id!r}: question {name!r} is closed; each question is answered once")
     return QuestionUnknown(run_id, name)
 
 
 def by_policy(machine: RunState, question: Question, now: float, due: float | None) -> Answer | None:
-    """The answer that the run's policy, or a deadline that has passed, gives; None if a person has to.
+    """Return the answer given by the run's policy or a passed deadline; None if a person must answer.
 
     Args:
-        due: when its deadline passes, by the same clock as `now`; None: it has none.
+        due: when its deadline passes, by the same clock as `now`; None: no deadline.
     """
     if due is not None and due <= now:
         return LATE
     risk = question.payload.get("risk")
     if question.kind != "approval" or machine.approve is None or risk not in RISKS or "tool" not in question.payload:
         return None
-    if in_family(question):  # a fork may do what its parent did already: only a person knows whether it should
+    if in_family(question):  # a fork may repeat its parent's call: only a person can decide that
         return None
     return Approve() if RISKS.index(str(risk)) <= RISKS.index(machine.approve) else None
 
@@ -135,20 +133,20 @@ def by_policy(machine: RunState, question: Question, now: float, due: float | No
 def policy_answers(
     machine: RunState, now: float, due: Callable[[RunState, Question], float | None]
 ) -> list[tuple[Question, Answer]]:
-    """The open questions that policy and deadlines answer. Arguments as of `by_policy`, `due` by question."""
+    """Return the open questions that policies and deadlines answer. Arguments: see `by_policy`; `due` by question."""
     found = [(one, by_policy(machine, one, now, due(machine, one))) for one in machine.questions.values()]
     return [(question, answer) for question, answer in found if answer is not None]
 
 
 class OutcomeAnswer(NamedTuple):
-    """The outcome of an effect, by the answer of a person."""
+    """The outcome of an effect, as answered by a person."""
 
     choice: str
     result: object
 
 
 def outcome_answer(answer: Answer) -> OutcomeAnswer:
-    """The answer to a question of kind `unknown_outcome`, as one of its choices."""
+    """Return the answer to a question of kind `unknown_outcome`, as one of its choices."""
     value = answer.value if isinstance(answer, Value) else answer.type
     if isinstance(value, Mapping):
         return OutcomeAnswer(str(value.get("choice", "failed")), value.get("result"))
@@ -201,9 +199,9 @@ def _outcome(machine: RunState, question: Question, answer: Answer) -> Answer:
 
 
 def _is_tool_result(machine: RunState, question: Question, value: object) -> bool:
-    """True if a result is that of a tool in the form in which the journal keeps it: with its error, or its output."""
+    """Return True if a result is a tool's result in its journaled form: with its error, or its output."""
     entry = machine.ledger.entry(str(question.payload.get("key")))
-    if entry is not None and entry.intended.kind != "tool":  # None: a call of a run that the asking step began
+    if entry is not None and entry.intended.kind != "tool":  # None: a call of a run that the asking step started
         return False
     try:
         found = ToolResult.model_validate(value)
@@ -222,7 +220,7 @@ def _fits(question: Question, value: object) -> None:
 
 
 def answered_by_rule(log: RunLog, question: Question, answer: Answer, shown: str = "") -> Answered | TimerFired:
-    """The record of what policy, or a time that has come, says to an open question.
+    """Return the record with which a policy or a passed time answers an open question.
 
     Args:
         shown: see `Answered.about`.
@@ -237,18 +235,18 @@ def answered_by_rule(log: RunLog, question: Question, answer: Answer, shown: str
 class PassTime:
     """Continue a run that waits for a time, or for an event until then.
 
-    Only the run that called its graph as a tool says so: it asked the same by its own clock.
+    Sent only by the run that called its graph as a tool: that run asked the same by its own clock.
     """
 
     question: str
     type: Literal["late"] = "late"
 
     def checked(self, machine: RunState, tools: ToolsFor, now: float) -> PassTime:
-        """Itself: what is not open any more is left alone."""
+        """Return the command unchanged: if the question is no longer open, nothing happens."""
         return self
 
     def apply(self, log: RunLog, message: int | None = None) -> bool:
-        """Journal it. False: the run does not wait for this any more."""
+        """Journal it. Returns False if the run no longer waits for this."""
         question = log.machine.questions.get(self.question)
         if question is None or question.deadline is None or is_answerable(question):
             return False
@@ -261,13 +259,13 @@ class PassTime:
 
 
 MAX_EVENT_BYTES = 1024 * 1024
-"""UTF-8 bytes of the JSON of one event's data."""
+"""Maximum size of one event's data: UTF-8 bytes of its JSON."""
 
 MAX_KEPT = 10_000
-"""Most events that a run keeps before a step takes them."""
+"""Maximum number of events that a run keeps before steps take them."""
 
 MAX_KEPT_BYTES = 64 * MAX_EVENT_BYTES
-"""UTF-8 bytes of the JSON of all their data."""
+"""Maximum size of the data of all these events: UTF-8 bytes of their JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,16 +276,16 @@ class SendEvent:
     data: object
     """Plain JSON."""
     id: str
-    """Two events of one id are one event."""
+    """Events with the same id are the same event."""
     by: str = ""
 
     @classmethod
     def of(cls, body: Mapping[str, object]) -> SendEvent:
-        """The event that a caller, or a message of a run's inbox, brings.
+        """Return the event of a caller's arguments, or of a message of a run's inbox.
 
         Raises:
-            InvalidValue: name or id is no name, or the data has no JSON form, or is too deep or too large.
-            SecretInState: the data holds a secret.
+            InvalidValue: name or id is not a valid name, or the data has no JSON form, or is too deep or too large.
+            SecretInState: the data contains a secret.
         """
         data = as_json(body.get("data"), "the data of an event", inside=FOREIGN_DEPTH - MAX_DEPTH, size=MAX_EVENT_BYTES)
         return cls(
@@ -301,9 +299,9 @@ class SendEvent:
         """See `Command.checked`.
 
         Raises:
-            RunEnded: the run is at its end.
-            RunBusy: the run keeps too many events, or the node that it is for takes none now.
-            InvalidAnswer: the run waits at the node that it is for, and the data is no answer to its question.
+            RunEnded: the run has ended.
+            RunBusy: the run keeps too many events, or the node that it is for accepts none now.
+            InvalidAnswer: the run waits at the node that it is for, and the data does not fit its question.
         """
         if self.id in machine.events.ids:
             return self  # it is delivered again, maybe after the end
@@ -328,7 +326,7 @@ class SendEvent:
         return self
 
     def apply(self, log: RunLog, message: int | None = None) -> bool:
-        """Journal it. False: the run has it already."""
+        """Journal it. Returns False if the run has it already."""
         machine = log.machine
         if self.id in machine.events.ids:
             return False
@@ -352,7 +350,7 @@ class SendEvent:
 
 
 def asked_by(machine: RunState, node: str) -> list[str]:
-    """The ids of the open questions of `Ask` nodes of this name."""
+    """Return the ids of the open questions of `Ask` nodes of this name."""
     found = []
     for name, asker in machine.askers.items():
         graph = asker.frame.plan.graph
@@ -362,7 +360,7 @@ def asked_by(machine: RunState, node: str) -> list[str]:
 
 
 def _interrupted(machine: RunState, node: str) -> str | None:
-    """The path of the running graph that a message for this node interrupts, the outermost first; None: none."""
+    """Return the path of the running graph that a message for this node interrupts, outermost first; None if none."""
     for frame in machine.frames():
         graph = frame.plan.graph
         ask = None if graph is None else graph.nodes.get(node)
@@ -372,7 +370,7 @@ def _interrupted(machine: RunState, node: str) -> str | None:
 
 
 def _asks(graph: GraphDefinition | None, name: str) -> Iterator[Ask]:
-    """The `Ask` nodes of this name in a graph and those inside it."""
+    """Return the `Ask` nodes of this name in a graph and in graphs inside it."""
     for key, node in () if graph is None else graph.nodes.items():
         if key == name and isinstance(node, Ask):
             yield node
@@ -390,7 +388,7 @@ class AnswerQuestion:
     answer: Answer
     by: str = ""
     digest: str | None = None
-    """The digest of the question that was looked at; another one is refused."""
+    """Digest of the question that was shown; the answer is refused if the question has another digest."""
 
     def checked(self, machine: RunState, tools: ToolsFor, now: float) -> AnswerQuestion:
         """See `Command.checked`."""
@@ -419,18 +417,18 @@ class AnswerQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Pause a run: what runs lands, and nothing more starts. Or cancel it: everything stops, and the run ends."""
+    """Pause a run: running steps land, and no new ones start. Or cancel it: everything stops, and the run ends."""
 
     type: Literal["pause", "cancel"]
     by: str = ""
     reason: str = ""
 
     def checked(self, machine: RunState, tools: ToolsFor, now: float) -> Stop:
-        """Itself: it fits any run."""
+        """Return the command unchanged: it fits any run."""
         return self
 
     def apply(self, log: RunLog, message: int | None = None) -> bool:
-        """Journal it. False: the run was at its end, or is paused already."""
+        """Journal it. Returns False if the run has ended, or is already paused."""
         machine = log.machine
         if machine.result is not None or machine.ended is not None or (self.type == "pause" and machine.paused):
             return False
@@ -446,11 +444,11 @@ class Stop:
 
 
 def command_of(body: Mapping[str, object]) -> Command | None:
-    """The command that a message of a run's inbox holds; None if it holds none of these.
+    """Return the command in a message of a run's inbox; None if there is none of these.
 
     Raises:
-        ValidationError: its answer is none.
-        InvalidValue: its event is none.
+        ValidationError: its answer is not valid.
+        InvalidValue: its event is not valid.
     """
     by, reason = str(body.get("by", "")), str(body.get("reason", ""))
     match body.get("type"):

@@ -1,4 +1,4 @@
-"""Limits of steps at the same time, and the budget after which steps that never wait yield to other tasks.
+"""Limits of concurrent steps, and the time after which steps that never wait yield to other tasks.
 
 `Executor(concurrency=, pools=)` makes limiters in `executor.resources`, and each step takes a `Place` in them in
 `executor.node_call`. `Limits(concurrency=)` and `Graph(pools=)` are the kernel's (`kernel.admission`).
@@ -14,11 +14,11 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 YIELD_AFTER = 0.005
-"""Seconds after which the steps of an executor that never wait give the event loop to others."""
+"""Seconds after which the steps of an executor that never wait yield to the event loop."""
 
 
 class Signal:
-    """An event that costs nothing until something waits for it: most of them are set before, or never."""
+    """An event that costs nothing until a task waits for it: most are set before, or never."""
 
     __slots__ = ("_event", "_set")
 
@@ -27,17 +27,17 @@ class Signal:
         self._set = False
 
     def is_set(self) -> bool:
-        """True if `set` was called."""
+        """Return True if `set` was called."""
         return self._set
 
     def set(self) -> None:
-        """Wake what waits, and let what waits from now on pass."""
+        """Wake the waiting tasks; later calls of `wait` return at once."""
         self._set = True
         if self._event is not None:
             self._event.set()
 
     async def wait(self) -> None:
-        """Return once it is set. A checkpoint, also if it is set already."""
+        """Wait until it is set. A checkpoint, even if it is set already."""
         if self._event is None:
             if self._set:
                 await checkpoint()
@@ -58,11 +58,11 @@ class YieldBudget:
 
     @property
     def due(self) -> bool:
-        """True if it is time to yield. Workers that are all ready share the time for which they may keep the loop."""
+        """Return True if it is time to yield. Workers that are all ready share the time limit."""
         return not 0 <= time.monotonic() - self._yielded < YIELD_AFTER / (1 + self._yielding)
 
     async def give_way(self) -> None:
-        """Let all other tasks run that can."""
+        """Let all other ready tasks run."""
         self._yielded = time.monotonic()
         self._yielding += 1
         try:
@@ -72,9 +72,9 @@ class YieldBudget:
 
 
 class Place:
-    """The place of one step: `async with place`. It is given up while the step only waits for other steps.
+    """The place of one step: `async with place`. It is released while the step only waits for other steps.
 
-    All steps pass the gates in one order, a pool before the number of all steps, so no two wait for each other.
+    All steps pass the gates in the same order, a pool before the limit of all steps, so no two wait for each other.
     """
 
     __slots__ = ("_coming", "_gates", "_held", "_waits")
@@ -92,7 +92,7 @@ class Place:
 
     @asynccontextmanager
     async def while_waiting(self) -> AsyncIterator[None]:
-        """Give the place up inside this context. A step of several calls has none while one of them waits."""
+        """Release the place inside this context. A step with several calls has none while one of them waits."""
         self._waits += 1
         self._give_up()
         try:

@@ -1,6 +1,6 @@
-"""The one way in which a command reaches a run, whoever drives it: answers, events, pauses, cancels.
+"""Delivery of commands (answers, events, pauses, cancellations) to a run, whichever process drives it.
 
-An event is sent to one run by its id, or to those that have some labels.
+An event is sent to one run by its id, or to the runs that have given labels.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ log = logging.getLogger("orchestrator")
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The place in which a command was journaled."""
+    """The place where a command was journaled."""
 
     live: Drive | None = None
-    """The run is driven here."""
+    """The drive, if this executor drives the run."""
     held: Drive | None = None
-    """This call took the run up; it is driven, or given back, by the caller."""
+    """The drive, if this call took the run's lease; the caller drives it or releases it."""
     records: Sequence[Record | None] = ()
-    """Another process drives the run: what it journaled for each command."""
+    """If another process drives the run: the record that it journaled for each command."""
 
 
 async def deliver(host: Host, run_id: str, *commands: Command, resume: ResumeOptions | None = None) -> Delivered:
-    """Bring commands to a run, whoever drives it: all of them, or none if one does not fit.
+    """Deliver commands to a run, whichever process drives it: all of them, or none if one does not fit.
 
-    A run that another process drives takes them one after the other.
+    A process that drives the run takes them one after the other.
 
     Args:
-        resume: how a run that is driven nowhere is taken up to go on; None: it is not, and no code is needed.
+        resume: how a run that no process drives is resumed; None: it is not resumed, and no code is needed.
 
     Raises:
-        RunUnknown, RunEnded, and what `Command.checked` raises: nothing has changed.
+        RunUnknown, RunEnded, and the errors of `Command.checked`: nothing has changed.
     """
     tools, clock = host.resources.tools_for_answers, host.resources.clock
     posted: list[Record | None] = []
@@ -76,8 +76,8 @@ async def deliver(host: Host, run_id: str, *commands: Command, resume: ResumeOpt
             held = await (borrow(host, run_id) if resume is None else open_run(host, run_id, resume))
         except RunConflict:
             if run_id in host.live:
-                continue  # another task of this executor has just taken it up
-            if not posted:  # refused here, where the caller is; the holder checks them once more
+                continue  # another task of this executor has just resumed it
+            if not posted:  # checked here to raise errors in the caller; the process that drives the run checks again
                 commands = await _checked(host, run_id, commands)
             if await _post_all(host, run_id, commands, posted):
                 return Delivered(records=posted)
@@ -92,7 +92,7 @@ async def deliver(host: Host, run_id: str, *commands: Command, resume: ResumeOpt
 
 
 async def _checked(host: Host, run_id: str, commands: Sequence[Command]) -> tuple[Command, ...]:
-    """The commands, answers and events checked against the run as it is in the store."""
+    """Return the commands, with answers and events checked against the run in the store."""
     if all(isinstance(one, Stop) for one in commands):
         return tuple(commands)
     machine = (await host.loader.load(run_id)).machine
@@ -101,7 +101,7 @@ async def _checked(host: Host, run_id: str, commands: Sequence[Command]) -> tupl
 
 
 async def _post_all(host: Host, run_id: str, commands: Sequence[Command], posted: list[Record | None]) -> bool:
-    """Leave those that were not posted yet for the process that drives the run; whether it took all of them."""
+    """Post the commands not yet posted for the process that drives the run. Returns whether it took all of them."""
     for one in commands[len(posted) :]:
         taken, record = await post(host, run_id, one)
         if not taken:
@@ -138,7 +138,7 @@ async def answer(
 async def answer_all(
     host: Host, run_id: str, answers: Sequence[AnswerQuestion], *, resume: ResumeOptions | None
 ) -> Delivered:
-    """Bring answers to a run; those to a driven run are durable.
+    """Deliver answers to a run; those to a driven run are durable.
 
     Raises:
         QuestionUnknown, StaleAnswer, InvalidAnswer: see `Executor.answer`.
@@ -157,10 +157,10 @@ async def answer_all(
 
 
 async def post(host: Host, run_id: str, command: Command) -> tuple[bool, Record | None]:
-    """Leave a message and wait until it is taken.
+    """Leave a message and wait until the process that drives the run takes it.
 
     Returns:
-        Whether it was: not if nobody drives the run any more, then it is taken back. And the record that it led to.
+        Whether it was taken (if no process drives the run any more, it is withdrawn), and the record that it led to.
     """
     body = command.body()
     if host.seal is not None and isinstance(command, AnswerQuestion):
@@ -178,14 +178,14 @@ async def post(host: Host, run_id: str, command: Command) -> tuple[bool, Record 
             taken = False
         else:
             await anyio.sleep(LOOK)
-    # The journal says it: who gave the run back may have taken the message just before.
+    # The journal decides: the process that released the run may have taken the message just before.
     records = await host.store.read(run_id, after=head)
     record = next((one for one in records if getattr(one, "message", None) == message), None)
     return taken or record is not None, record
 
 
 async def stop(host: Host, run_id: str, command: Stop) -> Run:
-    """Pause or cancel a run, and wait until it stands still; see `Executor.pause` and `Executor.cancel`."""
+    """Pause or cancel a run, and wait until no process drives it; see `Executor.pause` and `Executor.cancel`."""
     check_text(command.by, "by")
     check_text(command.reason, "reason")
     while True:
@@ -202,11 +202,11 @@ async def stop(host: Host, run_id: str, command: Stop) -> Run:
         if fault is None:
             return host.run_of(sent.live)
         if not isinstance(fault, RunConflict):
-            raise fault  # it may not be in the store; else another executor drives the run now
+            raise fault  # it may not be stored; if it is not, another executor drives the run now
 
 
 async def journal(host: Host, held: Drive) -> None:
-    """Make durable what was journaled to a borrowed run, and give it back."""
+    """Make the records of a run held only for journaling durable, and release it."""
     try:
         await host.observation.driving(held, driven=False)
         await held.end_if_over()
@@ -221,9 +221,9 @@ async def journal(host: Host, held: Drive) -> None:
 
 
 async def event_of(name: str, data: object, id_: str | None, by: str) -> SendEvent:
-    """The event that a caller of `Executor.send` gives.
+    """Return the event for the arguments of `Executor.send`.
 
-    An event without an id gets one: it may have to be delivered twice, where the process that holds the run dies.
+    An event without an id gets one, since it may have to be delivered twice if the process that drives the run dies.
     """
     given = {"name": name, "data": data, "id": uuid4().hex if id_ is None else id_, "by": by}
     return await away(lambda: SendEvent.of(given), name, data)
@@ -259,7 +259,7 @@ async def send(
     """See `Executor.send`.
 
     Args:
-        resume: how a run that is driven nowhere is taken up to continue; None: the event is journaled only.
+        resume: how a run that no process drives is resumed; None: the event is journaled only.
     """
     while True:
         try:
@@ -267,7 +267,7 @@ async def send(
         except RunEnded:
             run = await host.loader.load(run_id)
             if event.id in run.machine.events.ids:
-                return run  # it was delivered before the run ended, and is delivered again
+                return run  # delivered before the run ended, and now again
             raise
         if sent.held is not None and resume is not None:
             sent.held.journal_resumed(unpause=False)
@@ -276,7 +276,7 @@ async def send(
             run = await go_on(host, run_id, sent.held)
             if event.id in run.machine.events.ids:
                 return run
-            continue  # the drive was given up before the event was stored
+            continue  # the drive was stopped before the event was stored
         if sent.held is not None:
             host.watched.forget(run_id)
             await journal(host, sent.held)
@@ -284,8 +284,8 @@ async def send(
         if sent.live is not None:
             await sent.live.log.durable()
         elif sent.records[0] is None:
-            # The holder of the run has it already, or did not take it. If the holder died before it was stored, the
-            # next holder decides.
+            # The process that drives the run has it already, or did not take it. If that process died before it was
+            # stored, the next one decides.
             run = await host.loader.load(run_id)
             if event.id not in run.machine.events.ids:
                 if run.machine.ended is not None:
@@ -298,7 +298,7 @@ async def send(
 
 
 async def say(host: Host, run_id: str, command: Command) -> Run:
-    """Bring a command to a run, and go on until it ends or pauses."""
+    """Deliver a command to a run, and drive the run until it ends or pauses."""
     sent = await deliver(host, run_id, command, resume=ResumeOptions())
     if sent.held is None:
         return await wait_for(host, run_id, None)
@@ -307,10 +307,10 @@ async def say(host: Host, run_id: str, command: Command) -> Run:
 
 
 async def the_one(host: Host, labels: Mapping[str, str]) -> str:
-    """The id of the one unfinished run that has these labels.
+    """Return the id of the one unfinished run that has these labels.
 
     Raises:
-        Ambiguous: none has, or several have.
+        Ambiguous: no run has them, or more than one.
     """
     found = await unfinished(host, labels)
     if len(found) != 1:
@@ -319,7 +319,7 @@ async def the_one(host: Host, labels: Mapping[str, str]) -> str:
 
 
 async def unfinished(host: Host, labels: Mapping[str, str]) -> list[str]:
-    """The ids of the unfinished runs that have these labels, the newest first."""
+    """Return the ids of the unfinished runs that have these labels, newest first."""
     labels = check_labels(labels)
     found: list[str] = []
     cursor: str | None = None
@@ -334,7 +334,7 @@ async def unfinished(host: Host, labels: Mapping[str, str]) -> list[str]:
 async def send_to_all(
     host: Host, labels: Mapping[str, str], event: SendEvent, resume: ResumeOptions | None, *, background: bool = False
 ) -> list[Run]:
-    """Send an event to every unfinished run that has these labels; one that ends meanwhile is left out."""
+    """Send an event to every unfinished run that has these labels; runs that end meanwhile are left out."""
     found: dict[str, Run] = {}
     faults: list[Exception] = []
     wanted = await unfinished(host, labels)

@@ -1,7 +1,7 @@
-"""A run while this process drives it: one loop for new runs, resumed ones, nested graphs and watched ones.
+"""A run driven by this process: one loop for new, resumed, nested and streamed runs.
 
-`StepTasks` run its steps, and `Timers` end what takes too long. Their records, and requests from outside, go through
-the run's log.
+`StepTasks` runs its steps, and `Timers` ends those that take too long. Their records, and external requests, go
+through the run's log.
 
 How a drive ends:
 
@@ -56,7 +56,7 @@ logger = logging.getLogger("orchestrator")
 
 
 async def end_if_over(log: RunLog) -> None:
-    """Journal the end of the run, when nothing is left to do but that."""
+    """Journal the end of the run, if nothing else is left to do."""
     machine = log.machine
     result = machine.result
     if result is None or machine.ended is not None or machine.is_held:
@@ -78,24 +78,24 @@ async def end_if_over(log: RunLog) -> None:
             names = graph.output_fields
             output = graph.result(schema.dump({name: one for name, one in result.values.items() if name in names}))
         reduced = schema.reduced(result.values, schema.fields, checked=False)
-    except (InvalidUpdate, Unfit):  # what a merge made cannot be stored; a run that did not complete ends without it
+    except (InvalidUpdate, Unfit):  # the merged result cannot be stored; an incomplete run ends without it
         pass
-    # Validated, where the kernel's own records are not: a result may have been built from values of any class.
+    # Validated, unlike the kernel's own records: a result may contain values of any class.
     log.put(
         r.Ended.model_validate({**log.now(), "status": status, "output": output, "error": error, "reduced": reduced})
     )
 
 
 def _abandoned(log: RunLog) -> list[r.EffectIntended]:
-    """Every effect without an end that no step waits for any more."""
+    """Return the effects without an end that no step waits for any more."""
     entries = log.machine.ledger.entries()
     return [one.intended for one in entries if one.settled is None or one.settled.seq < one.intended.seq]
 
 
 async def _end_abandoned_runs(log: RunLog) -> None:
-    """Cancel the runs of graphs that were called as tools and were left behind.
+    """Cancel the runs of graphs that were called as tools and abandoned.
 
-    Those were left while they asked something, or when a process died: there was no step that could cancel them.
+    They were abandoned while they asked a question, or when a process died: no step was there to cancel them.
     """
     for intended in _abandoned(log):
         if intended.kind == "tool" and intended.effect == "idempotent":
@@ -121,24 +121,24 @@ class Resumption:
     """Content of the next record `resumed` of a run, except who drives it."""
 
     changes: tuple[str, ...] | None = None
-    """Changes of the graph's content or the tools since the run was last driven; None: there are none."""
+    """Changes of the graph's content or the tools since the run was last driven; None if there are none."""
     tools: dict[str, str] | None = None
-    """The current tools, if they changed."""
+    """Current tools, if they changed."""
     stops: tuple[tuple[str, ...] | None, tuple[str, ...] | None] | None = None
-    """The nodes before and after which the run pauses from now on, if they change."""
+    """Nodes before and after which the run pauses from now on, if they change."""
     refs: JsonObject | None = None
-    """The references to the code that it continues with, if they change."""
+    """References to the code that the run continues with, if they change."""
     by: str = ""
-    """The person or program that asked for it."""
+    """Person or program that requested it."""
 
     @property
     def changes_run(self) -> bool:
-        """True if it has to be journaled even if nothing is left to do in the run."""
+        """Return True if it has to be journaled even if nothing is left to do in the run."""
         return self.changes is not None or self.stops is not None or self.refs is not None
 
 
 NO_RESUMPTION = Resumption()
-"""Nothing changes."""
+"""A resumption without changes."""
 
 
 class Drive:
@@ -162,9 +162,9 @@ class Drive:
         """
         Args:
             machine, lease, shared, clock, chain, due_of, on_durable, context: see `RunLog`.
-            resources: what its steps may use.
+            resources: the resources of its steps.
             kept: the last snapshot of the run.
-            resumption: what is to be journaled when it is resumed.
+            resumption: content of the record `resumed`.
         """
         self.snapshots = SnapshotPolicy(kept, packs=getattr(shared.store, "packs_snapshots", True))
         self.log = log = RunLog(
@@ -200,10 +200,10 @@ class Drive:
 
     @property
     def begun(self) -> bool:
-        """True once its steps were begun."""
+        """Return True once its steps have been started."""
         return self._tasks is not None
 
-    # -- what the log asks of it ---------------------------------------------------------------------------------
+    # -- scheduler of the log ------------------------------------------------------------------------------------
 
     @property
     def works(self) -> bool:
@@ -211,7 +211,7 @@ class Drive:
         return self._workers.active > 0
 
     def add(self, activation: Activation) -> None:
-        """Run an activation."""
+        """Start an activation."""
         self._workers.add(activation)
 
     def cancel(self, activation: Activation) -> None:
@@ -219,7 +219,7 @@ class Drive:
         self._workers.cancel(activation)
 
     def hurry(self) -> None:
-        """Begin to write what is buffered now, without waiting for it."""
+        """Start writing buffered records, without waiting."""
         if self._tasks is not None and not self.log.closing:
             self._tasks.start_soon(self._write)
 
@@ -231,13 +231,13 @@ class Drive:
             self.fail(error)
 
     def stored(self) -> None:
-        """Records have become durable."""
+        """Called when records have become durable."""
         if self.snapshots.due(self.log.journal.stored) and self._tasks is not None and not self.log.closing:
             self.snapshots.busy = True
             self._tasks.start_soon(self._snapshot)
 
     async def _snapshot(self) -> None:
-        """Store a snapshot, so that the next executor need not fold the run from its beginning."""
+        """Store a snapshot, so that the next executor need not fold the run from the start."""
         log = self.log
         try:
             seq, data = log.machine.head, self.snapshots.take(log.machine)
@@ -251,14 +251,14 @@ class Drive:
     # -- the loop ------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Go on until the run ends, or pauses.
+        """Drive the run until it ends or pauses.
 
         Raises:
-            RunConflict: another executor moved the run.
+            RunConflict: another executor continued the run.
             RunUnknown: the run, or its store's file, was removed.
             StoreError: the journal could not be written.
             GraphUnknown: the executor lacks code, a model or a tool that the run needs.
-            ReplayMismatch: changed code would leave an irreversible effect behind.
+            ReplayMismatch: changed code would drop an irreversible effect.
         """
         log, pauses = self.log, False
         try:
@@ -290,7 +290,7 @@ class Drive:
                 self.fail(error)
             finally:
                 self.log.closing = True  # also if it is cancelled: a step may swallow that, and is then the last one
-            if self._timers.waits or self.snapshots.busy:  # of what runs beside, only these do not end by themselves
+            if self._timers.waits or self.snapshots.busy:  # only these do not end by themselves
                 tasks.cancel_scope.cancel()
 
     async def _until_quiet(self) -> None:
@@ -305,13 +305,13 @@ class Drive:
             if log.machine.ended is None:
                 await self.take_messages()
             if not self._workers.active and log.journal.head == head:
-                return  # else something came, and may be over already
+                return  # something else happened, and may already be over
 
     async def take_messages(self) -> None:
-        """Handle what lies in the inbox of the run: commands that other processes left for the one that drives it.
+        """Handle the run's inbox: commands from other processes for the process that drives it.
 
         Raises:
-            EncryptionKeyMissing: a message cannot be read here. The run is left to an executor that has the key.
+            EncryptionKeyMissing: this executor cannot read a message. The run is left to an executor that has the key.
         """
         store = self.log.journal.store
         messages = await store.inbox([self.run_id])
@@ -324,7 +324,7 @@ class Drive:
             await store.discard(dropped)
 
     def take(self, message: Message) -> bool:
-        """Apply a message of the inbox. False: it does not fit any more, and is to be dropped."""
+        """Apply an inbox message. Returns False if it no longer fits and is to be dropped."""
         log, body = self.log, message.body
         if body.get("type") == NOTICE or MARK in body:
             return True  # it is for observers, or for an executor that has its key
@@ -343,7 +343,7 @@ class Drive:
 
     def land(self, record: r.Record) -> list[Activation]:
         """Journal the end of a step and return the activations that it started."""
-        if record.type == "step_done":  # as most are
+        if record.type == "step_done":  # the most common case
             return self.log.put(record).started
         if record.type == "asked":
             return self._wait(record, record.question.id)
@@ -361,7 +361,7 @@ class Drive:
         started = log.put(record).started
         question = log.machine.questions.get(name)
         if question is None:
-            return started  # an event that came before answers it
+            return started  # an earlier event answers it
         log.clock.asked(question)
         asker = log.machine.askers.get(question.id)
         if log.replay is not None and asker is not None and steps.answer_as_recorded(log, log.replay, asker, question):
@@ -374,10 +374,10 @@ class Drive:
         return started
 
     def journal_resumed(self, approve: str | None = None, *, unpause: bool = True) -> None:
-        """Journal that the run is resumed, if there is anything left to do in it.
+        """Journal that the run is resumed, if anything is left to do in it.
 
         Args:
-            approve: a new policy for calls of tools; None: the one that it has.
+            approve: a new policy for tool calls; None: keep the current one.
             unpause: lift a pause.
         """
         machine, said = self.machine, self.resumption
@@ -407,34 +407,34 @@ class Drive:
             self.resumption = NO_RESUMPTION
 
     def change(self, stops: tuple[tuple[str, ...] | None, tuple[str, ...] | None] | None, by: str) -> None:
-        """Change where it pauses; the next record `resumed` says so."""
+        """Change the breakpoints; the next `resumed` record contains them."""
         self.resumption = replace(self.resumption, stops=stops, by=by)
 
     def answer_by_policy(self) -> None:
-        """Give the answers that policy and passed deadlines give."""
+        """Journal the answers given by policies and passed deadlines."""
         log = self.log
         for question, answer in policy_answers(log.machine, log.clock.now(), log.clock.due):
             log.push(answered_by_rule(log, question, answer, about(question)))
 
     async def end_if_over(self) -> None:
-        """Journal the end of the run, when nothing is left to do but that."""
+        """Journal the end of the run, if nothing else is left to do."""
         await end_if_over(self.log)
 
-    # -- ends ----------------------------------------------------------------------------------------------------
+    # -- end of the drive ----------------------------------------------------------------------------------------
 
     def fail(self, error: BaseException) -> None:
-        """Give the drive up: stop every worker."""
+        """Stop the drive with an error: all workers are stopped."""
         if self.fault is None:
             self.fault = error
         if self._tasks is not None:
             self._tasks.cancel_scope.cancel()
 
     def wind_down(self) -> None:
-        """Interrupt the run when the steps that run now have ended: no other step begins."""
+        """Interrupt the run when the steps that run now have ended: no other step starts."""
         self.log.closing = True
 
     def stop(self) -> None:
-        """Stop the drive as a cancellation does: the journal is flushed, and the run can be resumed."""
+        """Stop the drive like a cancellation: the journal is flushed, and the run can be resumed."""
         self.log.closing = True
         if self._tasks is not None:
             self._tasks.cancel_scope.cancel()

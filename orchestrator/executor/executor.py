@@ -1,7 +1,7 @@
-"""The executor: all that a program does with runs.
+"""The executor: every operation that a program performs on runs.
 
-Each method delegates to a function of the module that has its idea. Modules that only some programs need are loaded
-when they are first used: looking at runs loads nothing that drives them.
+Each method delegates to a function of the module for that operation. Modules that only some programs need are loaded
+when they are first used: reading runs loads nothing that drives them.
 """
 
 from __future__ import annotations
@@ -102,30 +102,30 @@ class Executor:
         tools: the tools that nodes may call: tools, functions, toolboxes, or references as on the command line
             (`arithmetic`, `module:attr`). Toolboxes of servers are connected while the executor is open.
         deps: the value of `ctx.deps` in nodes: clients, connections, secrets. Never journaled.
-        concurrency: how many steps of all runs may run at the same time; None: no limit.
+        concurrency: number of steps of all runs that may run at the same time; None: no limit.
         pools: pool -> how many steps of all runs whose nodes name it may run at the same time here (docs/concepts.md).
         on_change: what to do if the graph's content (prompts, parameters, code) changed since a run was last driven:
             `continue` and journal the differences, or `strict`: refuse with `GraphChanged`.
         lease_ttl: seconds after which another host may take over a run that this executor no longer renews.
         streams: when models that can stream are asked for streams: `watched`, while the events of the run are read; or
-            `always`, so that one who comes in the middle of a reply gets it from its beginning.
-        contexts: makes the `ctx.context` of each run that is begun or taken up without a given one: a sync or async
+            `always`, so that a reader who starts in the middle of a reply gets it from its start.
+        contexts: makes the `ctx.context` of each run that is started or resumed without a given one: a sync or async
             function of the run's row in the store (its id, graph and labels).
-        refs: names the code of this executor, as text, for readers of the runs that it continues: a function of
-            (`run.root_id`, the name of the graph, `run.refs`) that returns new references, or None to keep those.
+        refs: returns the names of this executor's code, as text, for readers of the runs that it continues: a function
+            of (`run.root_id`, the name of the graph, `run.refs`) that returns new references, or None to keep those.
         on_pause: called with (run, seq) when a run that this executor drives pauses for a person or an event.
         observers: functions that are called with (run, seq) when records of runs that this executor drives are durable.
             See `RunObserver` and docs/streaming.md.
         seal: seals the records that this executor writes. Approvals and policies in records without its seal do not
             count: they are asked for again before the calls that they allow. Without a seal the store is trusted.
-        codec: encrypts what the store keeps of values; None: it keeps them as they are. See docs/security.md.
-        archive: where the records of archived runs are, or its URL, see `open_store` and docs/archive.md.
+        codec: encrypts values in the store; None: they are stored unencrypted. See docs/security.md.
+        archive: the place of the records of archived runs, or its URL, see `open_store` and docs/archive.md.
         memory: the embedding function, default expiry and limits of memory across runs (`ctx.memory`).
         clock: the clock for records and deadlines; tests use an `orchestrator.testing.MockClock`. Leases use the
             clocks of the machine, because they apply between processes.
-        idle: what the open executor does about runs that it began, resumed or answered and that wait. `awake`: it goes
-            on with them when a timer or deadline is due, and when another process answered them or sent them an event.
-            `sleep`: they wait until they are resumed.
+        idle: what the open executor does with waiting runs that it started, resumed or answered. `awake`: it continues
+            them when a timer or deadline is due, and when another process answered them or sent them an event. `sleep`:
+            they wait until they are resumed.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class Executor:
 
     @property
     def _host(self) -> Host:
-        """The host, in the executor's own event loop only."""
+        """Return the host, in the executor's own event loop only."""
         host = self._opened_host
         if host.own is not None:
             host.own.check_loop()
@@ -217,7 +217,7 @@ class Executor:
             The executor.
 
         Raises:
-            RuntimeError: it is open already.
+            RuntimeError: the executor is already open.
             ToolUnavailable: a server of its tools cannot be reached.
         """
         host = self._host
@@ -228,14 +228,14 @@ class Executor:
         return self
 
     async def close(self) -> None:
-        """Interrupt its runs, release what they hold, and close the store, if it was given as a URL.
+        """Interrupt the executor's runs, release their leases, and close the store, if it was given as a URL.
 
-        Calls that are starting a run or taking one up, and those of `work`, have 5 seconds to give their runs back.
+        Calls that are starting or resuming a run, and those of `work`, have 5 seconds to release their runs.
 
         Raises:
-            RuntimeError: a node of one of its runs, an observer or a tool calls it, which would wait for itself. So
-                does a task that one of them started.
-            Exception: the error for which its background tasks had ended before.
+            RuntimeError: it is called by a node of one of its runs, an observer, a tool, or a task that one of them
+                started; it would wait for itself.
+            Exception: the error with which its background tasks had ended.
         """
         host = self._host
         if host.drives_here:
@@ -254,7 +254,7 @@ class Executor:
 
     @asynccontextmanager
     async def _life(self) -> AsyncIterator[None]:
-        """All that happens while it is open, in a task of its own."""
+        """Run the executor while it is open, in a separate task."""
         try:
             if self._closed and isinstance(self.store, Reopening):
                 self.store.reopen()
@@ -278,7 +278,7 @@ class Executor:
 
     @property
     def graphs(self) -> ExecutorGraphs:
-        """The graphs that the executor has, by name: of several versions the newest."""
+        """The graphs of the executor, by name: the newest version of each."""
         return ExecutorGraphs(self._host)
 
     @property
@@ -293,22 +293,22 @@ class Executor:
 
     @property
     def forks(self) -> ExecutorForks:
-        """The forks of runs, and what a fork would be."""
+        """The forks of runs, and previews of forks."""
         return ExecutorForks(self._host)
 
     @property
     def replays(self) -> ExecutorReplays:
-        """Replays of many runs, and replays that were made before."""
+        """Replays of many runs, and earlier replays."""
         return ExecutorReplays(self._host)
 
     @property
     def memory(self) -> ExecutorMemory:
-        """The memory that runs of this store share, as `ctx.memory` has it. What is done here is not journaled."""
+        """The memory that runs of this store share, like `ctx.memory`. Accesses here are not journaled."""
         return ExecutorMemory(self._host)
 
     @property
     def cache(self) -> ExecutorCache:
-        """The results that are kept of nodes with `cache=`."""
+        """The stored results of nodes with `cache=`."""
         return ExecutorCache(self._host)
 
     @property
@@ -331,9 +331,9 @@ class Executor:
 
         Args:
             graph: the graph.
-            ask_from: for a graph that comes from elsewhere: before a call of a tool of this risk or higher, and before
-                an irreversible one, its runs ask a person, unless a step asked about just this call. None: its own
-                confirms are relied on.
+            ask_from: for a graph from another source: before a call of a tool of this risk or higher, and before an
+                irreversible one, its runs ask a person, unless a step asked about this very call. None: only its own
+                confirms ask.
         """
         self._host.resources.add(graph, ask_from)
 
@@ -359,14 +359,14 @@ class Executor:
             input: the value of the graph's `input` field, or a mapping of the fields that `input` names; see `Graph`.
             run_id: an id for the run. If a run of the same graph and input has this id, this call waits for that run,
                 or continues it if no executor drives it; see docs/waiting.md#joining-a-run.
-            labels: labels of the run, to find it by.
+            labels: labels by which to find the run.
             approve: approve calls of tools up to this risk without asking.
             limits: the explicitly set fields replace those of the graph's limits; the others stay.
             refs: the names of graph, tools and model as text, for readers of the run.
             pause_before, pause_after: names of nodes before or after which the run pauses, until it is resumed; nodes
                 inside of subgraphs by their path, `outer/inner`. Journaled, so they hold after a crash.
-            context: what nodes get as `ctx.context`: a user, a session. It is not stored: give it again when the run
-                is taken up again, or let `Executor(contexts=)` make it.
+            context: the value of `ctx.context` in nodes: a user, a session. It is not stored: give it again when the
+                run is resumed, or let `Executor(contexts=)` make it.
             by: who starts it, for the journal.
 
         Returns:
@@ -376,7 +376,7 @@ class Executor:
             InvalidInput: the input does not fit the graph's state.
             InvalidValue: the graph has no node of that name.
             RunExists: another run has the id.
-            GraphUnknown: a model or tool that the graph names is missing.
+            GraphUnknown: a model or tool that the graph refers to is missing.
             StoreError, RunConflict: the journal cannot be written; the run can be resumed.
             RuntimeError: the executor is not open, or was closed before the first step began; then the run can be
                 resumed, if the store has it.
@@ -439,29 +439,29 @@ class Executor:
         refs: Mapping[str, object] | None = None,
         at: datetime | float | None = None,
     ) -> str:
-        """Add a run to the store without driving it. A worker, `drive` or `recover` begins it.
+        """Add a run to the store without driving it. A worker, `drive` or `recover` starts it.
 
-        Its status is `running`: it waits to be taken up. The same id and input give the same run, so that a call whose
+        Its status is `running`: it waits for an executor. The same id and input give the same run, so that a call whose
         outcome is unknown can be repeated. The other arguments are those of `start`.
 
         Args:
             graph: a graph, or the name of one of the executor's graphs.
             input: the value of the graph's `input` field, or a mapping of the fields that `input` names; see `Graph`.
             run_id: an id for the run.
-            labels: labels of the run, to find it by.
+            labels: labels by which to find the run.
             approve: approve calls of tools up to this risk without asking.
             limits: the explicitly set fields replace those of the graph's limits.
             refs: the names of graph, tools and model as text, for readers of the run.
-            at: when the run is to begin, as a datetime with a time zone or in Unix seconds; None: at once.
+            at: when the run is to start, as a datetime with a time zone or in Unix seconds; None: at once.
 
         Returns:
             The run's id, as soon as the run is durable.
 
         Raises:
             InvalidInput: the input does not fit the graph's state.
-            InvalidValue: `at` is no time.
+            InvalidValue: `at` is not a time.
             RunExists: another run has the id.
-            GraphUnknown: a model or tool that the graph names is missing.
+            GraphUnknown: a model or tool that the graph refers to is missing.
             StoreError: the run cannot be written.
         """
         options = RunOptions(run_id=run_id, labels=labels, approve=approve, limits=limits, refs=refs)
@@ -536,8 +536,8 @@ class Executor:
 
             async with executor.stream(run_id=run_id, answers={question_id: Approve()}) as live:
 
-        Leaving the block then interrupts the run only if this call took it up: a run that another task, `submit` or
-        another executor drives goes on. A run that has ended is resumed only with `retry`, else its events are read.
+        Leaving the block then interrupts the run only if this call resumed it: a run that another task, `submit` or
+        another executor drives continues. A run that has ended is resumed only with `retry`, else its events are read.
 
         Args:
             graph: a graph, or the name of one of the executor's graphs; None: an existing run.
@@ -545,7 +545,7 @@ class Executor:
                 arguments below are also for existing runs only.
             by: who answers.
             resume: whether to continue the run if no executor drives it. False needs no code of the graph.
-            after: the number of the last record to leave out; None: all that there are now.
+            after: the number of the last record to leave out; None: all existing ones.
             accept_changes, wait, trust_answers, retry, limits: see `resume`.
             pause_before, pause_after, context: see `start` and `resume`; for both forms.
 
@@ -588,15 +588,15 @@ class Executor:
     async def wait(self, run_id: str, timeout: float | None = None) -> Run:  # noqa: ASYNC109  a public name
         """Wait until a run ends or pauses, or no executor drives it any more. Any executor may drive it.
 
-        If nobody takes up a run whose timer or deadline is due, or one that waited to be taken up for `lease_ttl`
-        seconds, this executor goes on with it, if it has the graph and no living worker has it.
+        If no executor resumes a run whose timer or deadline is due, or one that waited for an executor for `lease_ttl`
+        seconds, this executor continues it, if it has the graph and no live worker has it.
 
         Args:
             run_id: the run's id.
-            timeout: seconds to wait at most; None: no limit.
+            timeout: maximum number of seconds to wait; None: no limit.
 
         Returns:
-            The run as it then is.
+            The run in its state at that time.
 
         Raises:
             RunUnknown: the store has no such run.
@@ -692,10 +692,10 @@ class Executor:
         of an `Ask` node is a message for this node, see `Ask.on_busy`.
 
         Args:
-            run_id: the run's id; None: `labels` say which run.
+            run_id: the run's id; None: `labels` select the run.
             event: the event's name.
             data: its data: plain JSON, or pydantic models, of at most 1 MiB.
-            id: names this event: sent again under the same id, it is the same event and changes nothing.
+            id: the event's id: an event sent again with the same id changes nothing.
             labels: send to the one unfinished run that has these labels.
             all: send to every unfinished run that has these labels.
             by: who sends it, for the journal.
@@ -708,14 +708,14 @@ class Executor:
             list of runs.
 
         Raises:
-            Ambiguous: no unfinished run has these labels, or several have.
+            Ambiguous: no unfinished run has these labels, or more than one.
             RunUnknown: the store has no such run.
             RunEnded: the run has ended.
-            RunBusy: the event is a message for a node that takes none now, or the run keeps too many events.
+            RunBusy: the event is a message for a node that accepts none now, or the run keeps too many events.
             InvalidAnswer: the event is a message for a node that waits for one, and does not fit its question.
             InvalidValue: the data has no JSON form, or is too deep or too large.
-            ContextMissing: the run was begun with a context, and none is given or made. After each of these errors the
-                run is unchanged.
+            ContextMissing: the run was started with a context, and none is given or made. After each of these errors
+                the run is unchanged.
         """
         message = await delivery.event_of(event, data, id, by)
         options = ResumeOptions(context=context) if resume else None
@@ -743,26 +743,26 @@ class Executor:
         Args:
             run_id: the run's id.
             retry: also continue a run that failed, was cancelled or spent a limit, where it was: a step that failed
-                begins a new attempt, steps that were stopped go on, and finished ones stay finished. See
+                starts a new attempt, steps that were stopped continue, and finished ones stay finished. See
                 docs/resuming.md.
             limits: the explicitly set fields replace those of the run's limits. A run that spent a limit needs a higher
                 one.
-            approve: a new policy for calls of tools, see `start`.
+            approve: a new policy for tool calls, see `start`.
             accept_changes: continue although tools changed, although the structure of the graph changed ahead of the
                 run, or although anything changed and the executor is `strict`. See docs/versions.md.
             wait: seconds to wait for another executor that holds the run.
             trust_answers: False if the journal may come from elsewhere: its approvals and its policy are asked for
                 again, unless the calls that they allow are already done.
-            migrate: how the run moves to the newest version of its graph, if a node that it is at, a value that it has
-                or a join that it waits for changed. It is checked whole before it is journaled.
-            background: continue in the background, as `submit` does: return when the run is taken up. Cancelling this
+            migrate: how the run migrates to the newest version of its graph, if its current node, a value, or a join
+                that it waits for changed. It is checked as a whole before it is journaled.
+            background: continue in the background, as `submit` does: return when the run is resumed. Cancelling this
                 call then does not interrupt the run.
-            pause_before, pause_after: nodes at which the run pauses from now on, see `start`; None: those that it has.
+            pause_before, pause_after: nodes at which the run pauses from now on, see `start`; None: the current ones.
             context: the run's `ctx.context`, see `start`.
             by: who resumes it, for the journal.
 
         Returns:
-            The run when it ends or pauses; with `background`, as it is when it was taken up.
+            The run when it ends or pauses; with `background`, right after it was resumed.
 
         Raises:
             RunUnknown: the store has no such run.
@@ -770,13 +770,13 @@ class Executor:
                 raised.
             RunConflict: another executor drives the run.
             GraphUnknown: the run's graph, or a model or tool of it, is missing.
-            ContextMissing: the run was begun with a context, and none is given or made.
+            ContextMissing: the run was started with a context, and none is given or made.
             InvalidValue: the graph has no node of that name.
             GraphChanged: the graph changed so that the run needs `accept_changes` or `migrate`; the message has every
                 difference with its grade, and the call and the command that continue the run.
             InvalidMigration: the migration does not fit the run, or the new version of its graph.
             ToolsChanged: tools that the run may still call are missing, or take other arguments.
-            ReplayMismatch: changed code would leave a settled irreversible effect behind.
+            ReplayMismatch: changed code would drop a settled irreversible effect.
         """
         options = ResumeOptions(
             retry=retry,
@@ -809,19 +809,19 @@ class Executor:
         concurrency: int = 20,
         on_progress: recovery.OnProgress | None = None,
     ) -> recovery.Resumed:
-        """Resume all runs that match, each until it ends or pauses. A run that cannot be resumed is reported.
+        """Resume all runs that match, each until it ends or pauses. Runs that cannot be resumed are reported.
 
         Replays are left out, and runs that graph tools started: these continue with the runs that called them.
 
         Args:
-            status: a status or several: `failed`, `exhausted`, `cancelled` (these three with `retry`), `interrupted` or
-                `paused`.
+            status: one or more statuses: `failed`, `exhausted`, `cancelled` (these three with `retry`), `interrupted`
+                or `paused`.
             graph: the name of a graph.
             labels: labels that a run must have, with their values.
             only: ids of the runs to resume, if they match; None: all.
             retry, limits, approve, accept_changes, migrate, wait: see `resume`.
-            concurrency: how many runs are driven at the same time.
-            on_progress: called for each run with its result, the number of runs that are over, and the number of all.
+            concurrency: number of runs driven at the same time.
+            on_progress: called for each run with its result, the number of finished runs, and the number of all.
 
         Returns:
             The runs with their status before and now, and the reasons of those that could not be resumed.
@@ -856,7 +856,7 @@ class Executor:
             reason: why, for the journal.
 
         Returns:
-            The run as it then is.
+            The run in its state at that time.
 
         Raises:
             RunUnknown: the store has no such run.
@@ -873,7 +873,7 @@ class Executor:
             reason: why, for the journal.
 
         Returns:
-            The run as it then is.
+            The run in its state at that time.
 
         Raises:
             RunUnknown: the store has no such run.
@@ -901,53 +901,53 @@ class Executor:
         start: bool = True,
         context: object = None,
     ) -> Run:
-        """Make a new run that begins with the first records of another one, and goes on from there by itself.
+        """Make a new run that starts with the first records of another one, and continues independently.
 
-        Nothing that is settled in these records is done again. Calls without a result count as not made. Before a call
-        that cannot be undone, the fork asks, and says whether the runs that it is related to have made it; no policy
-        (`approve`) answers that. The parent may be running; only what is in the store is read.
+        Nothing that is settled in these records is repeated. Calls without a result count as not made. Before a call
+        that cannot be undone, the fork asks a question that shows whether related runs have made it; no policy
+        (`approve`) answers that. The parent may be running; only the store is read.
 
         Args:
             parent: the id of the run to fork.
             at: the number of the last record that the fork contains. None: the last one before the run's end; of a
-                completed run it must be given. Where the run had failed, was cancelled or exhausted, the fork goes on
-                as `resume(retry=True)` does. Only the last record before the end of an exhausted run, if it is named
-                and the run ended behind an exhausted edge, gives a fork with the run's result.
+                completed run it must be given. If the run had failed, was cancelled or exhausted, the fork continues
+                like `resume(retry=True)`. Only the last record before the end of an exhausted run, if it is given and
+                the run ended after an exhausted edge, makes a fork with the run's result.
             update: fields of the state and the values to set them to; no reducer is applied.
-            branch: the path of the branch that `update` is for, one of `run.branches`. It must be given where the
-                run is inside a fork or a map.
+            branch: the path of the branch that `update` is for, one of `run.branches`. It must be given if the run is
+                inside a fork or a map.
             answer: an answer in place of the one in record `at`.
             answers: answers to questions that are open at record `at`, by the questions' ids.
-            result: a result in place of the one that the call in record `at` had: a value, a `ToolResult`, or a
+            result: a result in place of the one of the call in record `at`: a value, a `ToolResult`, or a
                 model's text or `Reply`.
-            graph: another version of the run's graph to go on in, or its name (its newest version). Changes ahead of
-                the fork are accepted.
-            migrate: how the fork moves to this version, if it does not fit it; without `graph`, to the newest one. The
-                changes above are made first, in the version that the run has.
+            graph: another version of the run's graph to continue with, or its name (its newest version). Changes ahead
+                of the fork are accepted.
+            migrate: how the fork migrates to this version, if it does not fit it; without `graph`, to the newest one.
+                The changes above are made first, in the run's version.
             run_id: an id for the fork. The same id and the same fork mean the same run.
             labels: labels that the fork has in addition to those of its parent.
             by: who makes it and gives its answers, for the journal.
-            digests: those of the questions that were looked at before they were answered; None: any.
-            start: whether to go on until the fork ends or pauses. False needs no code of the graph; the fork is paused,
-                and nothing happens in it until `resume`, or until its questions are answered.
+            digests: digests of the questions that were shown before they were answered; None: any.
+            start: whether to continue until the fork ends or pauses. False needs no code of the graph; the fork is
+                paused, and nothing happens in it until `resume`, or until its questions are answered.
             context: the fork's `ctx.context`, see `start`.
 
         Returns:
-            The fork, when it ends or pauses; with `start=False` as it was made.
+            The fork, when it ends or pauses; with `start=False`, right after it was made.
 
         Raises:
             RunUnknown: the store has no such run.
             InvalidValue: there is no such record or branch, or `result` does not fit the record.
             InvalidUpdate: a field or a value of `update` does not fit the state.
             InvalidAnswer, QuestionUnknown: an answer does not fit its question.
-            StaleAnswer: a question that is answered has none of `digests`.
+            StaleAnswer: an answered question has none of `digests`.
             RunExists: another run has the id.
             GraphUnknown: the run's graph, or a model or tool of it, is missing.
-            ContextMissing: the run was begun with a context, and none is given or made.
-            GraphChanged: the fork cannot go on in the graph without `migrate`.
+            ContextMissing: the run was started with a context, and none is given or made.
+            GraphChanged: the fork cannot continue with the graph without `migrate`.
             InvalidMigration: the migration does not fit the run at record `at`, or the version.
-            ToolsChanged: tools that it may still call are missing, or take other arguments. After each of these errors
-                there is no fork.
+            ToolsChanged: tools that the fork may still call are missing, or take other arguments. After each of these
+                errors there is no fork.
             StoreError, RunConflict: the journal cannot be written; the fork can be resumed.
         """
         options = ForkOptions(
@@ -985,28 +985,29 @@ class Executor:
         by: str = "",
         digests: Collection[str] | None = None,
     ) -> Replay:
-        """Run a run once more, with the results of its calls, and its answers, from its journal.
+        """Replay a run: results of calls and answers come from its journal.
 
-        A call takes its result from the journal if the run made the same call at the same node in the same branch,
-        with the same request, as often before. A step that asks anything else is live, and so is all that it causes;
-        other branches are not. Nodes themselves run, so a node that touches the outside without `ctx` does so again.
+        A call takes its result from the journal if the run made the same call at the same node in the same branch, with
+        the same request, as often before. A step with any other request is live, and so is all that it causes; other
+        branches are not. Nodes themselves run, so a node with external effects outside `ctx` repeats them.
 
         Args:
             run_id: the id of the run to replay. A fork is replayed from where it was forked.
-            graph: another version of the graph, another graph, or a graph's name. None: the version that the run has,
-                if the executor has it, else the newest one.
+            graph: another version of the graph, another graph, or a graph's name. None: the run's version, if the
+                executor has it, else the newest one.
             models: models to replace those of the run, by the names that nodes use; `default` for nodes that name none.
-                Without this, replies count whatever model the executor has; with `live="never"` it needs none.
-            update: fields of the state that the run began with, and other values for them; with `at` as of `fork`.
+                Without this, recorded replies are used whichever model the executor has; with `live="never"` it needs
+                none.
+            update: fields of the run's start state, and other values for them; with `at` like in `fork`.
             answer: another answer in place of the one in record `at`, or of the only one.
             result: another result in place of the one in record `at`, or of the only one; see `fork`.
-            at: the record behind which the replay begins, with those before it as they are; 0: the beginning. None: the
-                record whose answer or result is replaced, or where a fork was forked; of a run that moved to this
-                version of its graph, the last such record, unless `update` is given; else the beginning.
+            at: the record after which the replay starts, with the records up to it unchanged; 0: the start. None: the
+                record whose answer or result is replaced, or where a fork was forked; for a run that migrated to this
+                version of its graph, the last such record, unless `update` is given; else the start.
             approve: approve live calls of tools up to this risk without asking, except irreversible ones; the policy of
-                the run is not taken over.
-            context: the value of `ctx.context` in nodes, for a run that was begun with one.
-            live: what to do where the run is live. `never`: the replay ends there as `diverged`, and nothing is called.
+                the run is not used.
+            context: the value of `ctx.context` in nodes, for a run that was started with one.
+            live: what to do if a step is live. `never`: the replay ends there as `diverged`, and nothing is called.
                 `ask`: a person is asked before each call, of models too. `always`: calls are made, except that
                 irreversible ones, and those that a confirm of the graph asks about, are asked about.
             replay_id: an id for the replay. The same id and the same replay mean the same run.
@@ -1014,15 +1015,15 @@ class Executor:
             digests: see `fork`.
 
         Returns:
-            What the replay came to, when it ends or pauses. `replayed` tells it later, when questions were answered.
+            The result of the replay, when it ends or pauses. `replayed` returns it later, after answers.
 
         Raises:
             RunUnknown: the store has no such run.
-            InvalidInput, InvalidUpdate, InvalidAnswer, InvalidValue: what is changed does not fit the run.
-            GraphChanged: the run cannot go on in the graph at record `at`.
+            InvalidInput, InvalidUpdate, InvalidAnswer, InvalidValue: a change does not fit the run.
+            GraphChanged: the run cannot continue with the graph at record `at`.
             RunExists: another run has the id `replay_id`.
-            ContextMissing: the run was begun with a context, and none is given or made.
-            GraphUnknown: the graph, a tool that it names, or a model for a live call is missing.
+            ContextMissing: the run was started with a context, and none is given or made.
+            GraphUnknown: the graph, a tool that it refers to, or a model for a live call is missing.
             StoreError, RunConflict: the journal cannot be written; the replay can be resumed.
         """
         options = ReplayOptions(
@@ -1043,11 +1044,11 @@ class Executor:
         return await replays.replay(self._host, options)
 
     async def load(self, run_id: str, at: int | None = None) -> Run:
-        """Return a run as it is, or as it was after record `at`. This runs nothing and needs no code.
+        """Return a run in its current state, or after record `at`. Runs nothing and needs no code.
 
         Raises:
             RunUnknown: the store has no such run.
-            InvalidValue: `at` is no number of a record.
+            InvalidValue: `at` is not the number of a record.
             StoreCorrupt: a record is damaged; the records before it can be loaded with `at`.
         """
         check_text(run_id, "run_id")
@@ -1075,26 +1076,25 @@ class Executor:
         """Return a page of the runs that match every filter, the newest first.
 
         With `q`, the runs that `search` finds come first. Then the journals of the others are searched, from the newest
-        run on, until a page has read its share: about 5,000 records, 1,000 runs, or 8 million characters. The page's
-        `scanned` says how far it looked, and its cursor leads on, so a page may be empty and not be the last one.
+        run on, up to a limit per page: about 5,000 records, 1,000 runs, or 8 million characters. The page's `scanned`
+        is the position reached, and its cursor continues there, so an empty page may not be the last one.
 
         Args:
-            status: a status or several; an executor drives those that are `running`, and none those that are
-                `interrupted`.
+            status: one or more statuses; an executor drives `running` runs, but not `interrupted` ones.
             graph: the name of a graph.
             labels: labels that a run must have, with their values.
-            parent: the id of the run from which a run began.
-            relation: how a run began from another: `fork`, `replay` or `call` (by a call of its graph as a tool).
-            search: words that must all occur in a run's labels, input or output, of which the first 2,000 characters
-                count. Case and diacritics do not count.
-            q: the same, and words may also occur in prompts, data of tools, questions, answers, events and states.
+            parent: the id of the run from which a run was made.
+            relation: how a run was made from another: `fork`, `replay` or `call` (by a call of its graph as a tool).
+            search: words that must all occur in the first 2,000 characters of a run's labels, input or output. Case and
+                diacritics are ignored.
+            q: like `search`, but words may also occur in prompts, data of tools, questions, answers, events and states.
             since: Unix seconds: the run was created or written to at this time or later.
             begun_since: the run was created at this time or later.
             begun_before: the run was created before this time.
             waiting: whether the run has open questions; None: either.
-            failed_tool: the name of a tool of which a call failed in the run; `*` is any tool.
-            after: the `cursor` of the page before; None: the first page.
-            limit: the most runs on a page.
+            failed_tool: the name of a tool with a failed call in the run; `*` matches any tool.
+            after: the `cursor` of the previous page; None: the first page.
+            limit: maximum number of runs on a page.
 
         Raises:
             ValueError: a status is unknown, or both `search` and `q` are given.
@@ -1128,15 +1128,15 @@ class Executor:
     ) -> RunQuestions:
         """Return a page of the open questions of all runs, the oldest first. No journal is read.
 
-        Runs of earlier versions that wait are folded once, when questions are first listed.
+        Waiting runs of earlier versions are folded once, when questions are first listed.
 
         Args:
             graph: the name of a graph.
             labels: labels that a run must have, with their values.
             kinds: kinds of questions: `approval`, `input`, `unknown_outcome`, `pause`, `event`, `timer`, `limit`; None:
                 any. People answer all but `event` and `timer`.
-            after: the `cursor` of the page before; None: the first page.
-            limit: the most questions on a page.
+            after: the `cursor` of the previous page; None: the first page.
+            limit: maximum number of questions on a page.
 
         Raises:
             InvalidValue: a kind is unknown.
@@ -1149,20 +1149,20 @@ class Executor:
     async def history(
         self, run_id: str, at: int | None = None, *, after: int = 0, limit: int | None = None
     ) -> list[Point]:
-        """The steps of a run until record `at`, in the order in which they ended.
+        """Return the steps of a run until record `at`, in the order in which they ended.
 
-        With `after` and `limit` they come page by page, and a page reads no more of the journal than it needs if it
-        follows the one before: `after` is the `seq` of its last step.
+        With `after` and `limit`, the steps are returned in pages: `after` is the `seq` of the last step of the previous
+        page, so that only the needed part of the journal is read.
 
         Args:
             run_id: the run's id.
             at: the number of the last record; None: all of them.
-            after: only steps that ended behind this record.
-            limit: the most steps to return; None: no limit.
+            after: only steps that ended after this record.
+            limit: maximum number of steps to return; None: no limit.
 
         Raises:
             RunUnknown, StoreCorrupt: see `load`.
-            InvalidValue: `at` or `after` is no number of a record, or `limit` no number of steps.
+            InvalidValue: `at` or `after` is not the number of a record, or `limit` not a number of steps.
         """
         return await reader.history(self._host, run_id, at, after, limit)
 
@@ -1181,12 +1181,12 @@ class Executor:
         Args:
             run_id: the run's id.
             after: the number of the last record to leave out; 0: none.
-            follow: continue with new events, with live ones if this executor drives the run. A run that goes on
-                after its end, because it was reopened, continues the numbers.
-            until: where following stops: at the `end` of the run, or also where it stands still in a `pause`, because
-                it waits for answers, events or a timer, or was paused.
+            follow: continue with new events, with live ones if this executor drives the run. A reopened run continues
+                the numbers after its end.
+            until: where following stops: at the `end` of the run, or also at a `pause`: it waits for answers, events or
+                a timer, or was paused.
             style: `embedia` uses the names and order of that framework; None: the library's own.
-            tokenizer: counts the tokens of a text, for `style="embedia"`; None: only replies have counts, those of the
+            tokenizer: counts the tokens of a text, for `style="embedia"`; None: only replies have counts, from the
                 provider.
 
         Raises:
@@ -1195,14 +1195,15 @@ class Executor:
         return RunEvents(self._host, run_id, after=after, follow=follow, until=until, style=style, tokenizer=tokenizer)
 
     async def diff(self, run_a: str, run_b: str) -> RunDiff:
-        """Compare two runs, step by step. This runs nothing and needs no code.
+        """Compare two runs, step by step. Runs nothing and needs no code.
 
         Args:
             run_a: a run.
             run_b: another run, of the same graph, another version of it, or another graph.
 
         Returns:
-            The differences in their order: prompts, results, answers, outcomes, updates, the end; and what both spent.
+            The differences in their order: prompts, results, answers, outcomes, updates, the end; and the usage of
+            both.
 
         Raises:
             RunUnknown, StoreCorrupt: see `load`.
@@ -1218,13 +1219,13 @@ class Executor:
         graph: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> list[StatsRow]:
-        """Return what runs spent, in groups: from totals in the rows of the runs, so no journal is read.
+        """Return the usage of runs, in groups: from totals in the rows of the runs, so no journal is read.
 
-        What a fork inherited is in no sum, and what a run of a graph tool spent is its own.
+        Inherited usage of a fork is not counted, and usage of a run of a graph tool is counted for that run only.
 
         Args:
-            by: what makes a group: `day` (UTC, when the run was created), `graph`, `model`, `tool`, `node`, or
-                `label:KEY`. Several make a group of each combination; none, one group of all runs.
+            by: the keys of the groups: `day` (UTC, when the run was created), `graph`, `model`, `tool`, `node`, or
+                `label:KEY`. Several keys make a group of each combination; no key makes one group of all runs.
             since: Unix seconds: only runs that were created at this time or later.
             until: only runs that were created before this time.
             graph: the name of a graph.
@@ -1234,7 +1235,7 @@ class Executor:
             One row for each group, sorted by the values of `by`.
 
         Raises:
-            InvalidValue: something in `by` cannot make a group.
+            InvalidValue: a key in `by` is not valid.
         """
         return await reader.stats(self._host.store, by, since=since, until=until, graph=graph, labels=labels)
 
@@ -1252,32 +1253,32 @@ class Executor:
         drained: anyio.Event | None = None,
         health: WorkerHealth | None = None,
     ) -> None:
-        """Take up runs of this executor's graphs that no executor drives, and drive them, until cancelled.
+        """Take runs of this executor's graphs that no executor drives, and drive them, until cancelled.
 
-        These are runs that were enqueued, answered or interrupted, whose timer or deadline is due, and whose process
+        These are runs that were enqueued, answered or interrupted, whose timer or deadline is due, or whose process
         died. Any number of workers can share a store: each run is driven by one. A run whose drive was given up, or
         whose process died, backs off: 1 second, doubled each time to 1 hour at most. After 5 times only `resume`
-        continues it. A store that fails is asked again, less and less often.
+        continues it. A failing store is tried again at growing intervals.
 
-        Cancelling the call interrupts the runs that it took up. So does SIGTERM. So does closing the executor, and
-        the call returns then.
+        Cancelling the call interrupts the runs that it drives. So does SIGTERM, and so does closing the executor, after
+        which the call returns.
 
         Args:
-            slots: how many runs this call drives at the same time.
-            poll: seconds between two looks at the store, where it cannot tell when something is due.
-            graphs: names of graphs whose runs are taken up; None: of all graphs of the executor.
-            graph_slots: graph -> how many runs of it this call drives at the same time at most. Further ones are left
-                to other workers.
+            slots: number of runs that this call drives at the same time.
+            poll: seconds between polls of the store, if it cannot announce due runs.
+            graphs: names of graphs whose runs are taken; None: all graphs of the executor.
+            graph_slots: graph -> maximum number of its runs that this call drives at the same time. Further ones are
+                left to other workers.
             fair_by: the name of a label whose values take turns, such as `tenant`: when many runs with one value wait,
-                a run with another value is not taken up behind them. None: the runs that wait longest come first.
-            eager: whether runs are taken up when the store announces them, and timers when they are due. False: only
-                every `poll` seconds, where an engine delivers runs and this call takes up what it does not deliver.
-            stop: when it is set, no further run is taken up, and the call returns when its runs have been interrupted:
-                each when the steps that run have ended.
-            grace: seconds that these steps get.
-            drained: the call is a worker that drains until this is set, too. For programs that also drive runs which
-                an engine delivers, and whose steps end later.
-            health: what probes and metrics of this call are read from.
+                a run with another value is not taken after all of them. None: the runs that wait longest come first.
+            eager: whether runs are taken when the store announces them, and timers when they are due. False: only every
+                `poll` seconds, if an engine delivers runs and this call takes the rest.
+            stop: when it is set, no further run is taken, and the call returns when its runs have been interrupted:
+                each when its running steps have ended.
+            grace: seconds that these steps have.
+            drained: the call is listed as a draining worker until this is also set. For programs that also drive runs
+                which an engine delivers, and whose steps end later.
+            health: the source of probes and metrics of this call.
 
         Raises:
             ValueError: `slots` or `poll` is out of range.
@@ -1299,18 +1300,18 @@ class Executor:
         )
 
     async def check(self, *, repair: bool = False, progress: Callable[[int], object] | None = None) -> Checked:
-        """Check a store: every record, every graph and every row, leases, and what belongs to no run.
+        """Check a store: every record, graph and row, leases, and data that belongs to no run.
 
         Runs that are being driven are read, and their rows are left alone.
 
         Args:
-            repair: whether to repair what can be repaired without losing anything: rows are written again from their
-                journals, indexes from their rows, and what belongs to no run is deleted. A damaged record stays as it
-                is.
-            progress: called with the number of runs that are checked.
+            repair: whether to repair what can be repaired without losing anything: rows are rewritten from their
+                journals, indexes from their rows, and data that belongs to no run is deleted. A damaged record stays
+                unchanged.
+            progress: called with the number of checked runs.
 
         Returns:
-            What was found, and what was done about it.
+            The findings, and the repairs.
 
         Raises:
             StoreError: the store cannot be read.
@@ -1322,7 +1323,7 @@ class Executor:
 
         Args:
             run_id: the run's id.
-            children: whether to delete the runs that its graph tools started, and theirs, too. Only their caller
+            children: whether to also delete the runs that its graph tools started, and theirs. Only their caller
                 refers to them. Forks and other runs with its label stay.
 
         Returns:
@@ -1331,7 +1332,7 @@ class Executor:
         Raises:
             RunUnknown: the store has no such run.
             RunConflict: the run, or a run that it started, is being driven; nothing was deleted.
-            RunArchived: an archive, which is not given, has objects of such a run; nothing was deleted.
+            RunArchived: an archive that is not given has objects of such a run; nothing was deleted.
             StoreError: the store, or its archive, cannot be reached. Deleting the run again deletes the rest of the
                 runs it started.
         """
@@ -1358,12 +1359,12 @@ class Executor:
             status: `completed`, `failed`, `cancelled` or `exhausted`, or several of them; None: all four.
             labels: labels that a run must have, with their values.
             graph: the name of a graph; None: any.
-            keep: how many of the matching runs stay whatever their age, the newest.
+            keep: number of the newest matching runs that stay whatever their age.
             dry_run: whether only to report which runs would be deleted.
 
         Returns:
-            The ids of the deleted runs, and of those that were skipped, with the reason; and how many items of memory
-            and cache were removed.
+            The ids of the deleted runs, and of those that were skipped, with the reason; and the number of removed
+            items of memory and cache.
 
         Raises:
             ValueError: neither `older_than` nor `keep` is given, or one of the arguments cannot be used.
@@ -1384,9 +1385,9 @@ class Executor:
     ) -> ArchivedRuns:
         """Move the records of runs that have ended to the archive of the store (`Executor(archive=)`).
 
-        Their rows stay: the runs are listed, searched and counted as before, and read as before. An append, as when
-        such a run is reopened or forked, moves the records back first. Nothing is removed from the store before its
-        object was written and read back. Interrupted, archiving again archives the rest.
+        Their rows stay: the runs are listed, searched, counted and read as before. An append, for example when such a
+        run is reopened or forked, moves the records back first. Nothing is removed from the store before its object was
+        written and read back. After an interruption, archiving again archives the rest.
 
         Args:
             older_than: an age or a time (with a time zone): only runs whose last record is older; None: any.
@@ -1396,7 +1397,7 @@ class Executor:
             dry_run: whether only to report which runs would be archived.
 
         Returns:
-            The ids of the archived runs, and how many bytes were written, and given back by the store.
+            The ids of the archived runs, and the numbers of bytes written, and freed by the store.
 
         Raises:
             ValueError: one of the arguments cannot be used.
@@ -1417,7 +1418,7 @@ class Executor:
 
         Raises:
             RunUnknown: the store has no such run.
-            StoreCorrupt: the object is missing, or is not what was written.
+            StoreCorrupt: the object is missing, or was changed.
             StoreError: the store has no archive, or the archive cannot be read.
         """
         check_text(run_id, "run_id")
@@ -1426,12 +1427,12 @@ class Executor:
     def export(
         self, run_ids: str | Collection[str], *, children: bool = True, redact: bool = False
     ) -> AsyncIterator[str]:
-        """Return runs as lines of JSON: their records, their graphs, and the runs that their graph tools started.
+        """Return runs as lines of JSON: their records, graphs, and the runs that their graph tools started.
 
         Args:
             run_ids: the id of a run, or several.
             children: whether to include the runs that graph tools started.
-            redact: whether to blank what looks like a secret. A redacted export can be read, but not imported,
+            redact: whether to blank text that looks like a secret. A redacted export can be read, but not imported,
                 because changed records fold differently.
 
         Returns:
@@ -1447,14 +1448,14 @@ class Executor:
     async def import_(self, source: Source) -> Imported:
         """Add the runs of an export to the store. It is checked as a whole before anything is written.
 
-        The runs come from elsewhere: their records have no seal, and approvals of calls that were not made yet are
-        withdrawn, so that the runs ask again.
+        Their records have no seal, and approvals of calls that were not made yet are withdrawn, so that the runs ask
+        again.
 
         Args:
             source: the path of the exported file, or its lines.
 
         Returns:
-            The ids of the imported runs, and of those that the store has already.
+            The ids of the imported runs, and of those that the store already has.
 
         Raises:
             InvalidExport: the file is damaged, cut off or redacted; nothing was imported.
@@ -1468,7 +1469,7 @@ class Executor:
 def executor_like(
     executor: Executor, store: str | Store, *, model: Model | None, models: Mapping[str, Model]
 ) -> Executor:
-    """Make an executor with the tools, dependencies and contexts of another one, and no graphs. It is not opened.
+    """Return a new executor with the tools, dependencies and contexts of another one, and no graphs. It is not opened.
 
     Args:
         executor: the other one.
@@ -1493,7 +1494,7 @@ def executor_like(
 
 @dataclass(frozen=True)
 class App:
-    """The code that runs are driven with. `orchestrator worker --app module:attr` names one.
+    """The code with which runs are driven. `orchestrator worker --app module:attr` names one.
 
         app = App(graphs=[triage, invoice], model=OpenAIModel("gpt-5"), tools=[lookup])
 
@@ -1532,7 +1533,7 @@ class App:
         on_change: Literal["continue", "strict"] | None = None,
         codec: Codec | None = None,
     ) -> Executor:
-        """Make an executor with this code.
+        """Return a new executor with this code.
 
         Args:
             store: a store, or its URL.
@@ -1561,7 +1562,7 @@ T = TypeVar("T")
 def run_sync(work: Callable[[], Awaitable[T]]) -> T:
     """Await `work()` in an event loop of its own, and return its result.
 
-    Where a loop runs already, as in a notebook, that loop is another thread's: this call blocks the caller's.
+    If a loop runs already, as in a notebook, the new loop runs in another thread: this call blocks the caller's.
     """
     try:
         anyio.lowlevel.current_token()

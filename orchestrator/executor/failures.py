@@ -1,7 +1,7 @@
 """Failures of attempts: errors as data, whether another try follows, and the signals that end an attempt.
 
-Errors are taken out of groups first. What a run keeps of one has a traceback: text, short, without values, the user's
-own code first:
+Errors are taken out of groups first. A run stores a short traceback of each as text, without values, the user's own
+code first:
 
     Traceback (most recent call last):
       File "/home/ann/agent.py", line 12, in look_up
@@ -11,20 +11,20 @@ own code first:
         raise KeyError(name)
     KeyError: 'tea'
 
-Frames hold file, line, function and the line of source, never the values of variables. What looks like a secret in it
-is blanked, since no fold depends on it.
+Frames contain file, line, function and the source line, never the values of variables. Text that looks like a secret is
+blanked, since no fold depends on it.
 
-`decide` decides about another try by the `Retry` that was declared, for all of them alike:
+`decide` applies the declared `Retry` in the same way to:
 
     a node            `Node.retry`, before another attempt of the step
     a model call      `Model.retry`, before another try of the same call
-    a tool call       `Tool.retry`, inside of the same call
-    a subgraph        the `retry` of its node, before the whole graph runs anew
+    a tool call       `Tool.retry`, inside the same call
+    a subgraph        the `retry` of its node, before the whole graph runs again
 
-What may have happened and cannot be undone is never done again by a retry.
+A retry never repeats an action that may have happened and cannot be undone.
 
-The signals end an attempt from deep inside its node, without an outcome. They are no `Exception`, since nothing failed:
-a node that catches `Exception` does not catch them.
+The signals end an attempt from deep inside its node, without an outcome. They do not derive from `Exception`, since
+nothing failed: a node that catches `Exception` does not catch them.
 """
 
 from __future__ import annotations
@@ -68,21 +68,22 @@ from orchestrator.user_code import Interrupt, as_error
 E = TypeVar("E", bound=BaseException)
 
 MOST_SAID = 20_000
-"""Characters of an error's message that a run keeps: its beginning and its end. It is in records, in logs and in pages,
-and each of them looks through it for secrets."""
+"""Maximum length of an error's message that a run keeps, in characters: its start and its end. It is in records, logs
+and pages, and each of them is searched for secrets.
+"""
 MOST = 8_000
-"""Characters of a whole traceback."""
+"""Maximum length of a whole traceback, in characters."""
 _OWN_FRAMES = (4, 12)
-"""Frames of the user's code that are kept of many: the first and the last ones."""
+"""Maximum number of frames of the user's code that are kept: first and last ones."""
 _LIBRARY_FRAMES = 6
 _CHAIN = 3
-"""Errors that an error was raised from, or while they were dealt with."""
+"""Maximum number of errors that an error was raised from, or during."""
 _GROUP = 4
-"""Errors of an exception group that are shown with their frames."""
+"""Maximum number of errors of an exception group shown with their frames."""
 _LINE = 160
 _MESSAGE = 600
 _LEAST = 200
-"""With fewer characters than this left, the traceback of the tool is left out."""
+"""If fewer characters are left, the traceback of the tool is omitted."""
 
 _CAUSE = "\nThe above exception was the direct cause of the following exception:\n"
 _TOOL = "\n\nThat made the call of the tool fail, which was the cause of the following exception:\n\n"
@@ -90,7 +91,7 @@ _CONTEXT = "\nDuring handling of the above exception, another exception occurred
 
 
 def find_exception(error: BaseException, kinds: tuple[type[E], ...]) -> E | None:
-    """The first exception of these kinds: the one given, or one in the groups that a node's task group made."""
+    """Return the first exception of these kinds: the given one, or one in the groups of a node's task group."""
     if isinstance(error, kinds):
         return error
     if isinstance(error, BaseExceptionGroup):
@@ -102,7 +103,7 @@ def find_exception(error: BaseException, kinds: tuple[type[E], ...]) -> E | None
 
 
 def unwrap_single(error: BaseException) -> BaseException:
-    """The exception that a group of one holds."""
+    """Return the exception in a group of one."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
@@ -110,7 +111,7 @@ def unwrap_single(error: BaseException) -> BaseException:
 
 @contextmanager
 def without_group() -> Iterator[None]:
-    """Raise the only error of a group as the block of a task group raised it."""
+    """Raise the only error of a group that the block of a task group raised."""
     try:
         yield
     except BaseExceptionGroup as group:
@@ -120,15 +121,15 @@ def without_group() -> Iterator[None]:
 
 
 class NotOpen(RuntimeError):
-    """The executor is not open, or was closed meanwhile."""
+    """Raised when the executor is not open, or was closed meanwhile."""
 
 
 def fault_of(error: BaseException | None) -> str | None:
-    """The note in a store about a drive that stopped because of an error; None: the run itself is not the cause.
+    """Return the note to store about a drive that stopped with an error; None if the run itself is not the cause.
 
-    Whatever stops a drive counts, or the run would be claimed again at once, and make the same step again. Exceptions
-    are a cancellation, which whoever drives asked for, an executor that is closed, another one that has the run, and a
-    store that is away. A store that works and refuses this run's records counts.
+    Every error counts, or the run would be claimed again at once, and repeat the same step. Exceptions are a
+    cancellation, which the driver requested, a closed executor, another executor that has the run, and an unreachable
+    store. A working store that refuses this run's records counts.
     """
     if error is None or isinstance(error, NotOpen | RunConflict | RunEnded | RunUnknown | StoreUnavailable):
         return None
@@ -139,11 +140,11 @@ def fault_of(error: BaseException | None) -> str | None:
 
 
 REFUSALS = ("ContextMissing: ", "GraphChanged: ", "GraphUnknown: ", "StoreTooNew: ", "ToolsChanged: ")
-"""Beginning of `fault_of` for a run that did not fit a worker's code: no step was made, and other code may fit."""
+"""Prefixes of `fault_of` for a run that did not fit a worker's code: no step ran, and other code may fit."""
 
 
 def failure_of(error: BaseException, activation: Activation) -> Failure:
-    """An error as data, with where it happened."""
+    """Return an error as data, with the place where it was raised."""
     error = as_error(unwrap_single(error))
     asked = getattr(error, "retry_after", None)
     wait = asked if isinstance(asked, int | float) and math.isfinite(asked) else None
@@ -156,7 +157,7 @@ def _kind(error: Exception) -> str:
 
 
 def traceback_of(error: BaseException) -> str:
-    """The traceback of an error, with those of the errors that it came from or holds, at most `MOST` characters."""
+    """Return the traceback of an error, with those of its causes and members, at most `MOST` characters."""
     parts: list[str] = []
     for link, words in _chain(error):
         part = f"{_text_of(link)}\n{words}\n" if parts else _text_of(link)
@@ -172,20 +173,20 @@ def traceback_of(error: BaseException) -> str:
 
 
 def traceback_of_tool(error: Exception) -> str:
-    """The traceback of an error that a tool raised; empty if its message suffices and no frame is the user's code."""
+    """Return the traceback of an error from a tool; empty if its message suffices and no frame is the user's code."""
     if isinstance(error, ToolError) and not _is_in_own_code(error.__traceback__):
         return ""
     return traceback_of(error)
 
 
 def bounded(text: str, most: int = MOST) -> str:
-    """A traceback as it can be stored, at most `most` characters: the last lines are kept."""
+    """Return a traceback in storable form, at most `most` characters: the last lines are kept."""
     text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= most else f"[...]\n{text[-most + 6 :]}"
 
 
 def _chain(error: BaseException) -> Iterator[tuple[BaseException, str]]:
-    """The error, and those that it was raised from or after, each with the words between it and the next one."""
+    """Return the error and those it was raised from or during, each with the text between it and the next one."""
     link: BaseException | None = error
     words, seen = "", set[int]()
     while link is not None and id(link) not in seen and len(seen) <= _CHAIN:
@@ -201,7 +202,7 @@ def _before(error: BaseException) -> tuple[BaseException | None, str]:
 
 
 def _text_of(error: BaseException, depth: int = 0) -> str:
-    """An error: its frames and its message, and those of the errors that it holds."""
+    """Return an error as text: its frames, its message, and the errors in it."""
     kind = type(error)
     name = (
         kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
@@ -230,7 +231,7 @@ def _is_in_own_code(trace: TracebackType | None) -> bool:
 
 
 def _lines(trace: TracebackType | None) -> Iterator[str]:
-    """The frames of a traceback: the user's, then those of libraries behind the first of them."""
+    """Return the frames of a traceback: the user's, then those of libraries after the first of them."""
     own: list[tuple[str, int, str]] = []
     others: list[tuple[str, int, str]] = []
     while trace is not None:
@@ -240,7 +241,7 @@ def _lines(trace: TracebackType | None) -> Iterator[str]:
             others.append(frame)
         else:
             if not own:
-                others.clear()  # what called the user's code has nothing to do with the error
+                others.clear()  # the callers of the user's code are unrelated to the error
             own.append(frame)
         trace = trace.tb_next
     first, last = _OWN_FRAMES
@@ -272,7 +273,7 @@ _HERE = str(Path(__file__).parents[1])
 
 @cache
 def _installed() -> tuple[str, ...]:
-    """Folders of Python's own modules and of installed packages."""
+    """Return the folders of Python's own modules and of installed packages."""
     import sysconfig
 
     paths = sysconfig.get_paths()
@@ -280,14 +281,14 @@ def _installed() -> tuple[str, ...]:
 
 
 def _is_library(file: str) -> bool:
-    """True if code is not the user's: this library's, Python's own, or installed."""
+    """Return True if code is not the user's: this library's, Python's own, or installed."""
     if file.startswith((_HERE, "<frozen ")) or "site-packages" in file or "dist-packages" in file:
         return True
     return file.startswith(_installed())
 
 
 class Suspend(Interrupt):
-    """Raised out of a node that asked something: the step begins anew when the answer is there."""
+    """Raised out of a node that asked a question: the step starts again with the answer."""
 
     def __init__(self, question: Question) -> None:
         self.question = question
@@ -295,7 +296,7 @@ class Suspend(Interrupt):
 
 
 class Refused(Interrupt):
-    """Raised out of a node whose next call a spent limit forbids. It is journaled already."""
+    """Raised out of a node whose next call a spent limit forbids. It is already journaled."""
 
 
 class Lost(Interrupt):
@@ -307,27 +308,27 @@ class Lost(Interrupt):
 
 
 class TimedOut(Interrupt):
-    """Raised out of a node that goes on after its time has run out, and wants to touch something outside."""
+    """Raised out of a node that continues after its time has run out, and starts an effect."""
 
 
 Signal: TypeAlias = Suspend | Refused | Lost | TimedOut
 
 _home: ContextVar[int] = ContextVar("home", default=0)
-"""Id of the task that steps run in. The tasks that a node starts inherit it, and have ids of their own."""
+"""Id of the task that runs steps. Tasks that a node starts inherit the value, and have other ids."""
 
 
 def enter_step_task() -> None:
-    """Steps run in this task from now on."""
+    """Record that this task runs steps from now on."""
     _home.set(anyio.get_current_task().id)
 
 
 def in_step_task() -> bool:
-    """True in the task that the step runs in; False in a task that its node started."""
+    """Return True in the task that runs the step; False in a task that its node started."""
     return _home.get() == anyio.get_current_task().id
 
 
 PATIENCE = 300.0
-"""Seconds. A server that asks to be left alone for longer gets no other try."""
+"""Maximum delay in seconds that a server may request; with a longer one the call is not retried."""
 _BROKEN = (
     OSError,
     TimeoutError,
@@ -336,7 +337,7 @@ _BROKEN = (
     anyio.ClosedResourceError,
     anyio.EndOfStream,
 )
-"""Errors of connections and of time."""
+"""Errors of connections and time-outs."""
 _OF_CLIENTS = {
     "http": {"HTTPException"},
     "httpx": {"TransportError"},
@@ -346,7 +347,7 @@ _OF_CLIENTS = {
     "aiohttp": {"ClientConnectionError", "ClientPayloadError"},
     "urllib3": {"HTTPError"},
 }
-"""Errors of HTTP clients that have no such base: package -> classes. None of them is loaded for this."""
+"""Errors of HTTP clients without such a base class: package -> classes. No package is imported for this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,8 +363,9 @@ class GiveUp:
     """No other try is made."""
 
     why: Literal["attempts", "error", "patience", "irreversible"]
-    """All attempts are made; the error is not one to retry; the server asks for too long a wait; what was done, or may
-    have been, cannot be undone, and else another try would be made."""
+    """All attempts are made; the error is not retried; the server requests too long a wait; or an irreversible action
+    was done, or may have been, so that no other try is made.
+    """
 
 
 Decision: TypeAlias = TryAgain | GiveUp
@@ -375,10 +377,10 @@ def decide(
     """Decide whether an attempt or call that failed is tried again.
 
     Args:
-        failure: the error, or what is known of it.
-        tries: how many tries were made, the failed one included.
+        failure: the error, or its known facts.
+        tries: number of tries, including the failed one.
         random: in [0, 1), varies the wait.
-        irreversible: whether another try might do again what cannot be undone.
+        irreversible: whether another try might repeat an irreversible action.
     """
     if tries >= retry.attempts:
         return GiveUp("attempts")
@@ -392,13 +394,13 @@ def decide(
 
 
 def wait_before(own: Retry | None, retry: Retry | None, error: Exception, tries: int) -> float | None:
-    """The seconds until the next try of a call; None without one, or if the node's own policy decides.
+    """Return the seconds until the next try of a call; None if there is none, or if the node's own policy decides.
 
     Args:
         own: the policy of the node.
         retry: the policy of the call.
-        error: what the last try raised.
-        tries: how many tries were made.
+        error: the error of the last try.
+        tries: number of tries so far.
     """
     if retry is None or (own is not None and own.matches(error)):
         return None
@@ -407,14 +409,14 @@ def wait_before(own: Retry | None, retry: Retry | None, error: Exception, tries:
 
 
 def is_retried(retry: Retry, failure: BaseException | Failure) -> bool:
-    """True if the policy retries this error. Of one that a replay raises only the name of its class is known."""
+    """Return True if the policy retries this error. For errors of a replay, only the class name is known."""
     if isinstance(failure, Failure | EffectFailed):
         return _names(retry, failure.type)
     return retry.matches(failure) or (not retry.on and isinstance(failure, StepTimeout))
 
 
 def _names(retry: Retry, kind: str) -> bool:
-    """True if the policy retries the errors of a class."""
+    """Return True if the policy retries the errors of a class."""
     if kind in retry.on:
         return True
     known = getattr(errors, kind, None) or getattr(builtins, kind, None)
@@ -426,10 +428,11 @@ def _names(retry: Retry, kind: str) -> bool:
 
 
 def outcome_is_open(error: BaseException) -> bool:
-    """True if an error does not say what the other side did: a connection broke or time ran out, or this caused it.
+    """Return True if an error leaves the outcome open: it is, or was caused by, a broken connection or a time-out.
 
-    What is no `Exception`, such as a `CancelledError` of the call's own, leaves it open as well: it does not say that
-    the call failed. An error that a tool raises on purpose (`ToolError`, `AgentError`) is certain, whatever its cause.
+    Errors that are not an `Exception`, such as the call's own `CancelledError`, also leave it open: they do not show
+    that the call failed. An error that a tool raises on purpose (`ToolError`, `AgentError`) is certain, whatever its
+    cause.
     """
     cause: BaseException | None = error
     while cause is not None:

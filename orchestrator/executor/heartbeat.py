@@ -1,7 +1,7 @@
-"""The background work for all runs that an executor drives: their leases are renewed, their inboxes read.
+"""Background work for all runs that an executor drives: renewing their leases, reading their inboxes.
 
 The inbox of a run in the store holds commands that other processes left for the process that drives it. An executor
-that works as a worker says so in the store, now and with each heartbeat; `workers` lists what is there.
+that runs as a worker announces that in the store, at once and with each heartbeat; `workers` lists these.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from orchestrator.executor.drive import Drive
 
 POLL = 0.25
-"""Seconds between two looks into the inbox."""
+"""Seconds between polls of the inbox."""
 
 log = logging.getLogger("orchestrator")
 
 
 _LAST_WORD = 2.0
-"""Seconds that a worker which ends tries to tell the store."""
+"""Seconds that a worker which ends has to announce that to the store."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class WorkerFacts:
     started: float = field(default_factory=SYSTEM_CLOCK.now)
     draining: bool = False
     over: Signal = field(default_factory=Signal)
-    """Set when the call needs the store no more."""
+    """Set when the call no longer needs the store."""
 
 
 class Heartbeat:
@@ -57,19 +57,19 @@ class Heartbeat:
     def __init__(self, store: Store, live: Mapping[str, Drive], presence: Presence) -> None:
         self._store, self._live, self._presence = store, live, presence
         self._any = anyio.Event()
-        """Set while a run is live, or the executor works as a worker."""
+        """Set while a run is live, or the executor runs as a worker."""
         self.working: list[WorkerFacts] = []
-        """The calls of `Executor.work` under way."""
+        """The calls of `Executor.work` in progress."""
         self.last: float | None = None
         """Time of the last heartbeat in the store, by the steady clock."""
 
     def reset(self) -> None:
-        """Begin anew: an executor may be opened again, and in another event loop."""
+        """Start again: an executor may be opened again, also in another event loop."""
         self._any = anyio.Event()
         self.update()
 
     def update(self) -> None:
-        """A run was added, or the executor works as a worker from now on."""
+        """Called when a run was added, or the executor starts to run as a worker."""
         if (self._live or self._works) and not self._any.is_set():
             self._any.set()
 
@@ -91,7 +91,7 @@ class Heartbeat:
             facts.over.set()
 
     async def show(self) -> None:
-        """Say what this executor is now. Where the store fails, a later heartbeat says it."""
+        """Announce the current facts of this executor. If the store fails, a later heartbeat does it."""
         presence, working = self._presence, self.working
         with contextlib.suppress(StoreError):
             if working:
@@ -106,9 +106,9 @@ class Heartbeat:
         self.update()
 
     async def _some(self) -> None:
-        """Wait until a run is live. Looked at after each beat only: most runs are over before the next one.
+        """Wait until a run is live. Checked after each beat only: most runs are over before the next one.
 
-        A worker is to be seen by others even while it has no run, so its heart beats always.
+        A worker must be visible to others even while it has no run, so its heart always beats.
         """
         if not self._live and not self._works and self._any.is_set():
             self._any = anyio.Event()
@@ -119,21 +119,21 @@ class Heartbeat:
         while True:
             await self._some()
             await anyio.sleep(self._presence.ttl / 3)
-            with contextlib.suppress(StoreError):  # the next beat may succeed; till then effects ask for themselves
+            with contextlib.suppress(StoreError):  # the next beat may succeed; until then effects check
                 if leases.keeps(self._presence.owner):
                     await self.beat()
-                else:  # all runs went to sleep meanwhile; a beat is a write, at which workers look at the store
+                else:  # all runs went to sleep meanwhile; a beat is a write, which makes workers check the store
                     await self._presence.release_given_up()
                     await self._announce()
 
     async def beat(self) -> None:
-        """Renew all leases at once. Where that is not enough, take each one again, and give up what is lost.
+        """Renew all leases at once. If that does not suffice, take each one again, and give up lost ones.
 
         Raises:
             StoreError: the store failed, so who holds the leases is unknown.
         """
         if not await self._presence.beat():
-            async with anyio.create_task_group() as tasks:  # all at once: they share a commit
+            async with anyio.create_task_group() as tasks:  # at the same time: they share a commit
                 for drive in list(self._live.values()):
                     tasks.start_soon(self._renew, drive)
             await self._announce()
@@ -149,12 +149,12 @@ class Heartbeat:
     async def _renew(self, drive: Drive) -> None:
         log = drive.log
         with contextlib.suppress(StoreError):
-            # A run that has ended gave its lease back with its last records, or learns so from the store.
+            # A run that has ended released its lease with its last records, or is told so by the store.
             if not await log.lease.renew() and not log.closing and log.machine.ended is None:
                 drive.fail(leases.lost(log.run_id))
 
     async def poll_inboxes(self) -> None:
-        """Look for messages from other processes, for as long as the executor is open."""
+        """Check for messages from other processes, for as long as the executor is open."""
         while True:
             await self._some()
             await anyio.sleep(POLL)
@@ -171,11 +171,11 @@ class Heartbeat:
 
 
 async def announce(presence: Presence, worker: JsonObject | None) -> None:
-    """Say that an executor is there, and what it is as a worker, now and with each lease. It counts as a beat.
+    """Announce an executor, and its facts as a worker, at once and with each lease. Counts as a beat.
 
     Args:
-        presence: the executor's.
-        worker: what it says of itself; None: it is no worker.
+        presence: the executor's presence.
+        worker: its facts; None: it is not a worker.
 
     Raises:
         StoreError: the store failed.
@@ -200,7 +200,7 @@ def _together(working: Sequence[WorkerFacts]) -> JsonObject:
 
 
 _RUNS = 20
-"""Runs that are named for each worker at most."""
+"""Maximum number of runs that are named for each worker."""
 
 
 async def workers(store: Store) -> list[WorkerInfo]:

@@ -1,6 +1,6 @@
-"""The runs that one executor holds: their leases, their drives, what they share. `executor.resuming` takes them up.
+"""The runs that one executor holds: their leases, drives and shared resources. `executor.resuming` resumes runs.
 
-The context of a run, what its nodes get as `ctx.context`, is given or made, and never stored. References to the code of
+The context of a run (`ctx.context` in its nodes) is given or made, and never stored. References to the code of
 a run are text: nothing here, and nothing in a store, imports what they name.
 """
 
@@ -49,17 +49,17 @@ if TYPE_CHECKING:
     from orchestrator.executor import drive
     from orchestrator.executor.drive import Drive, Resumption
 else:
-    (drive,) = lazy_modules("orchestrator.executor", "drive")  # who only looks at runs drives none
+    (drive,) = lazy_modules("orchestrator.executor", "drive")  # not needed to read runs
 
 log = logging.getLogger("orchestrator")
 
 _driving: ContextVar[tuple[Host, ...]] = ContextVar("driving", default=())
-"""The hosts in whose drives or background this task is, the outermost first: a node may open an executor of its own."""
+"""Hosts in whose drives or background this task runs, the outermost first: a node may open an executor of its own."""
 _CLOSED = "the executor is not open any more: it was closed meanwhile; the run can be resumed"
 _LAST_CALLS = 5.0
-"""Seconds that calls under way get to release leases before the store is closed."""
+"""Seconds that calls in progress have to release leases before the store is closed."""
 _LOOK = 0.05
-"""Seconds between two looks at a lease that another holds."""
+"""Seconds between polls of a lease that another executor holds."""
 
 
 MakeContext: TypeAlias = Callable[[RunInfo], "Awaitable[object] | object"]
@@ -75,17 +75,17 @@ class Contexts:
         self._live = live
 
     async def for_new(self, run_id: str, graph: str, labels: Mapping[str, str], caller: str | None) -> object:
-        """The context of a run that begins without a given one; None: it has none."""
+        """Return the context of a run that starts without a given one; None if it has none."""
         found = self._of_caller(caller)
         if found is None and self.make is not None:
             found = await self._made(RunInfo(run_id, graph, "running", labels))
         return found
 
     async def for_stored(self, info: RunInfo, run: RunState, given: object) -> object:
-        """The context of a run that is taken up.
+        """Return the context of a run that is resumed.
 
         Raises:
-            ContextMissing: it needs one, and none is given or made.
+            ContextMissing: the run needs one, and none is given or made.
         """
         found = given
         if found is None:
@@ -97,10 +97,10 @@ class Contexts:
         return found
 
     def check(self, run_id: str, first: Record, given: object) -> None:
-        """Refuse a run that goes on in a fork without the context that it needs.
+        """Refuse a fork that would continue without the context that the run needs.
 
         Raises:
-            ContextMissing: it needs one, and none is given or made.
+            ContextMissing: the run needs one, and none is given or made.
         """
         needs = isinstance(first, RunStarted) and first.context
         if needs and given is None and self.make is None:
@@ -117,7 +117,7 @@ class Contexts:
 
 
 NameCode: TypeAlias = Callable[[str, str, Mapping[str, object]], "Mapping[str, object] | None"]
-"""Names the code of an executor, by (`run.root_id`, name of the graph, references that the run has); None: those."""
+"""Names the code of an executor, by (`run.root_id`, name of the graph, references of the run); None: keep those."""
 
 
 class References:
@@ -128,7 +128,7 @@ class References:
         """See `Executor(refs=)`."""
 
     def new(self, run: RunState) -> JsonObject | None:
-        """The references of a run that is taken up, if they change. A run that another one called keeps its own."""
+        """Return the references of a resumed run, if they change. A run that another one called keeps its own."""
         graph = run.plan.graph
         if graph is None or run.caller is not None:
             return None
@@ -136,12 +136,12 @@ class References:
         return None if found == run.refs else found
 
     def of(self, root_id: str, graph: str, has: JsonObject) -> JsonObject:
-        """The references of a run.
+        """Return the references of a run.
 
         Args:
-            root_id: the run's id, of a fork that of the run at the root of its forks.
+            root_id: the run's id; for a fork, the id of the run at the root of its forks.
             graph: the name of its graph.
-            has: the references that it has.
+            has: its current references.
 
         Raises:
             InvalidValue: those of the executor cannot be stored.
@@ -169,11 +169,11 @@ class Host:
         observers: Sequence[RunObserver],
         on_pause: RunObserver | None,
     ) -> None:
-        """All arguments but these are those of `Executor`.
+        """All other arguments are those of `Executor`.
 
         Args:
-            children: makes what calls of graphs as tools reach other runs with.
-            continue_run: takes a run up and drives it in the background.
+            children: makes the object through which calls of graphs as tools access other runs.
+            continue_run: resumes a run and drives it in the background.
         """
         self.store, self.resources, self.seal = store, resources, seal
         self.ttl, self.strict = lease_ttl, strict
@@ -182,22 +182,22 @@ class Host:
         self.histories = HistoryPages(store, self.loader)
         self.live: dict[str, Drive] = {}
         self._entered: dict[str, Signal] = {}
-        """Runs that a task takes up or gives back now: other tasks wait for that, so none meets its own lease."""
+        """Runs that a task takes or releases now: other tasks wait, so that none meets a lease of this executor."""
         self._driven: set[Drive] = set()
-        """Drives that a task is in: it releases them."""
-        self.faults: dict[str, BaseException] = {}  # why background runs were given up
+        """Drives that a task runs, which also releases them."""
+        self.faults: dict[str, BaseException] = {}  # errors of background runs that were given up
         self.idle_followers: dict[str, set[IdleFollower]] = {}
-        """Followers of runs that are not driven here."""
+        """Followers of runs that this executor does not drive."""
         self.shared = Shared(store, children(self), Flusher(), PoolLeases(), YieldBudget())
         self.own: OwnTask[None] | None = None
-        """Opens and closes the executor; None: it was never opened, or is closed."""
+        """Opens and closes the executor; None if it was never opened, or is closed."""
         self.tasks: TaskGroup | None = None
         self.closed = Signal()
-        """Set when it closes; another one each time that it opens."""
+        """Set when the executor closes; replaced each time it opens."""
         self.fatal: SystemExit | None = None
         """The exit that a background run requested; it is raised when the executor closes."""
         self.stopping = False
-        """True if the process is about to end."""
+        """True if the process is about to exit."""
         self.last_seen = LastSeen(resources.clock)
         self.presence = leases.Presence(store, self.owner, lease_ttl)
         self.heartbeat = Heartbeat(store, self.live, self.presence)
@@ -210,7 +210,7 @@ class Host:
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
-        """Connect the tools and run the background tasks; then interrupt all runs and release what they hold.
+        """Connect the tools and run the background tasks; on exit, interrupt all runs and release their leases.
 
         An executor may be opened again, also in another event loop.
         """
@@ -242,12 +242,12 @@ class Host:
         tasks.start_soon(guard, self.stop)
 
     async def _interrupt(self) -> None:
-        """Interrupt the runs that callers drive in tasks of their own, and release those whose drives never began."""
+        """Interrupt the runs that callers drive in their own tasks, and release those whose drives never started."""
         await self._interrupt_live()
         with anyio.move_on_after(0.0 if self.stopping else _LAST_CALLS):
-            for facts in tuple(self.heartbeat.working):  # they give back what they claimed
+            for facts in tuple(self.heartbeat.working):  # they release what they claimed
                 await facts.over.wait()
-            while self._entered:  # so do calls that take a run up now
+            while self._entered:  # so do calls that resume a run now
                 await next(iter(self._entered.values())).wait()
         await self._interrupt_live()
 
@@ -255,13 +255,13 @@ class Host:
         for live in list(self.live.values()):
             if live.begun:
                 live.stop()
-            if live.begun or live in self._driven:  # a drive that has not begun its steps finds the executor closed
+            if live.begun or live in self._driven:  # a drive that has not started its steps finds the executor closed
                 await live.done.wait()
             else:
                 await self.release(live)
 
     async def _forget_abandoned(self) -> None:
-        """Release runs that were driven in an event loop which was closed without a word."""
+        """Release runs driven in an event loop that was closed without closing the executor."""
         self._driven.clear()
         for run_id, live in list(self.live.items()):
             del self.live[run_id]
@@ -273,7 +273,7 @@ class Host:
         with anyio.move_on_after(LAST_FLUSH + 1):
             while leases.keeps(self.owner):
                 for live in list(self.live.values()):
-                    live.stop()  # again and again: some were only being taken up
+                    live.stop()  # repeated, because some runs were only being resumed
                 await anyio.sleep(0.005)
 
     def background(self) -> TaskGroup:
@@ -288,10 +288,10 @@ class Host:
         return self.tasks
 
     def check_open(self, tasks: TaskGroup) -> None:
-        """Refuse to go on with what began while the executor was open.
+        """Check that the executor was not closed since a call started.
 
         Args:
-            tasks: its task group as it was then.
+            tasks: its task group at that time.
 
         Raises:
             RuntimeError: it has been closed since.
@@ -300,7 +300,7 @@ class Host:
             raise NotOpen(_CLOSED)
 
     async def take(self, run_id: str, wait: float = 0.0) -> leases.LeaseHandle:
-        """Take the lease of a run. Other tasks of this executor wait to take it until `leave` is called.
+        """Take the lease of a run. Other tasks of this executor cannot take it until `leave` is called.
 
         Raises:
             RunUnknown
@@ -320,13 +320,13 @@ class Host:
                 if driven or not isinstance(error, RunConflict):
                     raise
                 held = await self.store.lease(run_id)
-                # a worker of this executor may have claimed it, and takes it up now
+                # a worker of this executor may have claimed it, and resumes it now
                 if held is not None and held.holder != self.owner.executor and anyio.current_time() >= until:
                     raise
             await anyio.sleep(_LOOK)
 
     async def enter(self, run_id: str) -> None:
-        """Wait until no other task of this executor takes a run up or gives it back, then keep others waiting."""
+        """Wait until no other task of this executor takes or releases a run, then exclude other tasks."""
         while True:
             live, other = self.live.get(run_id), self._entered.get(run_id)
             if other is not None:
@@ -338,18 +338,18 @@ class Host:
                 return
 
     def leave(self, run_id: str) -> None:
-        """Let other tasks of this executor take up a run again."""
+        """Allow other tasks of this executor to resume a run."""
         self._entered.pop(run_id).set()
 
     async def give_back(self, hold: leases.LeaseHandle) -> None:
-        """Give a lease back that was taken and not used."""
+        """Release a lease that was taken and not used."""
         try:
             await self.drop_lease(hold.lease.run_id, hold.token)
         finally:
             self.leave(hold.lease.run_id)
 
     async def forgive(self, run_id: str) -> None:
-        """Forget that drives of a run were given up: a person asks for it to continue, and back-off starts anew."""
+        """Forget that drives of a run were given up: a person asks to continue it, so back-off starts again."""
         info = await self.store.info(run_id)
         if info.deaths and not leases.is_held(info.lease):
             await self.give_back(await self.take(run_id))
@@ -367,16 +367,16 @@ class Host:
         context: object = None,
         resumption: Resumption | None = None,
     ) -> Drive:
-        """A drive of a run whose lease this executor holds.
+        """Return a drive of a run whose lease this executor holds.
 
         Args:
             machine: the run.
             hold: its lease.
             kept: its last snapshot.
-            own: what it is driven with, if that is not what the executor was given.
+            own: its resources, if they are not those of the executor.
             chain: seals its records.
-            known: for how many seconds this process has seen it stand still at its last record.
-            undriven: its row, if something is journaled to it without driving it.
+            known: for how many seconds this process has seen it unchanged at its last record.
+            undriven: its row, if the lease is held only to journal something.
             context, resumption: see `Drive`.
         """
         clock = DriveClock(self.resources.clock, machine.updated, known)
@@ -400,7 +400,7 @@ class Host:
         return live
 
     def add(self, live: Drive) -> Drive:
-        """Count a run as driven here."""
+        """Add a run to those that are driven here."""
         self.live[live.run_id] = live
         self.faults.pop(live.run_id, None)
         self.watched.forget(live.run_id)
@@ -430,7 +430,7 @@ class Host:
                     await self._attach_replay(live)
                 live.answer_by_policy()
             if tasks is None or self.tasks is not tasks or live.done.is_set():
-                await checkpoint_if_cancelled()  # as it is in the background
+                await checkpoint_if_cancelled()  # as in the background
                 raise NotOpen(_CLOSED)
             await live.run()
         except NotOpen:
@@ -440,7 +440,7 @@ class Host:
             raise
         finally:
             _driving.reset(outer)
-            if not live.done.is_set():  # it failed before its steps could run
+            if not live.done.is_set():  # the drive failed before its steps could run
                 with anyio.CancelScope(shield=True):
                     await self.release(live)
             self._driven.discard(live)
@@ -455,19 +455,19 @@ class Host:
         return self.run_of(live)
 
     async def _attach_replay(self, live: Drive) -> None:
-        """Give a run that is about to be driven its recording, if it is a replay or was called by one."""
+        """Attach its recording to a run that is about to be driven, if it is a replay or was called by one."""
         if live.log.replay is None and live.machine.ended is None:
-            from orchestrator.executor.replay.attach import attach  # late: few runs are replays
+            from orchestrator.executor.replay.attach import attach  # imported late: few runs are replays
 
             await attach(self.store, self.loader, self.live, live)
 
     @property
     def drives_here(self) -> bool:
-        """True if this task is part of a run that the executor drives, or of what it does in the background."""
+        """Return True if this task is part of a run that the executor drives, or of its background tasks."""
         return self in _driving.get()
 
     def mark_task(self) -> None:
-        """Count this task, and the tasks that it starts, as the executor's own: closing it waits for them."""
+        """Mark this task, and the tasks that it starts, as the executor's own: closing waits for them."""
         _driving.set((*_driving.get(), self))
 
     async def release(self, live: Drive) -> None:
@@ -480,7 +480,7 @@ class Host:
         finally:
             if self.live.get(live.run_id) is live:
                 del self.live[live.run_id]
-            elif live.run_id in self._entered:  # it was borrowed
+            elif live.run_id in self._entered:  # its lease was held only to journal something
                 self.leave(live.run_id)
         await self.observation.left(live)
 
@@ -492,11 +492,11 @@ class Host:
         except Exception as error:
             self.given_up(live.run_id, error, again=self.watched.retry(live))
         except SystemExit as error:
-            self.fatal = error  # raised when all is released: it stops the loop of asyncio where it stands
+            self.fatal = error  # raised after all is released, because it stops asyncio's event loop at once
             self.background().cancel_scope.cancel()
 
     def given_up(self, run_id: str, error: Exception, *, again: bool = False) -> None:
-        """Note why the background drive of a run failed: `wait` raises it. `again`: whether it is tried again later."""
+        """Record why the background drive of a run failed: `wait` raises it. `again`: whether it is retried later."""
         self.faults[run_id] = error
         what = "is tried again" if again else "can be resumed"
         log.warning("run %s was interrupted and %s: %s", run_id, what, error, extra={"given_up": run_id})

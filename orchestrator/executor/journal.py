@@ -1,10 +1,10 @@
-"""The end of one run's journal: records on their way to the store, written together by whoever waits first.
+"""The write buffer of one run's journal: records are written in groups by the first task that waits for them.
 
-`put` only buffers. `durable` waits until all that was put is in the store: if no write is under way the caller
-writes everything that is buffered with one `append`, else it waits for the write and looks again. So steps that
-need no commit never wait, and those that wait at the same time share one.
+`put` only buffers. `durable` waits until all records put so far are in the store: if no write is in progress, the
+caller writes the whole buffer with one `append`, else it waits for the write and checks again. So steps that need no
+commit never wait, and steps that wait at the same time share one.
 
-Each write updates the run's row, too, which is computed from the folded run: lists of runs need no journal.
+Each write also updates the run's row, which is computed from the folded run: lists of runs do not read journals.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from orchestrator.stores.requests import Append
 from orchestrator.stores.rows import MAX_TEXT, OpenQuestion, RunTotals, Total
 
 _LONGEST_WORD = 300
-"""Characters of a word that may be left out where a text is cut."""
+"""Maximum characters of a word that is left out whole where a text is cut."""
 
 
 def summary_of(machine: RunState) -> RunSummary:
@@ -47,13 +47,13 @@ def summary_of(machine: RunState) -> RunSummary:
 
 
 def row_of(machine: RunState, *, structure: str, content: str, calling: RunState | None = None) -> RunInfo:
-    """The row of a run that is added to a store.
+    """Return the row of a run that is added to a store.
 
     Args:
         machine: the run, folded over the records that are added with the row.
         structure: digest of the graph of its first record.
         content: likewise.
-        calling: the run that called this one's graph as a tool, if it is at hand.
+        calling: the run that called this one's graph as a tool, if available.
     """
     summary = summary_of(machine)
     return RunInfo(
@@ -81,7 +81,10 @@ def row_of(machine: RunState, *, structure: str, content: str, calling: RunState
 
 
 def totals_of(machine: RunState, used: Usage | None = None) -> RunTotals:
-    """The usage of a run, by node and by what its nodes called. `used`: its own usage, if that is at hand."""
+    """Return the usage of a run, by node and by the models and tools that its nodes called.
+
+    `used`: the run's own usage; None: read it from `machine`.
+    """
     found = sorted(machine.totals.tallies.items())
     seconds = (used or machine.own_usage).seconds
     return RunTotals(tuple([Total(*place, *_counts(tally)) for place, tally in found]), seconds)
@@ -91,7 +94,7 @@ _counts = attrgetter(*(one.name for one in fields(Tally)))
 
 
 def questions_of(machine: RunState) -> tuple[OpenQuestion, ...]:
-    """The open questions of a run."""
+    """Return the open questions of a run."""
     found = [
         OpenQuestion(name, machine.asked.get(name, machine.updated), one.kind, one.model_dump(mode="json"))
         for name, one in machine.questions.items()
@@ -100,9 +103,9 @@ def questions_of(machine: RunState) -> tuple[OpenQuestion, ...]:
 
 
 def due_of(machine: RunState) -> float | None:
-    """Time of the next deadline of an open question, Unix seconds, if the run waits for it; None while steps run.
+    """Return the next deadline of an open question, Unix seconds, if the run waits for it; None while steps run.
 
-    A fork that is not started does not wait for it.
+    A fork that is not started has no deadline.
     """
     if not machine.questions or machine.status != "paused" or machine.is_held:
         return None
@@ -127,7 +130,7 @@ def _output_of(ended: Ended) -> str:
 
 
 def short_text(value: object) -> str:
-    """A value as text, a string as it is and anything else as JSON; cut to what a row holds."""
+    """Return a value as text, a string unchanged and others as JSON; cut to the length that a row holds."""
     if value is None:
         return ""
     # Twice as many characters: half pairs of surrogates become one.
@@ -136,20 +139,20 @@ def short_text(value: object) -> str:
     if len(text) <= MAX_TEXT:
         return text
     kept = text[: MAX_TEXT - 1]
-    # The last word goes as a whole: half of a secret is not recognised by the patterns that redact it.
+    # The last word is left out whole: redaction patterns do not match half of a secret.
     words, _, last = kept.rpartition(" ")
     return f"{words if words and len(last) <= _LONGEST_WORD else kept}…"
 
 
 def _beginning(value: object, room: int) -> tuple[object, int]:
-    """The part of a JSON value that the first characters of its text come from, however large it is.
+    """Return the part of a JSON value that produces the first characters of its text, however large the value is.
 
     Args:
         value: the value.
-        room: how many characters.
+        room: number of characters.
 
     Returns:
-        The part, and how many characters are left behind it.
+        The part, and the number of characters that remain.
     """
     if isinstance(value, str):
         return value[:room], room - len(value)
@@ -157,7 +160,7 @@ def _beginning(value: object, room: int) -> tuple[object, int]:
         return value, room - 1
     if isinstance(value, list):
         first = value[: max(0, room)]
-        if _SHORT.issuperset(map(type, first)):  # as below, for all items at once
+        if _SHORT.issuperset(map(type, first)):  # like below, for all items at once
             return first, room - len(first)
     names = sorted(value) if isinstance(value, dict) else range(len(value))
     parts: list[object] = []
@@ -177,11 +180,11 @@ _SHORT = frozenset({int, float, bool, type(None)})
 
 
 def parent_of(machine: RunState, calling: RunState | None) -> Parent | None:
-    """The run from which a run began: as a fork or replay, or by a call of its graph as a tool.
+    """Return the run from which a run was made: as a fork or replay, or by a call of its graph as a tool.
 
     Args:
         machine: the run.
-        calling: the calling run, if it is at hand.
+        calling: the calling run, if available.
     """
     fork, caller = machine.fork, machine.caller
     if fork is not None:
@@ -193,13 +196,13 @@ def parent_of(machine: RunState, calling: RunState | None) -> Parent | None:
 
 
 SUMMARY_SECONDS = 1.0
-"""Seconds between updates of a run's usage in its row; a change of status updates it, too."""
+"""Seconds between updates of a run's usage in its row; a change of status also updates it."""
 
 LAST_FLUSH = 10.0
-"""Seconds that an interrupted run gets to write what landed."""
+"""Seconds that an interrupted run has to write its buffer."""
 
 MOST = 256
-"""Most records in the buffer: then it is written before anything else is put into it."""
+"""Maximum number of buffered records; beyond it the buffer is written before another record is put."""
 
 
 class Journal:
@@ -246,31 +249,31 @@ class Journal:
             lease: the token of its lease.
             on_stored: called with records that are durable.
             due_of: when the next deadline of an open question passes, Unix seconds.
-            snapshot_of: makes what is stored with a run that pauses or ends, so that loading it needs no fold.
-            chain: seals records; None: nothing does.
+            snapshot_of: makes the snapshot stored with a run that pauses or ends, so that loading it needs no fold.
+            chain: seals records; None: they are not sealed.
         """
         self.store, self.run_id, self.lease = store, run_id, lease
         self.stored = self.head = stored
         """`seq` of the last record that is durable, and of the last one put."""
         self.buffer: list[Record] = []
         self.fault: Exception | None = None
-        """Why nothing can be written any more."""
+        """Error because of which no more records can be written."""
         self.released = False
-        """True if the run has ended, and its lease was given back with its last record."""
+        """True if the run has ended, and its lease was released with its last record."""
         self.chain, self.due_of, self.snapshot_of = chain, due_of, snapshot_of
         self.on_stored: Callable[[Sequence[Record]], None] | None = on_stored
         self._consumed: list[int] = []
         self._writing = False
         self._done: anyio.Event | None = None
-        """Set when the write that is under way has ended; made by the first who waits for that."""
+        """Set when the write in progress has ended; created by the first task that waits for it."""
         self._row: tuple[str, float | None, int] | None = None
         self._asked: tuple[str, ...] | None = None
-        """The open questions that the store knows of the run."""
+        """Open questions of the run in the store."""
         self._summarized = 0.0
         """`ts` of the record with which the row's summary was last written."""
 
     def put(self, record: Record, message: int | None = None) -> None:
-        """Buffer a record, and delete the inbox message that brought it when it is stored."""
+        """Buffer a record, and delete the inbox message that contained it when it is stored."""
         if self.chain is not None:
             record = self.chain.sealed(record)
         self.buffer.append(record)
@@ -279,20 +282,20 @@ class Journal:
             self._consumed.append(message)
 
     def reopen(self) -> None:
-        """The machine is one record ahead of the store: that record is put next."""
+        """Record that the machine is one record ahead of the store: that record is put next."""
         self.stored = self.head = self.head - 1
 
     def note_row(self, info: RunInfo) -> None:
-        """Note what the run's row says already."""
+        """Record the current content of the run's row."""
         self._row = info.status, info.due, info.waiting
         self._asked = None if info.waiting else ()
         self._summarized = info.updated
 
     async def durable(self, machine: RunState) -> None:
-        """Return when every record that was put before this call is in the store.
+        """Return when all records put before this call are in the store.
 
         Raises:
-            RunConflict: somebody else took the lease over, or moved the run: it is theirs now.
+            RunConflict: another executor took over the lease, or continued the run.
             StoreError: the store cannot write. Both are final for this journal.
         """
         wanted = self.head
@@ -315,7 +318,7 @@ class Journal:
         changed = ends or row != self._row
         asked = tuple(machine.questions)
         summarizes = changed or abs(machine.updated - self._summarized) >= SUMMARY_SECONDS
-        # Where records are sealed, snapshots are not believed: they have no seal.
+        # Where records are sealed, snapshots are not trusted: they have no seal.
         rests = changed and row[0] != "running" and self.chain is None
         try:
             snapshot = self.snapshot_of(machine) if rests and records and machine.head == records[-1].seq else None
@@ -338,7 +341,7 @@ class Journal:
                 )
             )
         except BaseException as error:
-            # Whether they were written is not known here; the store's head decides when the run is taken up again.
+            # Whether they were written is unknown; the store's head decides when the run is resumed.
             self.fault = error if isinstance(error, Exception) else RuntimeError("a write was interrupted")
             raise
         finally:
@@ -354,14 +357,14 @@ class Journal:
 
 
 FLUSH_AFTER = 0.05
-"""Seconds that a record which nobody waits for may stay in the buffer."""
+"""Longest time in seconds that a record without a waiting caller stays in the buffer."""
 
 
 class Buffered(Protocol):
-    """A run with records in its buffer."""
+    """A run with buffered records."""
 
     def flush(self) -> None:
-        """Begin to write them, if steps run."""
+        """Start writing them, if steps run."""
 
 
 class Flusher:
@@ -372,21 +375,21 @@ class Flusher:
         self._some = anyio.Event()
 
     def reset(self) -> None:
-        """Forget what was noted before, and the event loop in which it was."""
+        """Forget earlier runs and the event loop."""
         self._late, self._some = {}, anyio.Event()
 
     def note(self, log: Buffered) -> None:
-        """A run has something in its buffer from now on."""
+        """Record that a run has buffered records."""
         if not self._late and not self._some.is_set():
             self._some.set()
         self._late[log] = None
 
     def forget(self, log: Buffered) -> None:
-        """The buffer of a run is written. A run that is over is not kept until others are flushed."""
+        """Forget a run whose buffer is written. Runs that have ended are not kept until others are flushed."""
         self._late.pop(log, None)
 
     async def run(self) -> None:
-        """Go on, for as long as the executor is open."""
+        """Flush runs for as long as the executor is open."""
         while True:
             await self._some.wait()
             await anyio.sleep(FLUSH_AFTER)

@@ -1,7 +1,7 @@
-"""Leases of runs, and the difference between a living holder and a dead one.
+"""Leases of runs, and how to distinguish live holders from dead ones.
 
 A lease names its holder's machine, boot, process and start time. When the holder is a process of this machine and that
-process no longer exists, its runs are taken over at once. About any other holder, only the lease's expiry tells. All
+process no longer exists, its runs are taken over at once. For any other holder, only the lease's expiry counts. All
 leases of one executor expire together, and one beat renews them.
 
 Clocks never decide who may write. Every append to a journal carries the lease's token, so the store refuses a writer
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 steady = SYSTEM_CLOCK.steady
-"""Leases are shared between processes, so they use the machine's clock and never the executor's injected one."""
+"""Leases are shared between processes, so they use the machine's clock, never the executor's injected one."""
 
 _given_up: dict[str, tuple[str, str]] = {}
 """Token of a lease that the store could not release -> its executor, and its run."""
@@ -83,13 +83,13 @@ class Presence:
 
     @property
     def fresh(self) -> bool:
-        """True if both clocks agree that the leases have not expired."""
+        """Return True if both clocks agree that the leases have not expired."""
         return steady() < self._until_steady and SYSTEM_CLOCK.now() < self._until
 
     def taken(self, at: tuple[float, float]) -> None:
-        """Note that a lease was taken, which counts as a beat. `at`: both clocks, before the store was asked."""
+        """Record that a lease was taken, which counts as a beat. `at`: both clocks, before the store was called."""
         if not self.fresh:
-            self.epoch += 1  # the row may have expired before
+            self.epoch += 1  # the row may have expired earlier
         self._until, self._until_steady = at[0] + self.ttl, at[1] + self.ttl
 
     async def beat(self) -> bool:
@@ -98,7 +98,7 @@ class Presence:
         Raises:
             StoreError: The store failed, so who holds the leases is unknown.
         """
-        at, epoch = clocks(), self.epoch  # before the store is asked: what it takes counts as gone
+        at, epoch = clocks(), self.epoch  # before the call of the store, whose duration counts
         if not await self.store.beat(self.owner.executor, self.ttl):
             if epoch == self.epoch:
                 self.epoch, self._until_steady = epoch + 1, 0.0
@@ -131,7 +131,7 @@ class LeaseHandle:
 
     @property
     def fresh(self) -> bool:
-        """True if the lease is certain to be held still."""
+        """Return True if this process certainly still holds the lease."""
         return self._epoch == self.presence.epoch and self.presence.fresh
 
     async def renew(self) -> bool:
@@ -194,7 +194,7 @@ async def create(
 
 
 async def claim(presence: Presence, request: ClaimRequest) -> list[tuple[RunInfo, LeaseHandle]]:
-    """Take the leases of runs that could go on and that no executor drives; see `Store.claim`."""
+    """Take the leases of runs that could continue and that no executor drives; see `Store.claim`."""
     at = clocks()
     taken = await presence.store.claim(request)
     if not taken:
@@ -225,7 +225,7 @@ async def take(presence: Presence, run_id: str, *, stopping: Callable[[], bool] 
         held = await store.lease(run_id)
         if held is None or not is_held(held, at[1]):
             lease = _lease(run_id, presence.owner)
-            # One that has expired is taken only if it still has, in case its holder wakes just now.
+            # A lease that has expired is taken only if it is still expired, in case its holder has just woken.
             replaces = held.token if held is not None and held.left > 0 else None
             at = clocks()
             ask = partial(store.take_lease, lease, ttl=presence.ttl, replaces=replaces)
@@ -243,7 +243,7 @@ async def take(presence: Presence, run_id: str, *, stopping: Callable[[], bool] 
 async def _held_from_now(
     presence: Presence, lease: Lease, stopping: Callable[[], bool], take_it: Callable[[], Awaitable[T]]
 ) -> T:
-    """Count a lease as held here before anybody can see it in the store; no longer, if taking it raises."""
+    """Count a lease as held here before other processes can see it in the store; undone if taking it raises."""
     if stopping():
         await anyio.sleep_forever()
     held_here[lease.token] = presence.owner.executor
@@ -260,16 +260,16 @@ async def _held_from_now(
 
 
 async def give_back(store: Store, run_id: str, token: str, fault: str | None = None) -> None:
-    """Release a lease. Where the store cannot note that, other processes wait for the lease's end.
+    """Release a lease. If the store cannot record that, other processes wait for the lease's end.
 
     Args:
         store: The store of the run.
         run_id: The run.
         token: The token of the lease.
-        fault: Why the drive was given up, see `Store.drop_lease`; None: it ended as it should.
+        fault: Why the drive was given up, see `Store.drop_lease`; None: it ended normally.
     """
     executor = held_here.get(token, "")
-    _given_up[token] = executor, run_id  # before it is forgotten: an executor that stops waits for that
+    _given_up[token] = executor, run_id  # before it is forgotten: an executor that stops waits for this
     try:
         with contextlib.suppress(StoreError):
             await store.drop_lease(run_id, token, fault=fault)
@@ -279,7 +279,7 @@ async def give_back(store: Store, run_id: str, token: str, fault: str | None = N
 
 
 def given_back(token: str) -> None:
-    """Note that a lease was given back with the last records of its run."""
+    """Record that a lease was released with the last records of its run."""
     held_here.pop(token, None)
 
 

@@ -1,6 +1,6 @@
-"""Loads a run from the store: its state, in its own graphs or in those that it can be resumed in; its steps by pages.
+"""Loads a run from the store: its state, in its own graphs or in those it is resumed with; its steps in pages.
 
-A page of steps that follows the one before goes on reading where that ended.
+A page of steps that follows the previous one continues reading where that ended.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ else:
 log = logging.getLogger("orchestrator")
 
 _RECENT = 32
-"""Number of machines of waiting runs that are kept in memory."""
+"""Number of machines of waiting runs kept in memory."""
 _MOST_READ = 32
-"""Number of stored graphs that are kept in memory, by the process and by each loader."""
+"""Number of stored graphs kept in memory, by the process and by each loader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,29 +59,30 @@ class Checkpoint:
     """The last snapshot."""
 
     def fits(self, info: RunInfo) -> bool:
-        """True if it is of this run, and not of one before it that had the same id."""
+        """Return True if it belongs to this run, not to an earlier run with the same id."""
         return self.machine.started is not None and self.machine.created == info.created
 
 
 class RunLoader:
-    """Folds runs of a store. It takes no lease and changes no run."""
+    """Folds runs of a store. Takes no lease and changes no run."""
 
     def __init__(self, store: Store, resources: Resources, *, believed: bool = True) -> None:
         """
         Args:
             store: the runs.
             resources: has the code of graphs.
-            believed: whether snapshots in the store count.
+            believed: whether snapshots in the store are trusted.
         """
         self._store, self._resources, self._believed = store, resources, believed
         self._recent: OrderedDict[str, Checkpoint] = OrderedDict()
-        """Machines of runs that were just left."""
+        """Machines of runs that this executor has just released."""
         self._read: dict[tuple[str, str], GraphDefinition] = {}
-        """Content digest of a stored graph, and of the executor's own -> the graph. The same object each time, so that
-        machines that were just left can be gone on with."""
+        """Content digest of a stored graph, and of the executor's own -> the graph. Always the same object, so that
+        machines of released runs can be continued.
+        """
 
     async def load(self, run_id: str, at: int | None = None) -> Run:
-        """A run as it is, or as it was after record `at`; see `Executor.load`."""
+        """Load a run in its current state, or after record `at`; see `Executor.load`."""
         info = await self._store.info(run_id)
         graph = await self.stored_graph(info)
         machine = await self.machine_of(info, graph, at)
@@ -100,7 +101,7 @@ class RunLoader:
 
         Args:
             info: the run.
-            graph: the graph that it began in, or one of the same structure.
+            graph: the graph that it started with, or one of the same structure.
             upto: the number of the last record to fold; None: all.
 
         Raises:
@@ -109,14 +110,14 @@ class RunLoader:
         return (await self.checkpoint_of(info, graph, upto)).machine
 
     async def checkpoint_of(self, info: RunInfo, graph: GraphDefinition, upto: int | None = None) -> Checkpoint:
-        """The same, with what is known of the snapshot before it."""
+        """Like `machine_of`, but return the machine with the snapshot before it."""
         found = await self._nearest(info, graph, upto)
         records = await self._store.read(info.run_id, after=found.machine.head, upto=upto)
         await self._fold(info, found.machine, records)
         return found
 
     def remember(self, machine: RunState, kept: Kept) -> None:
-        """Keep the machine of a run that is left and not over; nobody changes it any more."""
+        """Keep the state of an unfinished run that this executor no longer drives; nothing changes it afterwards."""
         self._recent.pop(machine.run_id, None)
         if machine.ended is None:
             self._recent[machine.run_id] = Checkpoint(machine, kept)
@@ -124,14 +125,14 @@ class RunLoader:
                 self._recent.popitem(last=False)
 
     async def _nearest(self, info: RunInfo, graph: GraphDefinition, upto: int | None = None) -> Checkpoint:
-        """The machine of the run nearest to a position: just left, from a snapshot, or at the start.
+        """Return the machine nearest to a position of the run: a recent one, one from a snapshot, or a new one.
 
-        Both are caches of a fold and never more: they count only where they stand at a position that the journal has,
-        in a graph of the same content, and the records behind them are folded as always.
+        The first two only cache a fold: they are used only if the journal contains their position and the graph has the
+        same content, and the records after them are folded as always.
 
         Args:
             info: the run.
-            graph: the graph that it began in.
+            graph: the graph that it started with.
             upto: the position; None: its end.
         """
         first = Plan.of(graph)
@@ -140,7 +141,7 @@ class RunLoader:
             now = await self.of(info, *recent.machine.lineage[-1]) if len(recent.machine.lineage) > 1 else graph
             if recent.machine.plan.graph is now and recent.machine.content == now.content:
                 return Checkpoint(recent.machine.copy(), recent.kept)
-        # A snapshot has no seal: where records need one, only they say where a run stands.
+        # A snapshot has no seal: if records need one, only they define the state of a run.
         kept = await self._store.snapshot(info.run_id, upto=upto) if self._believed else None
         if kept is not None:
             seq, data = kept
@@ -155,12 +156,12 @@ class RunLoader:
                 there = machine.plan.graph
                 if machine.head == seq and there is not None and machine.content == there.content:
                     return Checkpoint(machine, Kept(seq, len(text)))
-            except Exception as error:  # whatever it is, the journal is there
+            except Exception as error:  # any error: the journal is still there
                 log.debug("run %s: its snapshot at %d cannot be used: %r", info.run_id, seq, error)
         return Checkpoint(RunState(first))
 
     async def plan_of(self, info: RunInfo, records: Sequence[Record]) -> Plan:
-        """Return the plan to fold all records of a run with, from the first one on."""
+        """Return the plan for folding all records of a run, from the first one on."""
         return Plan.of(await self.stored_graph(info)).followed_by(await self.later(info, records))
 
     async def load_to_resume(
@@ -172,18 +173,18 @@ class RunLoader:
         strict: bool,
         reopen: Callable[[RunState], RunState] | None = None,
     ) -> Loaded:
-        """Return the state to resume from, in the version of the graph that the run goes on in.
+        """Return the state to resume from, in the version of the graph with which the run continues.
 
         Args:
             info: the run.
             newest: the newest version of its graph, for a run whose own version the executor does not have.
-            options: whether changes are accepted, and how the run moves to a version that it does not fit.
+            options: whether changes are accepted, and how the run migrates to a version that it does not fit.
             strict: whether all changes are refused unless they are accepted.
-            reopen: reopens the run, if it has ended: it is folded from its beginning then, by the code of today.
+            reopen: reopens the run, if it has ended: it is then folded from the start, by the current code.
 
         Raises:
-            GraphUnknown: a model or tool that the graph names is missing.
-            GraphChanged: the run cannot go on in the graph without a decision or a migration.
+            GraphUnknown: a model or tool that the graph refers to is missing.
+            GraphChanged: the run cannot continue with the graph without a decision or a migration.
         """
         began = await self.stored_graph(info)
         checkpoint = Checkpoint(RunState(Plan.of(began)))
@@ -208,11 +209,11 @@ class RunLoader:
         return Loaded(Checkpoint(machine if reopen is None else reopen(machine)), fit)
 
     async def stored_graph(self, info: RunInfo) -> GraphDefinition:
-        """The graph that a run began in, as it was stored; with code if the executor has one of its structure."""
+        """Return the stored graph that a run started with; with code if the executor has one of its structure."""
         return await self.of(info, info.structure, info.content)
 
     async def of(self, info: RunInfo, structure: str, content: str) -> GraphDefinition:
-        """The same for any graph that a run had."""
+        """Like `stored_graph`, for any graph that a run had."""
         newest = self._resources.graphs.get(info.graph)
         known = self._resources.version(info.graph, structure, content) or newest
         if known is not None and known.structure == structure:
@@ -230,7 +231,7 @@ class RunLoader:
         return read
 
     async def later(self, info: RunInfo, records: Sequence[Record]) -> dict[str, Plan]:
-        """Content digest -> plan of each graph that records migrate the run to, and of each that is given here."""
+        """Return content digest -> plan for each graph that records migrate the run to, and for each one given here."""
         later = {one.content: Plan.of(one) for one in self._resources.versions.get(info.graph, ())}
         for record in records:
             if isinstance(record, Migrated) and record.content not in later:
@@ -243,7 +244,7 @@ class RunLoader:
             apply_stored(machine, record)
 
     async def _folded_in(self, info: RunInfo, graph: GraphDefinition) -> RunState:
-        """The state of a run, with a graph in the place of its own ones of the same structure."""
+        """Return the state of a run, with a graph in place of its own graphs of the same structure."""
         records = await self._store.read(info.run_id)
         first = graph if graph.structure == info.structure else await self.stored_graph(info)
         machine = RunState(Plan.of(first))
@@ -277,7 +278,7 @@ class RunLoader:
         accept: bool = False,
         migrate: Migration | None = None,
     ) -> Fit:
-        """Return how a run continues in a version of its graph, which is stored then.
+        """Return how a run continues in a version of its graph; stores that version.
 
         Args:
             info: the run.
@@ -285,10 +286,10 @@ class RunLoader:
             machine: the run's state.
             strict: whether all changes are refused unless they are accepted.
             accept: whether a user accepts them.
-            migrate: how the run moves to a version that it does not fit.
+            migrate: how the run migrates to a version that it does not fit.
 
         Raises:
-            GraphChanged: it cannot go on in it without a decision or a migration.
+            GraphChanged: the run cannot continue with it without a decision or a migration.
         """
         old, last = machine.plan.graph, machine.content
         if old is not None and (graph.structure != machine.structure or migrate is not None):
@@ -313,21 +314,21 @@ class RunLoader:
 
 @lru_cache(maxsize=_MOST_READ)
 def _rebuilt(text: str) -> GraphDefinition:
-    """The graph that a text describes, without code: made once for all executors of the process.
+    """Return the graph that a text describes, without code: made once for all executors of the process.
 
-    The key is the whole text and not its digest, which does not contain the order of nodes. Code that an executor was
-    given never comes here, and no reference in the text is followed, so one graph fits all of them.
+    The key is the whole text, not its digest, which does not cover the order of nodes. The result contains no code of
+    any executor, and references in the text are not followed, so all executors can share it.
     """
     return stored_graph(json.loads(text))
 
 
 def _is_sorted(data: JsonObject) -> bool:
-    """True if a stored graph has lost the order of its nodes: earlier versions of the library sorted all keys."""
+    """Return True if a stored graph has lost the order of its nodes: earlier versions sorted all keys."""
     return [*data] == sorted(data)
 
 
 def _in_order(data: JsonObject, like: JsonObject) -> JsonObject:
-    """A stored graph whose order was lost, with its nodes in the order of a later version.
+    """Return a stored graph whose order was lost, with its nodes in the order of a later version.
 
     Joins that one record enables together fire in this order.
     """
@@ -347,12 +348,12 @@ def _in_order(data: JsonObject, like: JsonObject) -> JsonObject:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The way in which a run continues in a version of its graph."""
+    """How a run continues in a version of its graph."""
 
     changes: tuple[str, ...] | None = None
-    """Changes of the graph's content, if only that changed; None: nothing did."""
+    """Changes of the graph's content, if only that changed; None if nothing changed."""
     migrated: PlannedMigration | None = None
-    """The migration to a version of another structure, journaled before anything else."""
+    """The migration to a version of another structure, journaled first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,27 +367,27 @@ class Loaded:
 
     @property
     def moved(self) -> RunState:
-        """Its state once it has moved to another version."""
+        """Return its state after the migration to another version."""
         return self.checkpoint.machine if self.fit.migrated is None else self.fit.migrated.trial
 
 
 PART = 1000
-"""Records that are read at a time."""
+"""Number of records read at a time."""
 _KEPT = 16
-"""Runs whose reading is kept."""
+"""Number of runs whose reading position is kept."""
 
 
 @dataclass(slots=True)
 class _Reading:
-    """The steps of one run as far as they were read."""
+    """The steps of one run that were read so far."""
 
     created: float
     plan: Plan
     fold: StepFold
     head: int = 0
-    """The last record that was read."""
+    """Number of the last record read."""
     floor: int = 0
-    """The steps that ended up to this record are dropped."""
+    """Steps that ended up to this record are dropped."""
     points: list[Point] = field(default_factory=list)
 
     def drop(self, after: int) -> None:
@@ -396,11 +397,11 @@ class _Reading:
 
 
 class HistoryPages:
-    """Pages of the steps of runs.
+    """Reads steps of runs in pages.
 
     Args:
         store: the runs.
-        loader: gives their graphs.
+        loader: loads their graphs.
     """
 
     def __init__(self, store: Store, loader: RunLoader) -> None:
@@ -408,9 +409,9 @@ class HistoryPages:
         self._readings: OrderedDict[str, _Reading] = OrderedDict()
 
     async def page(self, run_id: str, at: int | None, after: int, limit: int | None) -> list[Point]:
-        """The first steps of a run that ended behind record `after`, and until record `at`."""
+        """Return the first steps of a run that ended after record `after`, up to record `at`."""
         info = await self._store.info(run_id)
-        reading = self._readings.pop(run_id, None)  # another page of the run that is asked for meanwhile has its own
+        reading = self._readings.pop(run_id, None)  # another page of the same run, requested meanwhile, has its own
         known = reading is not None and reading.created == info.created and reading.head <= info.head
         if reading is None or not known or reading.floor > after:
             reading = await self._begun(info)
@@ -427,7 +428,7 @@ class HistoryPages:
             reading.head = records[-1].seq
         found = [point for point in reading.points if at is None or point.seq <= at][:limit]
         if limit is None and found:
-            reading.drop(found[-1].seq)  # there is no page behind it, and the steps of a long run are not kept
+            reading.drop(found[-1].seq)  # no page follows, and the steps of a long run are not kept
         self._readings[run_id] = reading
         while len(self._readings) > _KEPT:
             self._readings.popitem(last=False)
@@ -440,7 +441,7 @@ class HistoryPages:
         return _Reading(info.created, plan, StepFold(plan))
 
     def _cursor(self, run_id: str, reading: _Reading) -> LateCursor:
-        """The states after steps. For them the whole journal is read: later records say what a late step gave."""
+        """Return the states after steps. The whole journal is read: later records contain results of late steps."""
         from orchestrator.views.history import LateCursor, StateCursor
 
         plan, later = reading.plan, reading.fold.later

@@ -46,7 +46,7 @@ else:
 
 
 class ExecutorSchedules:
-    """The schedules of a store: workers begin runs at their times."""
+    """The schedules of a store: workers start runs at their times."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -63,17 +63,18 @@ class ExecutorSchedules:
         labels: Mapping[str, str] | None = None,
         approve: str | None = None,
     ) -> Schedule:
-        """Have workers begin runs of a graph at times. The schedule is a row of the store; a time never fires twice.
+        """Have workers start runs of a graph at set times. The schedule is stored; a time never fires twice.
 
-        Scheduling the same again changes nothing; a schedule of the same name is replaced. One that is paused stays so.
+        The same arguments change nothing; other arguments replace a schedule of the same name. A paused one stays
+        paused.
 
         Args:
             graph: a graph, or the name of one of the executor's graphs.
             cron: minute, hour, day of month, month and day of week, such as `30 6 * * 1-5`; seconds may come first.
             input: the input of each run, see `Executor.start`.
-            name: the schedule's name; the id of each run begins with it. None: the graph's name.
+            name: the schedule's name; the ids of its runs start with it. None: the graph's name.
             timezone: the time zone of `cron`, such as `Europe/Vienna`.
-            catch_up: which times that were missed by more than 60 s fire when a worker is there again: `skip`: none,
+            catch_up: which times that were missed by more than 60 s fire when a worker runs again: `skip`: none,
                 `one`: the latest, `all`: the latest 1,000.
             labels: labels of each run, which also has the label `schedule` with the schedule's name.
             approve: approve calls of tools up to this risk without asking.
@@ -103,31 +104,31 @@ class ExecutorSchedules:
         return await self._host.store.schedules()
 
     async def pause(self, name: str) -> Schedule | None:
-        """Have no worker begin runs of a schedule until `resume`. None: there is none of this name."""
+        """Pause a schedule: no worker starts its runs until `resume`. Returns None if the schedule does not exist."""
         return await schedules.pause(self._host, name, paused=True)
 
     async def resume(self, name: str) -> Schedule | None:
-        """Have workers begin runs of a schedule again. None: there is none of this name.
+        """Let workers start runs of a schedule again. Returns None if the schedule does not exist.
 
-        Times that passed while it was paused were not missed: the next one is the first from now on.
+        Times that passed while it was paused do not count as missed: the next run is at the first time from now on.
         """
         return await schedules.pause(self._host, name, paused=False)
 
     async def delete(self, name: str) -> bool:
-        """Remove a schedule. Its runs stay. Returns False if there is none of this name."""
+        """Remove a schedule. Its runs stay. Returns False if there is no schedule of this name."""
         return await self._host.store.delete_schedule(name)
 
 
 class ExecutorWorkers:
-    """The workers that drive the runs of a store, and the runs that no executor drives. `Executor.work` is a worker."""
+    """The workers of a store, and the runs that no executor drives. `Executor.work` runs a worker."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
 
     async def list(self) -> Sequence[WorkerInfo]:
-        """Return the executors that share the store: workers, and others that hold runs. Those that live come first.
+        """Return the executors that share the store: workers, and others that hold runs. Live ones come first.
 
-        One that stopped as it should is gone from the list. One that died is in it for an hour at least.
+        One that stopped normally is not listed. One that died stays listed for at least an hour.
         """
         return await heartbeat.workers(self._host.store)
 
@@ -135,7 +136,7 @@ class ExecutorWorkers:
         """Return runs that only `resume` continues, because 5 drives in a row died or were given up.
 
         Args:
-            limit: the most runs to return, the longest parked first.
+            limit: maximum number of runs to return, the longest parked first.
         """
         return await heartbeat.parked(self._host.store, limit)
 
@@ -144,15 +145,15 @@ class ExecutorWorkers:
         return await recovery.lost(self._host, None)
 
     async def drive(self, run_id: str, *, wait: float = 0.0, health: WorkerHealth | None = None) -> Driven:
-        """Go on with a run until it ends or pauses. For programs that deliver runs to workers by their own queue.
+        """Continue a run until it ends or pauses. For programs that deliver runs to workers through their own queue.
 
-        Calling it again is safe: of an ended run, and of one that is to begin later, nothing is done. If this executor
-        drives the run already, the call waits for that. A pause that a person asked for is not lifted.
+        Calling it again is safe: a run that has ended, or that is to start later, is left alone. If this executor
+        drives the run already, the call waits for it. A pause that a person asked for is not lifted.
 
         Args:
             run_id: the run's id.
             wait: seconds to wait for another executor that holds the run.
-            health: what counts the drive, if this call drives the run.
+            health: counts the drive, if this call drives the run.
 
         Returns:
             The run's status, and when to call again.
@@ -160,15 +161,15 @@ class ExecutorWorkers:
         Raises:
             RunUnknown: the store has no such run.
             RunConflict: another executor drives the run.
-            GraphUnknown: the run's graph, or a model or tool of it, is missing here; another executor may have it.
+            GraphUnknown: this executor lacks the run's graph, or a model or tool of it; another executor may have it.
             and the other errors of `Executor.resume`.
         """
         return await worker.drive(self._host, run_id, wait, health)
 
     def wind_down(self, run_id: str) -> bool:
-        """Interrupt a run that this executor drives once the steps that run have ended: no other step begins.
+        """Interrupt a run that this executor drives once its running steps have ended: no other step starts.
 
-        The run is given back then, and another executor may take it up.
+        The run is then released, and another executor may resume it.
 
         Returns:
             Whether this executor drives it.
@@ -179,10 +180,10 @@ class ExecutorWorkers:
         return live is not None
 
     async def start_task(self, work: Callable[[TaskStatus[None]], Awaitable[None]]) -> None:
-        """Run a function in the background, and wait until it says that it has begun; closing cancels it.
+        """Run a function in the background, and wait until it has started; closing cancels it.
 
         Args:
-            work: the function, which calls `started()` of what it is given.
+            work: the function, which calls `started()` of its argument.
 
         Raises:
             RuntimeError: the executor is not open.
@@ -196,7 +197,7 @@ class ExecutorWorkers:
 
 
 class ExecutorReplays:
-    """Replays of many runs, and replays that were made before. `Executor.replay` makes one."""
+    """Replays of many runs, and earlier replays. `Executor.replay` makes one."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -212,11 +213,10 @@ class ExecutorReplays:
         live: Live = "never",
         concurrency: int = 2,
     ) -> ReplayBatch:
-        """Begin to replay many runs in the background, a few at a time, and return at once.
+        """Start to replay many runs in the background, a few at a time, and return at once.
 
-        A run that cannot be replayed does not stop the others. What each replay came to `load` tells. The same ids
-        and the same replays mean the same runs: those that are over are not replayed again, and those that were
-        interrupted go on.
+        A run that cannot be replayed does not stop the others. `load` returns the result of each replay. The same ids
+        and arguments mean the same replays: finished ones are not repeated, and interrupted ones continue.
 
         Args:
             runs: the id of each run -> the id of its replay.
@@ -224,19 +224,19 @@ class ExecutorReplays:
             at: see `Executor.replay`.
             approve: see `Executor.replay`.
             live: see `Executor.replay`.
-            concurrency: how many replays run at the same time.
+            concurrency: number of replays that run at the same time.
 
         Returns:
             The replays, with how far each is, and `stop` and `wait`. Leaving the executor stops them.
 
         Raises:
-            ValueError: an argument has no meaning.
+            ValueError: an argument is invalid.
         """
         options = ReplayOptions(graph=graph, at=at, approve=approve, live=live)
         return replays.begin(self._host, runs, options, concurrency)
 
     async def load(self, run_id: str) -> Replay:
-        """Return what a replay has come to by now.
+        """Return the current result of a replay.
 
         Args:
             run_id: the id of the replay.
@@ -252,13 +252,13 @@ class ExecutorReplays:
 
 
 class ExecutorForks:
-    """The forks of runs, and what a fork would be. `Executor.fork` makes one."""
+    """The forks of runs, and previews of forks. `Executor.fork` makes one."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
 
     async def list(self, run_id: str) -> Sequence[RunInfo]:
-        """The runs that were forked from a run, the newest first; also of one that is deleted. See `Executor.fork`."""
+        """Return the forks of a run, the newest first; also of a deleted run. See `Executor.fork`."""
         return await reader.forks(self._host, run_id)
 
     async def preview(
@@ -279,17 +279,17 @@ class ExecutorForks:
         digests: Collection[str] | None = None,
         start: bool = True,
     ) -> ForkPreview:
-        """Tell what a fork would reuse, make again and ask about. No run is made.
+        """Return what a fork would reuse, repeat and ask about. No run is made.
 
         Args:
             parent: the id of the run to fork. This argument and the others are those of `Executor.fork`.
 
         Returns:
-            What the fork would be, as the store is now.
+            The preview, by the current content of the store.
 
         Raises:
             RunUnknown, InvalidValue, InvalidUpdate, InvalidAnswer, QuestionUnknown, StaleAnswer, GraphUnknown,
-            GraphChanged, InvalidMigration, ToolsChanged: `Executor.fork` would raise it, too.
+            GraphChanged, InvalidMigration, ToolsChanged: `Executor.fork` would raise the same error.
         """
         options = ForkOptions(
             parent,
@@ -308,7 +308,7 @@ class ExecutorForks:
         return await preview.preview(self._host, options, start=start)
 
     async def choices(self, parent: str, /, at: int | None = None) -> ForkChoices:
-        """Tell what a fork of a run at a record can change: values, the result or the answer in that record.
+        """Return what a fork of a run at a record can change: values, the result or the answer in that record.
 
         Args:
             parent: the id of the run.
@@ -316,7 +316,7 @@ class ExecutorForks:
 
         Returns:
             The branches with their values and the JSON Schemas of their states; the result, if the record is that of
-            a call; the answer, if it is one.
+            a call; the answer, if the record is one.
 
         Raises:
             RunUnknown: the store has no such run.
@@ -327,7 +327,7 @@ class ExecutorForks:
 
 
 class ExecutorGraphs(Mapping[str, GraphDefinition]):
-    """The graphs that an executor has, by name: of several versions the newest. `Executor.add_graph` adds one."""
+    """The graphs of an executor, by name: the newest version of each. `Executor.add_graph` adds one."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -346,7 +346,7 @@ class ExecutorGraphs(Mapping[str, GraphDefinition]):
         return f"ExecutorGraphs({self._graphs!r})"
 
     def remove(self, graph: GraphDefinition) -> None:
-        """Forget a version of a graph. Runs of it that are not driven cannot be resumed here any more.
+        """Forget a version of a graph. This executor can then resume only those runs of it that it drives.
 
         Args:
             graph: the graph.
@@ -354,7 +354,7 @@ class ExecutorGraphs(Mapping[str, GraphDefinition]):
         self._host.resources.remove(graph)
 
     async def check_runs(self, graph: GraphDefinition) -> list[VersionCheck]:
-        """Compare the runs of the store that have not ended with a new version of their graph, before a deploy.
+        """Compare the unfinished runs of the store with a new version of their graph, before a deployment.
 
         This changes nothing, and needs no code but the new graph.
 
@@ -388,10 +388,10 @@ class ExecutorMemory(Memory):
 
         Args:
             prefix: the first names of their namespaces; `()`: any.
-            older_than: also remove items that were not written for so long; `timedelta(0)`: all items.
+            older_than: also remove items last written longer ago; `timedelta(0)`: all items.
 
         Returns:
-            How many were removed.
+            Number of removed items.
 
         Raises:
             InvalidValue: an argument cannot be used.
@@ -404,27 +404,27 @@ class ExecutorMemory(Memory):
         return await self._made.store.prune_items("memory", tuple(names_of(prefix, least=0)), older_than=age)
 
     async def usage(self) -> ItemUsage:
-        """Return how many items there are, and how many bytes they have."""
+        """Return the number of items, and their size in bytes."""
         return await self._made.store.item_usage("memory")
 
 
 @dataclass(frozen=True, slots=True)
 class CachedResult:
-    """A result that is kept of a node with `cache=`."""
+    """A stored result of a node with `cache=`."""
 
     graph: str
     node: str
     key: str
     """Digest of all that the result depends on."""
     created: float
-    """Unix seconds, by the store's clock, as is the next one."""
+    """Unix seconds, by the store's clock; so is the next field."""
     expires: float | None
     size: int
-    """Bytes that it takes in the store."""
+    """Size in the store, in bytes."""
 
 
 class ExecutorCache:
-    """The results of nodes with `cache=` in an executor's store."""
+    """The stored results of nodes with `cache=`."""
 
     def __init__(self, host: Host) -> None:
         self._store = host.store
@@ -432,13 +432,13 @@ class ExecutorCache:
     async def list(
         self, graph: str | None = None, node: str | None = None, *, after: CachedResult | None = None, limit: int = 100
     ) -> Sequence[CachedResult]:
-        """Return kept results, ordered by graph, node and key.
+        """Return stored results, ordered by graph, node and key.
 
         Args:
             graph: the name of a graph; None: any.
             node: the name of a node of that graph; None: any.
-            after: the result before the first one to return: the last one of the page before.
-            limit: the most results to return.
+            after: the last result of the previous page.
+            limit: maximum number of results to return.
 
         Raises:
             ValueError: a node is named without its graph.
@@ -451,14 +451,14 @@ class ExecutorCache:
         ]
 
     async def clear(self, graph: str | None = None, node: str | None = None) -> int:
-        """Remove kept results, so that their steps are made again.
+        """Remove stored results, so that their steps run again.
 
         Args:
             graph: the name of a graph; None: any.
             node: the name of a node of that graph; None: any.
 
         Returns:
-            How many were removed.
+            Number of removed results.
 
         Raises:
             ValueError: a node is named without its graph.
@@ -472,7 +472,7 @@ class ExecutorCache:
             older_than: also remove results that are older.
 
         Returns:
-            How many were removed.
+            Number of removed results.
         """
         age = None if older_than is None else older_than.total_seconds()
         if age is not None and age < 0:
@@ -480,7 +480,7 @@ class ExecutorCache:
         return await self._store.prune_items("cache", older_than=age)
 
     async def usage(self) -> ItemUsage:
-        """Return how many results there are, and how many bytes they have."""
+        """Return the number of results, and their size in bytes."""
         return await self._store.item_usage("cache")
 
 
@@ -501,27 +501,27 @@ class VersionCheck:
     run_id: str
     status: str
     grade: Grade
-    """What the run needs to continue in the new version; `compatible` also if only content changed, or nothing."""
+    """How the run can continue in the new version; `compatible` also if only content changed, or nothing."""
     at: Sequence[str] = ()
-    """The nodes that it is at."""
+    """Nodes at which the run is."""
     changes: Sequence[str] = ()
     """Every difference of structure, each with its grade."""
     options: Sequence[str] | None = None
-    """Options of `orchestrator resume RUN` with which it continues; None: it needs none, or none are known."""
+    """Options of `orchestrator resume RUN` with which it continues; None if it needs none, or none are known."""
     guesses: Sequence[str] = ()
     """Assumptions of these options, line by line: check it before you use them."""
     undecided: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """State fields that are gone, with the new fields that each may have become, where there are several."""
+    """Removed state fields that may have become one of several new ones, with those new fields."""
     fault: str = ""
-    """Why the run could not be compared, if it could not."""
+    """Reason why the run could not be compared; empty if it could."""
     refs: Mapping[str, object] = field(default_factory=dict)
-    """The references to its code, as text."""
+    """References to its code, as text."""
     root_id: str = ""
-    """The id that its first record names: of a fork that of the run at the root of all forks."""
+    """Id that its first record contains: for a fork, that of the run at the root of all forks."""
 
     @property
     def refused(self) -> bool:
-        """True if an executor with the new version alone would refuse the run."""
+        """Return True if an executor with only the new version would refuse the run."""
         return self.grade != "compatible"
 
 

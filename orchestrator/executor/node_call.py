@@ -26,9 +26,9 @@ from orchestrator.user_code import call_in_thread, current_fence, pass_fence, pa
 
 
 def call_node(attempt: Attempt, context: StepContext, state: object) -> Awaitable[object]:
-    """Run a node. The result of an irreversible one may be that of an earlier call in the journal.
+    """Run a node. The result of an irreversible one may come from an earlier call in the journal.
 
-    No coroutine itself: each one around a node's own would cost every step that waits.
+    Not a coroutine function: another coroutine around a node's own would cost every step that waits.
     """
     spec, resources = attempt.spec, attempt.resources
     if spec._is_bare and resources.gate is None:
@@ -62,12 +62,12 @@ async def _as_effect(attempt: Attempt, context: StepContext, state: object) -> o
         else:
             waits_at_fence(key)
         result = await _plainly(attempt, context, state)
-        # By its type: a proxy may raise when it is asked for its class, and the call has returned.
+        # Checked by type: a proxy may raise when its class is read, and the call has returned.
         return decided(attempt, cast("Failing[Any]", result)) if issubclass(type(result), Failing) else result
 
     def encode(result: object) -> object:
         outcome, values, ops = landed(attempt, result)
-        reduced_values(attempt.activation, values, ops)  # refuses what a reducer does
+        reduced_values(attempt.activation, values, ops)  # raises what the reducer raises
         return {"outcome": outcome, "update": values, "ops": ops}
 
     def validate(found: object) -> object:
@@ -109,9 +109,9 @@ async def _threaded(
 def _in_thread(
     attempt: Attempt, context: StepContext, function: Callable[[Any, Any], object], state: object
 ) -> tuple[object]:
-    """Run a node's function; its result in a tuple, as trio refuses coroutines that come from threads.
+    """Run a node's function in a thread; its result comes in a tuple, as trio refuses coroutines returned from threads.
 
-    While it waited for this thread, the run may have been taken over.
+    While it waited for the thread, another process may have taken over the run.
     """
     pass_fence_in_thread(current_fence.get() if attempt.spec.effect == "irreversible" else attempt)
     return (call_in_thread(function, state, context),)
@@ -126,14 +126,14 @@ async def _inline(context: StepContext, function: Callable[[Any, Any], object], 
 
 
 class Maps(Protocol):
-    """The part of a node with a graph inside that maps its input and its update."""
+    """The mappings of input and update of a node that contains a graph."""
 
     def inner_input(self, state: object, item: object) -> Mapping[str, object]:
-        """The inner graph's input, from the state and the item of the map that the node runs in."""
+        """Return the inner graph's input, from the state and the item of the map that the node runs in."""
         ...
 
     def outer_update(self, values: Mapping[str, object]) -> Mapping[str, object]:
-        """The node's update, from the inner graph's last values."""
+        """Return the node's update, from the inner graph's last values."""
         ...
 
 
@@ -144,7 +144,7 @@ def _maps(node: Node) -> Maps:
 
 
 def subgraph_step(log: RunLog, activation: Activation, node: Node) -> GraphOpened | StepDone | Failure:
-    """The record for an activation of a subgraph's node: its graph begins, or has ended; its failure if it failed."""
+    """Return the record for an activation of a subgraph's node: its graph starts, has ended, or failed."""
     child = activation.child
     if child is None:
         return _opened(log, activation, node)
@@ -169,7 +169,7 @@ def _opened(log: RunLog, activation: Activation, node: Node) -> GraphOpened:
 
 
 def _outcome(node: Node, child: FrameResult) -> str | None:
-    """The outcome after the graph inside a node; None if the node has none for the way in which the graph ended."""
+    """Return the outcome after the graph inside a node; None if the node has none for this ending."""
     decide_outcome = getattr(node, "outer_outcome", None)
     found: str | None = "done" if decide_outcome is None else decide_outcome(child.entered)
     return found
@@ -184,8 +184,8 @@ def _landed(log: RunLog, activation: Activation, node: Node, child: FrameResult)
         raise InvalidUpdate(f"{activation.node} updates more than it says that it writes: {', '.join(update)}")
     values, ops = plan.schema.encode_update(update)
     exhausted = child.status == "exhausted"
-    # A graph that spent its own limits leaves those around it alone, and what it made is not lost. An edge may tell
-    # the cases apart; else the record, and `ctx.error` behind the node, name what was spent.
+    # A graph that spent its own limits does not end those around it, and its results are kept. An edge may distinguish
+    # the cases; else the record, and `ctx.error` after the node, name the spent limit.
     outcome = "exhausted" if exhausted and plan.topology.has_route(activation.node, "exhausted") else None
     outcome = outcome or _outcome(node, child)
     if outcome is None:

@@ -29,26 +29,26 @@ class Recorded:
 
 
 def recorded(found: object) -> Recorded:
-    """The result of an irreversible node, from the journal or from a person."""
+    """Return the result of an irreversible node, from the journal or from a person."""
     if not isinstance(found, Mapping) or "outcome" not in found:
-        # A person answered that it happened, and gave an update at most.
+        # A person answered that the call happened, and gave at most an update.
         return Recorded("done", found if isinstance(found, Mapping) else {}, {})
     return Recorded(str(found["outcome"]), found.get("update") or {}, dict(found.get("ops") or {}))
 
 
 def result_schema(attempt: Attempt) -> JsonObject:
-    """JSON Schema of what a person can say that an irreversible node returned: an update, maybe with an outcome."""
+    """Return the JSON Schema of a person's answer in place of an irreversible node's result."""
     schema, writes = attempt.activation.frame.plan.schema, attempt.spec._may_update
     found = fields_form(schema, schema.fields if writes is None else writes, update=True)
     outcomes, shared = list(attempt.spec.outcomes), found.pop("$defs")
     named = {"outcome": {"type": "string", "enum": outcomes}, "update": {"anyOf": [found, {"type": "null"}]}}
     whole = {"type": "object", "properties": named, "required": ["outcome"]}
-    ways = [found, whole] if outcomes == ["done"] else [whole, found]  # a form is made from the first one
+    ways = [found, whole] if outcomes == ["done"] else [whole, found]  # the first alternative becomes the form
     return {"anyOf": [*ways, {"type": "null"}] if "done" in outcomes else [whole], "$defs": shared}
 
 
 def given_result(schema: StateSchema, found: object) -> dict[str, Any]:
-    """Encode the result of an irreversible node that a person gave, as the journal keeps it.
+    """Encode the result that a person gave for an irreversible node, in its journaled form.
 
     Raises:
         InvalidUpdate: a value does not fit the state.
@@ -71,7 +71,7 @@ def landed(attempt: Attempt, result: object) -> tuple[str, JsonObject, dict[str,
     if type(result) is Recorded:
         outcome, values, ops = result.outcome, result.update, result.ops
     else:
-        if type(result) is Outcome and result.name not in RESERVED:  # as most are
+        if type(result) is Outcome and result.name not in RESERVED:  # the most common case
             outcome, update = result.name, result.update
         else:
             if isinstance(result, Failing):
@@ -93,7 +93,7 @@ def _check_declared(attempt: Attempt, update: Mapping[str, object]) -> None:
     """Refuse fields that the node does not declare: by `writes`, its function's return type, or its class's `fills`.
 
     Raises:
-        InvalidUpdate: there is one.
+        InvalidUpdate: there is such a field.
     """
     writes = attempt.spec._may_update
     if writes is not None and not writes.issuperset(update):
@@ -103,10 +103,10 @@ def _check_declared(attempt: Attempt, update: Mapping[str, object]) -> None:
 
 
 def decided(attempt: Attempt, failing: Failing[Any]) -> Outcome[Any]:
-    """Resolve an outcome that stands for a failure: an edge names it, or another one is taken.
+    """Resolve an outcome that represents a failure: an edge names it, or another one is taken.
 
     Raises:
-        Exception: its error, where the node is tried again, or nothing takes it.
+        Exception: its error, if the node is retried or no edge takes the failure.
     """
     activation, retry = attempt.activation, attempt.spec.retry
     named = activation.frame.plan.topology.has_route(activation.node, failing.name)
@@ -119,7 +119,7 @@ def decided(attempt: Attempt, failing: Failing[Any]) -> Outcome[Any]:
 
 
 def _read(node: str, result: object) -> tuple[str, Mapping[str, object] | None]:
-    """Outcome and update of what a node returned."""
+    """Return outcome and update of a node's return value."""
     if result is None:
         return "done", None
     if isinstance(result, Outcome):

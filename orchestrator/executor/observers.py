@@ -1,11 +1,11 @@
 """Functions that are called about runs once their records are durable: for webhooks, metrics and traces.
 
-Each function has a task and a queue of its own, with one place per run: what waits is the run, and it is called with
-the run as it is by then. So a slow function holds nothing up, and skips what a later call covers.
+Each function has its own task and a queue with one place per run. It is called with the latest state of the run, so a
+slow function delays nothing, and skips what a later call covers.
 
 While a run is driven, its inbox in the store holds a notice. It is deleted when every function was called about the
-last record of the drive. If the process dies before, `recover` and workers with observers replace it by a notice of
-their own and call their functions about the run. Of several that try, one does.
+last record of the drive. If the process dies earlier, `recover` and workers with observers replace it with their own
+notice and call their functions about the run. If several try, one succeeds.
 """
 
 from __future__ import annotations
@@ -37,19 +37,20 @@ if TYPE_CHECKING:
     from orchestrator.executor.drive import Drive
 
 _open_here: set[str] = set()
-"""The executors of this process that are open and have observers."""
+"""Executors of this process that are open and have observers."""
 
 _PATIENCE = 60.0
-"""Seconds behind the last record of a run after which another process counts as gone that cannot be looked for, or that
-has not called its observers."""
+"""Seconds after the last record of a run. Then a process that cannot be checked, or that has not called its observers,
+is considered gone.
+"""
 
 _AT_ONCE = 100
-"""Runs whose notices are taken over at once."""
+"""Number of runs whose notices are taken over at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """A run that has ended or waits, and whose observers this executor is to call."""
+    """A run that has ended or waits, and whose observers this executor must call."""
 
     info: RunInfo
     notice: int
@@ -60,24 +61,25 @@ class Notices:
 
     def __init__(self, store: Store, owner: Owner) -> None:
         self.others = False
-        """True if another process was still to call its observers about a run that had ended or paused, when
-        `take_over` looked last."""
+        """True if, at the last `take_over`, another process still had to call its observers about a run that had ended
+        or paused.
+        """
         self._store, self._owner = store, owner
         self._mine: set[int] = set()
         self._looks = False
 
     def open(self) -> None:
-        """The executor was opened."""
+        """Called when the executor is opened."""
         self._mine.clear()
         self._looks = self.others = False
         _open_here.add(self._owner.executor)
 
     def close(self) -> None:
-        """The executor was closed: notices that are left are left to others."""
+        """Called when the executor is closed: remaining notices are left to other executors."""
         _open_here.discard(self._owner.executor)
 
     async def post(self, run_id: str) -> list[int]:
-        """Post a notice about a run that is to be driven; the ids of it and of those that it replaces."""
+        """Post a notice about a run to be driven. Returns its id and those of the notices that it replaces."""
         left = [
             message.id
             for message in await self._store.inbox([run_id])
@@ -91,9 +93,9 @@ class Notices:
         await self._store.discard(ids)
 
     async def take_over(self, graphs: Collection[str], now: float) -> list[TakenOver]:
-        """Take over the notices of processes that are gone, about runs of these graphs that no executor drives.
+        """Take over notices about runs of these graphs that no executor drives, if their processes are gone.
 
-        A run that was interrupted is left to the executor that takes it up.
+        An interrupted run is left to the executor that resumes it.
 
         Args:
             graphs: names of graphs.
@@ -135,8 +137,8 @@ class Notices:
             return None
         if mine not in there or not self._is_own(there[mine]):
             self._mine.discard(mine)
-            return None  # another executor was quicker
-        if left[-1] not in there:  # and has called its observers
+            return None  # another executor has taken the run
+        if left[-1] not in there:  # the other process has called its observers
             await self.discard([mine])
             return None
         await self._store.discard(left)
@@ -152,10 +154,10 @@ class Notices:
         return isinstance(owner, dict) and owner.get("executor") == self._owner.executor
 
     def _is_gone(self, message: Message) -> bool:
-        """True if the executor that posted a notice calls no observers any more, as far as this process can tell."""
+        """Return True if the executor that posted a notice no longer calls observers, as far as can be determined."""
         owner = message.body.get("owner")
         if not isinstance(owner, dict):
-            return True  # of an earlier version
+            return True  # a notice of an earlier version
         if self._is_own(message):
             return message.id not in self._mine
         return owner.get("executor") not in _open_here if is_here(owner) else is_dead(owner)
@@ -164,21 +166,21 @@ class Notices:
 log = logging.getLogger("orchestrator")
 
 _MOST = 1000
-"""Runs that wait for one function; it is not called about further ones here."""
+"""Maximum number of runs that wait for one function; it is not called about further ones here."""
 _CLOSING = 5.0
-"""Seconds that a closing executor gives the functions for what is left."""
+"""Seconds that a closing executor gives the functions for the remaining calls."""
 
 
 class RunObserver(Protocol):
     """Is called about a run when records of it are durable, at least once for each record.
 
-    A sync function runs in a thread. What it raises is logged.
+    A sync function runs in a thread. Its exceptions are logged.
     """
 
     def __call__(self, run: Run, seq: int, /) -> Awaitable[object] | object:
         """
         Args:
-            run: the run as it is after record `seq`.
+            run: the run after record `seq`.
             seq: the number of the last durable record. Calls about one run may skip numbers, and repeat them after a
                 crash.
         """
@@ -187,50 +189,50 @@ class RunObserver(Protocol):
 
 @dataclass(eq=False)
 class Observed:
-    """A run as its durable records make it."""
+    """A run in the state of its durable records."""
 
     observation: Observation
     machine: RunState
     graph: GraphDefinition
     run_id: str
     over: bool = False
-    """True once it was given back."""
+    """True once its lease was released."""
     driven: bool = False
     stale: bool = False
-    """True if it has to be read from the store."""
+    """True if it has to be read from the store again."""
     given_up: bool = False
     """True if its drive stopped because of an error."""
     notices: Sequence[int] = ()
     called: dict[_Calls, int] = field(default_factory=dict)
-    """The last record about which each function was called."""
+    """Number of the last record about which each function was called."""
     uncalled: set[_Calls] = field(default_factory=set)
-    """The functions that are still to be called about the end of the drive."""
+    """Functions that still have to be called about the end of the drive."""
 
     def stored(self, records: Sequence[Record]) -> None:
-        """Fold what is durable now."""
+        """Fold records that are durable now."""
         try:
             for record in records:
-                if record.seq > self.machine.head:  # a record that reopens a run is folded when it is taken up
+                if record.seq > self.machine.head:  # a record that reopens a run is folded when the run is resumed
                     apply(self.machine, record)
-        except Exception as error:  # whatever it is, the run is not held up
+        except Exception as error:  # an error in an observer must not delay the run
             log.debug("run %s: its observers get it from the store: %r", self.run_id, error)
             self.stale = True
         self.observation.changed(self)
 
 
 class _Calls:
-    """The calls of one function."""
+    """Calls of one function."""
 
     def __init__(self, function: RunObserver, store: Store) -> None:
         self._function, self._store = function, store
         self._pending: dict[str, Observed] = {}
         self._covered: dict[str, list[Observed]] = {}
-        """Earlier drives of pending runs: the call about the last one is about them, too."""
+        """Earlier drives of pending runs, which the call about the last one also covers."""
         self._some = anyio.Event()
         self.idle = anyio.Event()
 
     def reset(self) -> None:
-        """Begin again, maybe in another event loop."""
+        """Start again, maybe in another event loop."""
         self._pending.clear()
         self._covered.clear()
         self._some, self.idle = anyio.Event(), anyio.Event()
@@ -250,7 +252,7 @@ class _Calls:
         self._some.set()
 
     async def go(self, observation: Observation) -> None:
-        """Make the calls, for as long as the executor is open."""
+        """Make the calls for as long as the executor is open."""
         while True:
             while self._pending:
                 run = self._pending.pop(next(iter(self._pending)))
@@ -261,7 +263,7 @@ class _Calls:
                     elif run.called.get(self) != run.machine.head:
                         run.called[self] = run.machine.head
                         await self._call(Run(run.machine.copy(), run.graph, self._store))
-                except OrchestratorError as error:  # it was deleted, or the store cannot be read
+                except OrchestratorError as error:  # the run was deleted, or the store cannot be read
                     log.debug("run %s: its observers are not called: %s", run.run_id, error)
                 for one in (*covered, *((run,) if over else ())):
                     if one.over:
@@ -295,7 +297,7 @@ def _name(function: RunObserver) -> str:
 
 
 class Observation:
-    """The functions of one executor, and the runs that they are to be called about."""
+    """The observers of one executor, and the runs about which they have to be called."""
 
     def __init__(
         self,
@@ -322,7 +324,7 @@ class Observation:
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
-        """Make the calls while the block runs; then those that are left, for some seconds."""
+        """Make the calls while the block runs, and after it the remaining ones, for some seconds."""
         async with anyio.create_task_group() as tasks:
             if self._all:
                 self.notices.open()
@@ -342,25 +344,25 @@ class Observation:
         try:
             await calls.go(self)
         finally:
-            calls.idle.set()  # the end of the event loop may cancel it first of all: nothing waits for it then
+            calls.idle.set()  # the end of the event loop may cancel it first: then nothing waits for it
 
-    # -- what a host says ----------------------------------------------------------------------------------------
+    # notifications from the host
 
     def observed(self, machine: RunState) -> Observed | None:
-        """A run that is taken up, and whose records are all durable; None: it has no observers."""
+        """Return the record of a resumed run, all of whose records are durable; None if there are no observers."""
         graph = machine.plan.graph
         return Observed(self, machine.copy(), graph, machine.run_id) if self._all and graph is not None else None
 
     def add(self, live: Drive, run: Observed) -> None:
-        """A run was taken up."""
+        """Called when a run is resumed."""
         self._runs[live] = run
         self.changed(run)
 
     async def driving(self, live: Drive, *, driven: bool = True) -> None:
-        """Records are about to be written: leave a notice in case this process dies.
+        """Leave a notice, before records are written, in case this process dies.
 
         Args:
-            driven: whether the run is driven; False: something is journaled, and it is given back.
+            driven: whether the run is driven; False: its lease is held only to journal something.
         """
         run = self._runs.get(live)
         if run is not None:
@@ -368,7 +370,7 @@ class Observation:
             run.notices = await self.notices.post(live.run_id)
 
     async def left(self, live: Drive) -> None:
-        """A run was given back."""
+        """Called when a run is released."""
         run = self._runs.pop(live, None)
         if run is None:
             return
@@ -389,12 +391,12 @@ class Observation:
             await self._acknowledge(run)
 
     def changed(self, run: Observed) -> None:
-        """Records of a run became durable."""
+        """Called when records of a run are durable."""
         for calls in self._always:
             calls.add(run)
 
     async def called(self, calls: _Calls, run: Observed) -> None:
-        """A function was called about the end of a drive."""
+        """Called after a function was called about the end of a drive."""
         run.uncalled.discard(calls)
         if not run.uncalled:
             await self._acknowledge(run)
@@ -402,18 +404,18 @@ class Observation:
     async def _acknowledge(self, run: Observed) -> None:
         if run.notices:
             notices, run.notices = run.notices, ()
-            with suppress(StoreError):  # then they are called once more
+            with suppress(StoreError):  # if not deleted, they are called once more
                 await self.notices.discard(notices)
 
-    # -- what other processes did --------------------------------------------------------------------------------
+    # -- runs driven by other processes --------------------------------------------------------------------------
 
     async def call_about(self, run: Run, *notices: int) -> None:
-        """Call the functions about a run that has ended or waits, and that another process drove."""
+        """Call the functions about a run that another process drove, and that has ended or waits."""
         machine = run.machine
         await self._conclude(Observed(self, machine, run.definition, machine.run_id, driven=True, notices=notices))
 
     async def moved(self, run_id: str) -> None:
-        """Another executor drove a run that this one is awake for, and it has ended or waits."""
+        """Called when a watched run, driven by another executor, has ended or waits."""
         if self._all:
             try:
                 await self.call_about(await self.load(run_id))
@@ -422,6 +424,6 @@ class Observation:
 
 
 def _waits(machine: RunState) -> bool:
-    """True if a run waits for a person or an event, and its own caller does not ask for it."""
+    """Return True if a run waits for a person or an event, and its caller does not ask for it."""
     inner = machine.started is not None and machine.started.caller is not None
     return not inner and any(str(question.kind) != "timer" for question in machine.questions.values())

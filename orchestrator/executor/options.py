@@ -1,6 +1,6 @@
 """The options of runs, resumes, forks and replays.
 
-`Executor` has them as keyword arguments, and says there what each means. Below it they are one object.
+They are keyword arguments of `Executor`, which documents them. Internally they are one object.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """Options of a run that is started, see `Executor.start`."""
+    """Options of a run that is started; see `Executor.start`."""
 
     run_id: str | None = None
     labels: Mapping[str, str] | None = None
@@ -39,7 +39,7 @@ class RunOptions:
         check_text(self.by, "by")
 
     def for_existing(self) -> ResumeOptions:
-        """The options that also count where a run has the id already, and is continued."""
+        """Return the options that also apply if a run of this id exists and is continued."""
         return ResumeOptions(
             pause_before=self.pause_before, pause_after=self.pause_after, context=self.context, by=self.by
         )
@@ -47,7 +47,7 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeOptions:
-    """Options of a run that is taken up, see `Executor.resume`."""
+    """Options of a run that is resumed; see `Executor.resume`."""
 
     retry: bool = False
     limits: Limits | None = None
@@ -61,7 +61,7 @@ class ResumeOptions:
     context: object = None
     by: str = ""
     resources: Resources | None = None
-    """Resources that the run is driven with in place of the executor's: a replay may have other models."""
+    """Resources with which the run is driven in place of the executor's: a replay may have other models."""
 
     def __post_init__(self) -> None:
         check_kind(self.limits, Limits, "limits")
@@ -71,18 +71,18 @@ class ResumeOptions:
 
     @property
     def changes_nothing(self) -> bool:
-        """True if the run stays as it is in the journal."""
+        """Return True if the run stays unchanged in the journal."""
         changes = (self.approve, self.limits, self.pause_before, self.pause_after)
         return not self.retry and all(one is None for one in changes)
 
 
 NO_OPTIONS = ResumeOptions()
-"""The run is taken up as it is."""
+"""The run is resumed unchanged."""
 
 
 @dataclass(frozen=True)
 class ForkOptions:
-    """The run that is forked, and what the fork changes; see `Executor.fork`."""
+    """The run to fork, and the changes of the fork; see `Executor.fork`."""
 
     parent: str
     _: KW_ONLY
@@ -99,14 +99,14 @@ class ForkOptions:
     by: str = ""
     digests: Collection[str] | None = None
     caller: Caller | None = None
-    """The call of a graph as a tool that waits for the fork; its parent was begun by the same call of another run."""
+    """The call of a graph as a tool that waits for the fork; the same call of another run started the fork's parent."""
     replay: Mapping[str, Any] | None = None
     """Fields that only the record `forked` of a replay has. A replay inherits no labels, and needs no models."""
 
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """The run that is replayed, and what is changed; see `Executor.replay`."""
+    """The run to replay, and the changes; see `Executor.replay`."""
 
     parent: str = ""
     _: KW_ONLY

@@ -1,11 +1,11 @@
-"""Signals while executors are open: their runs are checkpointed and given back before the process ends by them.
+"""Signals while executors are open: runs are checkpointed and released before the process ends.
 
 The command line handles them around a whole command, in `cli.signals`.
 
-SIGTERM would end the process at once: whoever goes on with its runs would find leases of a dead holder, and lack what
-was not written yet. Ctrl-C (SIGINT) is handled so on trio only: trio raises `KeyboardInterrupt` wherever the main
-thread happens to be, which may be in the middle of a write; asyncio cancels the main task, which interrupts its runs.
-A second signal is no longer held up: it does what it would do without any executor.
+SIGTERM would end the process at once: the next executor of its runs would find leases of a dead holder, and lack the
+records not written yet. Ctrl-C (SIGINT) is handled so on trio only: trio raises `KeyboardInterrupt` wherever the main
+thread happens to be, which may be in the middle of a write; asyncio cancels the main task, which interrupts its runs. A
+second signal is not delayed: it acts as it would without any executor.
 
 A program that handles a signal itself is left alone, and so is one whose executors are open in other threads than
 the main one: those close its executors, or are killed.
@@ -25,18 +25,18 @@ import anyio.lowlevel
 
 
 class _Guarded:
-    """The executors that are open in the main thread of this process, and the signals that stop them."""
+    """Executors open in the main thread of this process, and the signals that stop them."""
 
     def __init__(self) -> None:
         self.callbacks: dict[anyio.Event, Callable[[], object]] = {}
         self.received: int | None = None
-        """The signal that came."""
+        """The signal received."""
         self.process = 0
         self._before: dict[int, Any] = {}
-        """The handlers in whose place ours are."""
+        """The handlers that ours replace."""
 
     def listen(self, *, interrupts: bool) -> bool:
-        """Hear the signals that nobody else wants to. Whether there are any."""
+        """Handle the signals that have only their default handler. Return True if any is handled here."""
         if threading.current_thread() is not threading.main_thread():
             return False
         if self.received is None:
@@ -59,7 +59,7 @@ class _Guarded:
         self._before.clear()
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """Stop all executors. A second signal acts at once, and so does one that a fork gets."""
+        """Stop all executors. A second signal acts at once, and so does one in a forked process."""
         self._give_back()
         if os.getpid() != self.process:
             os.kill(os.getpid(), number)
@@ -68,7 +68,7 @@ class _Guarded:
         for event, callback in list(self.callbacks.items()):
             try:
                 callback()
-            except RuntimeError:  # its event loop is gone, and could not close it
+            except RuntimeError:  # its event loop was closed first, and it could not close
                 del self.callbacks[event]
         if not self.callbacks:
             self._end()
@@ -93,7 +93,7 @@ _guarded = _Guarded()
 
 
 async def guard(stop: Callable[[], Awaitable[None]]) -> None:
-    """Call `stop` when a signal ends the process, and let it end after that."""
+    """Call `stop` when a signal is to end the process, and let the process end after that."""
     loop: Any = anyio.lowlevel.current_token().native_token
     on_trio = not hasattr(loop, "call_soon_threadsafe")
     if not _guarded.listen(interrupts=on_trio):
@@ -115,7 +115,7 @@ def _is_of_trio(handler: Any) -> bool:
 
 
 def _interrupt() -> None:
-    """Make trio raise `KeyboardInterrupt` in the main task, and not here."""
+    """Make trio raise `KeyboardInterrupt` in the main task, not here."""
     import trio
 
     @trio.lowlevel.enable_ki_protection

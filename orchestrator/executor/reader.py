@@ -41,7 +41,7 @@ async def history(host: Host, run_id: str, at: int | None, after: int, limit: in
         return await host.histories.page(run_id, at, after or 0, limit)
     info = await host.store.info(run_id)
     records = await host.store.read(run_id, upto=at)
-    check_readable(records[:1])  # now, not when the first point is read
+    check_readable(records[:1])  # checked now, not when the first point is read
     return points(await host.loader.plan_of(info, records), records)
 
 
@@ -92,21 +92,21 @@ class RunQuestion:
     """The graph's name."""
     question: AnyQuestion
     asked: float
-    """Since when it waits: Unix seconds."""
+    """Time since which it waits, Unix seconds."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """The run's labels."""
 
     @property
     def deadline(self) -> float | None:
-        """Unix seconds, after which the declared default holds; None: there is no deadline."""
+        """Return the time after which the declared default applies, Unix seconds; None if there is no deadline."""
         return self.question.deadline
 
 
 @dataclass(frozen=True, slots=True)
 class RunQuestions:
-    """A part of the list of open questions, the oldest first, and neighbours of one run in the order of their places.
+    """A page of the open questions, the oldest run first, and those of one run in the order of their places.
 
-    `cursor` leads to the next part, None to none.
+    `cursor` leads to the next page; None if there is none.
     """
 
     questions: tuple[RunQuestion, ...] = ()
@@ -139,14 +139,14 @@ async def open_questions(
 
     page = await listed()
     before: frozenset[str] = frozenset()
-    while (new := frozenset(page.unlisted)) - before:  # those of earlier versions, once in the life of a store
+    while (new := frozenset(page.unlisted)) - before:  # questions of earlier versions, once in the life of a store
         for run_id in page.unlisted:
             with suppress(RunConflict, RunUnknown, StoreUnavailable):
                 await _list(host, run_id)
         before |= new
         page = await listed()
     found = list(page.questions)
-    if after is None:  # where nothing can be written they are on the first page
+    if after is None:  # if nothing can be written, they are on the first page
         for run_id in page.unlisted:
             found += [one for one in await _folded(host, run_id) if wanted is None or one.question.kind in wanted]
         found.sort(key=lambda one: one.question.asked)
@@ -156,14 +156,14 @@ async def open_questions(
 
 
 async def _list(host: Host, run_id: str) -> None:
-    """Store the open questions of a run, and its totals, which were last written by an earlier version."""
+    """Store the open questions of a run, and its totals, which an earlier version wrote."""
     info = await host.store.info(run_id)
     try:
         machine = await host.loader.machine_of(info, await host.loader.stored_graph(info))
     except StoreUnavailable:
         raise
     except OrchestratorError:
-        return  # opening the run reports what is wrong with it
+        return  # opening the run reports the damage
     await host.store.append(
         Append(
             run_id,
@@ -186,15 +186,15 @@ async def _folded(host: Host, run_id: str) -> list[WaitingQuestion]:
 
 
 def _place(one: RunQuestion) -> list[int]:
-    """The place of a question among those of its run: its path's branches. Rows are read without the run."""
+    """Return the place of a question among those of its run: its path's branches. Rows are read without the run."""
     numbers = (part.rpartition(".")[2] for part in one.question.path.split("/"))
     return [int(number[:9]) for number in numbers if number.isdecimal()]
 
 
 def _question(row: WaitingQuestion) -> RunQuestion | None:
-    """A question as it was asked; None if its row is damaged: the run itself has it.
+    """Return a question as it was asked; None if its row is damaged: the run itself contains it.
 
-    One that is encrypted, and whose key is missing here, says so in place of its prompt.
+    If it is encrypted and its key is missing, its prompt is a note about that.
     """
     text = encoded_in(row.question.data)
     try:

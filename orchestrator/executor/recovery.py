@@ -1,4 +1,4 @@
-"""Resuming many runs: those that processes left behind, or, after a bug was repaired or an outage, those that match."""
+"""Resuming many runs: interrupted ones, or, after a bug fix or an outage, those that match filters."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ async def recover(host: Host, only: Collection[str] | None) -> list[Run]:
             live.journal_resumed(unpause=False)
             found[run_id] = await host.drive(live)
         except (RunConflict, RunEnded):
-            return  # somebody else was quicker
-        except Exception as error:  # whatever it is, the other runs go on
+            return  # another executor has taken the run
+        except Exception as error:  # an error must not stop the other runs
             if live is not None:
                 host.watched.retry(live)
             log.warning("run %s cannot be recovered: %s", run_id, error)
@@ -53,7 +53,7 @@ async def recover(host: Host, only: Collection[str] | None) -> list[Run]:
                 tasks.start_soon(recover_one, run_id)
 
     wanted = [one for one in await lost(host, host.resources.graphs) if only is None or one in only]
-    # Runs that others called go on when those make their calls again; what is left then goes on by itself.
+    # Called runs continue when their callers repeat the calls; those that remain are continued on their own.
     inner = [one for one in wanted if (await host.store.info(one)).labels.get("parent") in wanted]
     await all_of([one for one in wanted if one not in inner])
     if inner:
@@ -64,10 +64,10 @@ async def recover(host: Host, only: Collection[str] | None) -> list[Run]:
 
 
 async def call_observers(host: Host) -> bool:
-    """Call observers about runs that were driven by processes which are gone and did not call them.
+    """Call observers about runs whose processes are gone and did not call them.
 
     Returns:
-        Whether other processes are still to call their observers.
+        Whether other processes still have to call their observers.
     """
     if not host.observation:
         return False
@@ -75,13 +75,13 @@ async def call_observers(host: Host) -> bool:
     for one in await notices.take_over(host.resources.graphs, host.resources.clock.now()):
         try:
             await host.observation.call_about(await host.loader.load(one.info.run_id), one.notice)
-        except OrchestratorError as error:  # it is damaged, or was deleted
+        except OrchestratorError as error:  # the run is damaged, or was deleted
             log.warning("run %s: its observers are not called: %s", one.info.run_id, error)
     return notices.others
 
 
 async def lost(host: Host, graphs: Collection[str] | None) -> list[str]:
-    """Runs (of graphs of these names) that could go on and that nobody drives, the oldest first."""
+    """Return runs of graphs with these names that could continue and that no executor drives, the oldest first."""
     known = [info for info in await host.store.unsettled(graphs) if info.run_id not in host.live]
     messages = await host.store.inbox([info.run_id for info in known])
     addressed = {message.run_id for message in messages if message.body.get("type") != NOTICE}
@@ -101,7 +101,7 @@ STATUSES = ("failed", "exhausted", "cancelled", "interrupted", "paused")
 
 @dataclass(frozen=True, slots=True)
 class ResumedRun:
-    """The outcome of one run of many."""
+    """The outcome of one of many runs."""
 
     run_id: str
     graph: str
@@ -112,7 +112,7 @@ class ResumedRun:
     error: str = ""
     """Why it could not be resumed, or why it ended, as text."""
     exception: Exception | None = field(default=None, compare=False)
-    """The error for which it could not be resumed."""
+    """The error because of which it could not be resumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,21 +120,21 @@ class Resumed:
     """The outcomes of many runs."""
 
     runs: tuple[ResumedRun, ...] = ()
-    """In the order in which they came to an end or paused."""
+    """In the order in which they ended or paused."""
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Status now -> number of runs. Those that could not be resumed are under an empty text."""
+        """Return current status -> number of runs. Runs that could not be resumed count under the empty string."""
         return Counter(run.status for run in self.runs)
 
     @property
     def errors(self) -> Mapping[str, str]:
-        """Run -> why it could not be resumed."""
+        """Return run -> reason why it could not be resumed."""
         return {run.run_id: run.error for run in self.runs if not run.status}
 
 
 OnProgress: TypeAlias = "Callable[[ResumedRun, int, int], object]"
-"""Called for each run, with the number of those that are over and the number of all."""
+"""Called for each run, with the number of finished ones and the number of all."""
 
 
 class Listing(Protocol):
@@ -152,7 +152,7 @@ class Listing(Protocol):
 
 
 def check_statuses(status: Collection[str] | str, *, retry: bool) -> frozenset[str]:
-    """The statuses of the runs to resume.
+    """Return the statuses of the runs to resume.
 
     Raises:
         ValueError: one is unknown, cannot be resumed, or needs `retry`.
@@ -176,7 +176,7 @@ async def find(
     labels: Mapping[str, str] | None,
     only: Collection[str] | None,
 ) -> list[RunInfo]:
-    """The runs to resume, the oldest first, without replays and without runs that graph tools began."""
+    """Return the runs to resume, oldest first, without replays and without runs that graph tools started."""
     found: list[RunInfo] = []
     cursor: str | None = None
     while True:
@@ -190,13 +190,13 @@ async def find(
 
 
 async def _is_called(store: Store, info: RunInfo) -> bool:
-    """True if another run continues it: it was begun by a call of its graph, or is a replay."""
+    """Return True if another run continues it: it was started by a call of its graph, or is a replay."""
     if info.parent is not None:
         return info.parent.relation in ("call", "replay")
     parent = info.labels.get("parent")
     if parent is None:
         return False
-    if info.run_id.startswith(f"{parent}."):  # begun by an early version
+    if info.run_id.startswith(f"{parent}."):  # started by an early version
         return True
     (first,) = await store.read(info.run_id, limit=1)
     return isinstance(first, RunStarted) and first.caller is not None
@@ -244,7 +244,7 @@ async def resume_all(
 async def _resumed(host: Host, info: RunInfo, options: ResumeOptions) -> ResumedRun:
     try:
         run = await resume(host, info.run_id, options)
-    except Exception as error:  # whatever it is, the other runs go on
+    except Exception as error:  # an error must not stop the other runs
         if not isinstance(error, OrchestratorError):
             log.warning("run %s could not be resumed", info.run_id, exc_info=error)
         why = f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""The resources of an executor, and the check that they are enough for a graph. Nothing else resolves any name.
+"""The resources of an executor, and the check that they suffice for a graph. Nothing else resolves names.
 
 Wrong arguments are refused before anything is opened. A graph that passed its checks passes them again with the same
 tools.
@@ -29,30 +29,30 @@ from orchestrator.tools.toolbox import Toolbox
 
 
 class PassedChecks:
-    """Checks that passed before an executor began runs."""
+    """Checks that passed before an executor started runs."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], tuple[GraphDefinition, Mapping[str, Tool]]] = {}
-        """Name of the check, and content of the graph -> the graph, and the tools that there were."""
+        """Name of the check, and content of the graph -> the graph, and the tools at that time."""
 
     def holds(self, check: str, graph: GraphDefinition, tools: Toolbox) -> bool:
-        """True if a check of a graph passed with the tools that there are now.
+        """Return True if a check of a graph passed with the current tools.
 
         Args:
             check: a name for it.
-            graph: the graph. Another one is another graph, although it may look the same.
-            tools: the executor's.
+            graph: the graph, compared by identity.
+            tools: the executor's tools.
         """
         known = self._known.get((check, graph.content))
         return known is not None and known[0] is graph and type(tools) is Toolbox and known[1] is tools.current()
 
     def forget(self, content: str) -> None:
-        """Forget a graph that is gone."""
+        """Forget a graph that was removed."""
         for key in [key for key in self._known if key[1] == content]:
             del self._known[key]
 
     def note(self, check: str, graph: GraphDefinition, tools: Toolbox) -> None:
-        """A check passed. Tools that come and go are looked at each time."""
+        """Record that a check passed. Tools that come and go are checked each time."""
         self._known[check, graph.content] = graph, tools.current()
 
 
@@ -62,7 +62,7 @@ def check_arguments(
     """Refuse arguments of `Executor` of another type.
 
     Raises:
-        InvalidValue: names the argument, what it is and what to give.
+        InvalidValue: names the argument, its value and the expected one.
     """
     if not isinstance(store, str) and (isinstance(store, type) or not callable(getattr(store, "append", None))):
         raise _wrong("store", store, "give a URL, such as 'sqlite:///runs.db', or a store")
@@ -75,7 +75,7 @@ def check_code(*, graphs: object, model: object, models: object, pools: object) 
     """Refuse arguments of `Executor` or `App` of another type.
 
     Raises:
-        InvalidValue: names the argument, what it is and what to give.
+        InvalidValue: names the argument, its value and the expected one.
     """
     if isinstance(graphs, GraphDefinition):
         raise InvalidValue(f"graphs= is one graph: give a list, graphs=[{graphs.name}]", where="graphs")
@@ -100,7 +100,7 @@ def check_code(*, graphs: object, model: object, models: object, pools: object) 
 
 
 def _graph_meant(given: object) -> str:
-    """Suggest what to pass in place of something that is no graph but has one or makes one."""
+    """Suggest what to pass instead of an object that is not a graph but has one or makes one."""
     if isinstance(given, ModuleType):
         name = given.__name__.rpartition(".")[2]
         found = [one for one, value in vars(given).items() if isinstance(value, GraphDefinition)]
@@ -124,12 +124,12 @@ def _wrong(where: str, value: object, fix: str, part: str = "") -> InvalidValue:
 
 
 _THREADS = 40
-"""Threads for nodes that are sync functions."""
+"""Number of threads for nodes that are sync functions."""
 
 
 @dataclass(eq=False)
 class Resources:
-    """Everything that code of a run may come from."""
+    """Everything from which code of a run is resolved."""
 
     graphs: dict[str, GraphDefinition]
     """The newest version of each graph, by name."""
@@ -139,20 +139,20 @@ class Resources:
     deps: Any
     clock: Clock
     threads: anyio.CapacityLimiter
-    """For nodes that are sync functions."""
+    """Limiter of threads for nodes that are sync functions."""
     gate: anyio.CapacityLimiter | None
-    """Most steps of all runs at the same time."""
+    """Limits the steps of all runs that run at the same time."""
     pools: Mapping[str, anyio.CapacityLimiter] = field(default_factory=dict)
-    """The same of steps whose nodes name a pool."""
+    """Limiters of steps whose nodes name a pool."""
     versions: dict[str, tuple[GraphDefinition, ...]] = field(default_factory=dict)
-    """All versions of each graph that was given, by name, the newest first."""
+    """All given versions of each graph, by name, the newest first."""
     always_streams: bool = False
-    """True if models are asked for streams although no one reads."""
+    """True if models are asked for streams even if no one reads them."""
     memory: MemoryOptions = field(default_factory=MemoryOptions)
     begun: dict[str, GraphDefinition] = field(default_factory=dict)
-    """Graphs that runs were begun with here, by their content."""
+    """Graphs with which runs were started here, by their content."""
     asked: dict[str, Any] = field(default_factory=dict)
-    """Contents of graphs, and the risk from which on calls in their runs are asked about, see `add_graph`."""
+    """Contents of graphs -> lowest risk of calls in their runs that are asked about, see `add_graph`."""
     passed: PassedChecks = field(default_factory=PassedChecks)
 
     @classmethod
@@ -173,7 +173,7 @@ class Resources:
         """Make the resources of `Executor(...)`, with the graphs inside its tools.
 
         Raises:
-            ValueError: `concurrency` is below 1, or `streams` is neither of the two.
+            ValueError: `concurrency` is below 1, or `streams` is not one of the two values.
         """
         if concurrency is not None and concurrency < 1:
             raise ValueError(
@@ -233,13 +233,13 @@ class Resources:
                 self.asked.pop(one.content, None)
 
     def reset(self) -> None:
-        """Free all places: an executor may be opened again, and in another event loop."""
+        """Free all places: an executor may be opened again, also in another event loop."""
         self.threads = anyio.CapacityLimiter(_THREADS)
         self.gate = None if self.gate is None else anyio.CapacityLimiter(self.gate.total_tokens)
         self.pools = {name: anyio.CapacityLimiter(one.total_tokens) for name, one in self.pools.items()}
 
     def gates_of(self, pool: str | None) -> tuple[anyio.CapacityLimiter, ...]:
-        """The limiters that a step passes before it runs: the pool that its node names, then the limit of all steps."""
+        """Return the limiters that a step passes before it runs: the pool of its node, then the limit of all steps."""
         own = None if pool is None else self.pools.get(pool)
         if own is None:
             return () if self.gate is None else (self.gate,)
@@ -247,13 +247,13 @@ class Resources:
 
     @property
     def tool_map(self) -> Mapping[str, Tool]:
-        """The tools by name, as they are now."""
+        """Return the current tools by name."""
         return self.tools.current()
 
     def tools_for_answers(self, graph: GraphDefinition | None) -> Mapping[str, Tool]:
-        """The tools that arguments in an answer are checked by: those whose names mean the same at every node.
+        """Return the tools that arguments in an answer are checked against: those with the same meaning at every node.
 
-        A call of a tool whose name has several schemas is checked by the node when the answer has come.
+        A call of a tool whose name has several schemas is checked by the node when the answer arrives.
         """
         own: dict[str, list[Tool]] = {}
         for _, node, _ in _nodes(graph) if graph is not None else ():
@@ -270,17 +270,18 @@ class Resources:
         return found
 
     def version(self, name: str, structure: str, content: str) -> GraphDefinition | None:
-        """The version of a graph that a run of these digests goes on in as it is: the one of its content, else the
-        newest of its structure. None: there is no such version here."""
+        """Return the version of a graph with which a run of these digests can continue unchanged: the one of equal
+        content, else the newest of its structure. None if there is no such version here.
+        """
         known = [*self.versions.get(name, ()), *(one for one in self.begun.values() if one.name == name)]
         same = self.begun.get(content) or next((one for one in known if one.content == content), None)
         return same or next((one for one in known if one.structure == structure), None)
 
     def graph(self, name: str, run_id: str) -> GraphDefinition:
-        """The newest version of the graph of a name.
+        """Return the newest version of the graph of a name.
 
         Raises:
-            GraphUnknown: it was not given.
+            GraphUnknown: the executor has no such graph.
         """
         graph = self.graphs.get(name) or self.graphs.get(plain_name(name))
         if graph is None:
@@ -292,7 +293,7 @@ class Resources:
         return graph
 
     def no_model(self, node: str, name: str | None) -> GraphUnknown:
-        """The error for a model that is not there."""
+        """Return the error for a missing model."""
         if name is None:
             return GraphUnknown(
                 f"node {node!r} uses a model, and the executor has none: add it, Executor(model=...)"
@@ -306,20 +307,20 @@ class Resources:
         )
 
     def check(self, graph: GraphDefinition, limits: Limits | None = None, *, models: bool = True) -> None:
-        """Refuse a graph whose nodes name models or tools that are not there, or whose code is missing.
+        """Refuse a graph whose nodes name missing models or tools, or whose code is missing.
 
-        Also one whose cost is limited, where that of a model is not known.
+        Also refuses a graph with limited cost if the price of a model is unknown.
 
         Args:
             graph: the graph.
-            limits: those of the run, if it has own.
-            models: whether models that are not there are missed; a replay needs none.
+            limits: the limits of the run, if it has its own.
+            models: whether missing models are reported; a replay needs none.
 
         Raises:
-            GraphUnknown: names all of them.
+            GraphUnknown: names all that is missing.
         """
         faults: list[str] = []
-        typed: dict[str, str] = {}  # faults that the command line words otherwise
+        typed: dict[str, str] = {}  # faults that the command line words differently
         there = self.tool_map
         for path, node, own in _nodes(graph):
             if isinstance(node, UnresolvedNode):
@@ -355,7 +356,7 @@ class Resources:
 
 
 def limits_cost(graph: GraphDefinition, limits: Limits | None) -> bool:
-    """True if the cost of a run of a graph is limited, or that of a graph inside."""
+    """Return True if the cost of a run of a graph, or of a graph inside, is limited."""
     if (limits or graph.limits).cost is not None:
         return True
     inner = (node.subgraph for node in graph.nodes.values())
@@ -365,7 +366,7 @@ def limits_cost(graph: GraphDefinition, limits: Limits | None) -> bool:
 def _nodes(
     graph: GraphDefinition, path: str = "", around: frozenset[str] = frozenset()
 ) -> Iterator[tuple[str, Node, frozenset[str]]]:
-    """Every node, its path, and the names of tools that it, or a subgraph node around it, has for itself."""
+    """Return every node, its path, and the names of tools declared by it or by an enclosing subgraph node."""
     for name, node in graph.nodes.items():
         own = around | {one.name for one in node.toolset or () if not isinstance(one, str)}
         yield f"{path}{name}", node, own

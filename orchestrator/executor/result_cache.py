@@ -1,8 +1,8 @@
-"""Results of steps in the cache: a step whose node has `cache=seconds` may have the result of an earlier one.
+"""Cache of step results: a step whose node has `cache=seconds` may reuse the result of an earlier one.
 
 The key is a digest of the node's content and code, the models and tools that it may use, and what it reads: the state
 fields, the items of open maps, the failure that led to it. The access to the cache is an effect, so a run that is
-resumed, a replay and a fork get what was found then. A replay makes only the accesses that the replayed run made, and
+resumed, a replay and a fork get the same result. A replay makes only the accesses that the replayed run made, and
 writes nothing.
 
 A result is kept only if it depends on nothing else, as far as can be seen: not if the node read the run's id, labels or
@@ -39,13 +39,13 @@ from orchestrator.values import MAX_NAME
 logger = logging.getLogger("orchestrator.steps")
 
 _NOT_CONTENT = frozenset({"cache", "retry", "timeout", "join", "rest", "pool", "reads"})
-"""Fields of a node that do not change what a step comes to; of `reads` the values are in the key."""
+"""Fields of a node that do not affect a step's result; the values of `reads` are in the key."""
 
 _shapes: WeakKeyDictionary[Plan, str] = WeakKeyDictionary()
 
 
 async def cached(attempt: Attempt, context: StepContext, run: Callable[[], Awaitable[object]]) -> object:
-    """The result of a node from the cache; else what the node returns, which is then kept.
+    """Return the result of a node from the cache; else run the node, and store its result.
 
     Args:
         attempt: the attempt.
@@ -75,7 +75,7 @@ async def cached(attempt: Attempt, context: StepContext, run: Callable[[], Await
 
 
 def namespace_of(attempt: Attempt) -> tuple[str, str]:
-    """The namespace of a node's results: the name of its graph, and its own."""
+    """Return the namespace of a node's results: the names of its graph and of the node."""
     graph = attempt.activation.frame.plan.graph
     name = "" if graph is None else graph.name
     printable = name if name and name.isprintable() else ascii(name)
@@ -83,7 +83,7 @@ def namespace_of(attempt: Attempt) -> tuple[str, str]:
 
 
 def _key(attempt: Attempt) -> str:
-    """The digest of all that the result depends on."""
+    """Return the digest of everything that the result depends on."""
     activation, spec, resources = attempt.activation, attempt.spec, attempt.resources
     plan = activation.frame.plan
     values = plan.schema.dump(activation.values)
@@ -122,7 +122,7 @@ def _shape(plan: Plan) -> str:
 
 
 def _varies(attempt: Attempt) -> str:
-    """Why a result may depend on more than its key; empty: it does not, as far as is known."""
+    """Return why a result may depend on more than its key; empty if it does not, as far as is known."""
     activation = attempt.activation
     if attempt.varies:
         return f"it used {attempt.varies}"
@@ -188,7 +188,7 @@ async def _put(attempt: Attempt, namespace: tuple[str, str], key: str, kept: Map
 
 
 def _is_asked(attempt: Attempt, context: StepContext, effect: Effect[Any]) -> bool:
-    """True if an access is made. A replay makes only those that the replayed run made."""
+    """Return True if an access is made. A replay makes only those that the replayed run made."""
     replay, activation = attempt.log.replay, attempt.activation
     if replay is None:
         return True

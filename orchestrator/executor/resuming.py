@@ -1,9 +1,9 @@
-"""Resuming a run: taking it up, driving it on, waiting for it.
+"""Resuming a run: taking its lease, driving it, waiting for it.
 
-`resume` takes a run up, journals that it was resumed, and drives it. `open_run` is the way to every stored run that is
-to be driven: its lease is taken, its state loaded, what it needs compared with what the executor has, and a drive made
-for it. A run that has ended is reopened; one that has not may get other limits, nodes to pause at, and code. Approvals
-that are not believed are withdrawn.
+`resume` takes the lease of a run, journals that it was resumed, and drives it. `open_run` opens every stored run that
+is to be driven: it takes the lease, loads the state, compares the run's needs with the executor's resources, and makes
+a drive. A run that has ended is reopened; others may get new limits, breakpoints and code. Approvals that are not
+trusted are withdrawn.
 
 `orchestrator.executor.recovery` does this for many runs.
 """
@@ -55,15 +55,15 @@ if TYPE_CHECKING:
     from orchestrator.executor import drive
     from orchestrator.executor.drive import Drive
 else:
-    (drive,) = lazy_modules("orchestrator.executor", "drive")  # who only looks at runs drives none
+    (drive,) = lazy_modules("orchestrator.executor", "drive")  # not needed to read runs
 
 logger = logging.getLogger("orchestrator")
 
 LOOK = 0.05
-"""Seconds between two looks at what the holder of a run did."""
+"""Seconds between checks of the progress of a run's holder."""
 
 _GAP, _GAPS = 0.5, 3
-"""Seconds for which nobody took up a run whose time has come; looks in a row at a running run without a holder."""
+"""Seconds for which no executor took a due run; checks in a row of a running run without a holder."""
 
 
 async def resume(host: Host, run_id: str, options: ResumeOptions, *, background: bool = False) -> Run:
@@ -75,7 +75,7 @@ async def resume(host: Host, run_id: str, options: ResumeOptions, *, background:
 
 
 async def take_up(host: Host, run_id: str, options: ResumeOptions, *, unpause: bool = True) -> Drive | None:
-    """Take a run up, for the caller to drive it; None if it is driven here already.
+    """Resume a run, for the caller to drive it; None if this executor drives it already.
 
     Raises:
         see `Executor.resume`
@@ -94,19 +94,19 @@ async def take_up(host: Host, run_id: str, options: ResumeOptions, *, unpause: b
         except RunConflict:
             if run_id not in host.live:
                 raise
-            continue  # another task of this executor was quicker
+            continue  # another task of this executor has taken the run
         live.journal_resumed(options.approve, unpause=unpause)
         return live
 
 
 def _change(host: Host, live: Drive, options: ResumeOptions, *, unpause: bool) -> None:
-    """Change how a run that is driven here goes on."""
+    """Change how a run driven by this executor continues."""
     if options.migrate is not None:
         raise RunConflict(live.run_id, "this executor drives it in the graph that it has: pause it, then migrate it")
     graph = live.machine.plan.graph
     stops = None if graph is None else stops_of(options, graph)
     live.change(stops, options.by)
-    # Else it is not taken up by this, it just goes on.
+    # Otherwise this call does not resume the run; it only continues.
     if live.machine.paused or options.approve is not None or stops is not None:
         live.journal_resumed(options.approve, unpause=unpause)
         live.answer_by_policy()
@@ -114,22 +114,22 @@ def _change(host: Host, live: Drive, options: ResumeOptions, *, unpause: bool) -
 
 
 def check_risk(approve: str | None) -> None:
-    """Refuse a policy that is no risk.
+    """Refuse a policy that is not a risk.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not one.
     """
     if approve is not None and approve not in RISKS:
         raise ValueError(f"approve={approve!r} is not a risk: use one of {', '.join(RISKS)}")
 
 
 async def drive_on(host: Host, live: Drive, began: Callable[[Drive], None] | None = None) -> Run:
-    """Drive a run in the calling task until it ends or pauses. While it waits only for timers, wait with it.
+    """Drive a run in the calling task until it ends or pauses. While the run waits only for timers, wait with it.
 
     Cancelled, the run is interrupted, and sleeps until it is resumed.
 
     Args:
-        began: called with each further drive, before anything happens in it.
+        began: called with each further drive, before its steps run.
     """
     while True:
         run = await host.drive(live)
@@ -140,7 +140,7 @@ async def drive_on(host: Host, live: Drive, began: Callable[[Drive], None] | Non
             return run  # the executor was closed meanwhile
         try:
             live = await open_run(host, run.run_id, ResumeOptions(context=live.log.context))
-        except (RunConflict, RunEnded):  # another executor was quicker
+        except (RunConflict, RunEnded):  # another executor has taken the run
             return await wait_for(host, run.run_id, None)
         if began is not None:
             began(live)
@@ -148,26 +148,26 @@ async def drive_on(host: Host, live: Drive, began: Callable[[Drive], None] | Non
 
 
 async def go_on(host: Host, run_id: str, live: Drive | None) -> Run:
-    """Drive a run in the background and return it as it is once what was said to it is durable.
+    """Drive a run in the background, and return it once the commands to it are durable.
 
     Args:
-        live: the run if it was taken up here, and is driven from now on; None: it is driven already.
+        live: the drive, if this call took the run; None: the run is driven already.
     """
     if live is not None:
         host.background().start_soon(host.drive_alone, live)
     live = live or host.live.get(run_id)
     if live is not None:
-        with contextlib.suppress(Exception):  # the drive has the same error, and `wait` raises it
+        with contextlib.suppress(Exception):  # the drive raises the same error, and `wait` reports it
             await live.log.durable()
     return await host.loader.load(run_id)
 
 
 async def take_up_free(host: Host, run_id: str, options: ResumeOptions) -> Drive | None:
-    """Take a run up as `resume` does, if it can continue and no executor drives it. A person's pause is not lifted.
+    """Resume a run like `resume`, if it can continue and no executor drives it. A person's pause is not lifted.
 
     Returns:
-        None if it is driven, has ended, or waits for a person or an event: then an executor that is awake goes on with
-        it from now on when its deadline passes.
+        None if it is driven, has ended, or waits for a person or an event; an awake executor then continues it when
+        its deadline passes.
     """
     info = await host.store.info(run_id)
     if run_id in host.live or info.status in FINAL or is_held(info.lease) or host.watched.goes_on(run_id):
@@ -180,17 +180,17 @@ async def take_up_free(host: Host, run_id: str, options: ResumeOptions) -> Drive
             if info.due is not None:
                 host.watched.watch(run_id)
             return None
-    with contextlib.suppress(RunConflict, RunEnded):  # another was quicker
+    with contextlib.suppress(RunConflict, RunEnded):  # another executor has taken the run
         return await take_up(host, run_id, options, unpause=False)
     return None
 
 
 async def wait_for(host: Host, run_id: str, limit: float | None) -> Run:
-    """Wait until a run ends or pauses, or was interrupted and is driven by no executor; see `Waiting`.
+    """Wait until a run ends, pauses, or is interrupted and driven by no executor; see `Waiting`.
 
     Raises:
-        TimeoutError: it took longer.
-        and the error that this executor gave it up for.
+        TimeoutError: the run took longer.
+        and the error with which this executor gave it up.
     """
     with anyio.move_on_after(limit) as scope:
         waiting = Waiting(host, run_id)
@@ -215,28 +215,28 @@ async def wait_for(host: Host, run_id: str, limit: float | None) -> Run:
 
 
 class Waiting:
-    """A run that is joined and not driven here, look by look: for `wait`, and for readers of its events.
+    """A joined run that this executor does not drive, polled by `wait` and by readers of its events.
 
-    It is followed while an executor drives it, while it waits to be taken up, and, by an executor that is awake, while
-    it waits for nothing but time. If nobody takes it up when its time has come, or for as long as a lease lasts, it is
-    taken up here. Living workers that have its graph come first.
+    It is followed while an executor drives it, while it waits to be resumed, and, by an awake executor, while it waits
+    only for time. If no other executor takes it when it is due, or for the duration of a lease, this one does. Live
+    workers that have its graph come first.
 
     Args:
-        host: what joins it.
+        host: the host that joins it.
         run_id: its id.
-        joins: whether it may be taken up here, and others are expected to take it up; False: it is only read.
-        pause: seconds between two looks.
+        joins: whether this executor may resume it, and others are expected to; False: it is only read.
+        pause: seconds between polls.
     """
 
     def __init__(self, host: Host, run_id: str, *, joins: bool = True, pause: float = LOOK) -> None:
         self._host, self._run_id, self._joins, self._pause = host, run_id, joins, pause
         self._free = self._tried = 0
-        """Looks in a row that found nobody driving it; the record at which it was taken up here."""
+        """Number of polls in a row that found no driver; the record at which this executor resumed it."""
         self._paused: Run | None = None
         self._sleeps = False
 
     async def look(self) -> Run | None:
-        """Return the run if it ended, was interrupted, or waits for a person or an event; None: look again."""
+        """Return the run if it ended, was interrupted, or waits for a person or an event; None: poll again."""
         host, info = self._host, await self._host.store.info(self._run_id)
         self._sleeps, overdue = False, info.due is not None and host.last_seen.overdue(info)
         if info.status != "running":
@@ -244,7 +244,7 @@ class Waiting:
                 self._paused = await host.loader.load(self._run_id)
             run, by_itself = self._paused, host.watched.waits_on(self._paused.machine)
             if run.status == "running":
-                return None  # it went on between the two reads
+                return None  # it continued between the two reads
             if overdue and self._may_act(info) and not moved_by_others(run.machine):
                 await self._take_up_after(info, _GAP)
                 return None
@@ -264,7 +264,7 @@ class Waiting:
         return None
 
     async def rest(self) -> None:
-        """Wait until the next look is worth it."""
+        """Wait until the next poll is useful."""
         await (self._host.watched.change(self._run_id) if self._sleeps else anyio.sleep(self._pause))
 
     def _may_act(self, info: RunInfo) -> bool:
@@ -272,7 +272,7 @@ class Waiting:
         return known and not is_held(info.lease) and not self._host.watched.goes_on(self._run_id)
 
     async def _take_up_after(self, info: RunInfo, seconds: float) -> None:
-        """Take the run up in the background, if nobody did so for some seconds, and no living worker has its graph."""
+        """Resume the run in the background, if no executor did so in time and no live worker has its graph."""
         host, self._free = self._host, self._free + 1
         if self._free * self._pause < seconds or not self._may_act(info):
             return
@@ -280,21 +280,21 @@ class Waiting:
         if any(one.state == "alive" and info.graph in one.graphs for one in await workers(host.store)):
             return
         self._tried = info.head
-        with contextlib.suppress(RunConflict, RunEnded):  # another was quicker
+        with contextlib.suppress(RunConflict, RunEnded):  # another executor has taken the run
             options = ResumeOptions(context=host.watched.context_of(self._run_id))
             await go_on(host, self._run_id, await take_up(host, self._run_id, options, unpause=False))
 
 
-# -- taking up ---------------------------------------------------------------------------------------------------------
+# -- opening a run -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """A run that is loaded, and that the executor can go on with."""
+    """A loaded run that the executor can continue."""
 
     found: Loaded
     graph: GraphDefinition
-    """The version of its graph that it goes on in."""
+    """The version of its graph with which it continues."""
     reopening: Reopening | None
     lines: tuple[str, ...]
     """Changes of its tools."""
@@ -302,7 +302,7 @@ class _Ready:
     refs: JsonObject | None
     context: object
     checked: Audit | None
-    """The records that are believed; None: all."""
+    """The trusted records; None: all."""
 
 
 async def open_run(
@@ -312,8 +312,8 @@ async def open_run(
 
     Raises:
         RunUnknown, RunEnded, GraphUnknown, GraphChanged
-        ToolsChanged: tools that it may still call are missing, or take other arguments.
-        ContextMissing: it was begun with a context, and none is given or made.
+        ToolsChanged: tools that the run may still call are missing, or take other arguments.
+        ContextMissing: the run was started with a context, and none is given or made.
         RunConflict: another executor holds it.
     """
     given = hold is not None
@@ -341,14 +341,14 @@ async def _newest_graph(host: Host, info: RunInfo) -> GraphDefinition:
     try:
         return host.resources.graph(info.graph, info.run_id)
     except GraphUnknown:
-        await host.store.read(info.run_id, limit=1)  # says so if it is the run's row that is damaged
+        await host.store.read(info.run_id, limit=1)  # raises the error if the run's row is damaged
         raise
 
 
 async def _load(
     host: Host, info: RunInfo, newest: GraphDefinition, options: ResumeOptions, reopening: Reopening | None
 ) -> _Ready:
-    """Load a run whose lease is held, and compare what it needs with what the executor has."""
+    """Load a run whose lease is held, and compare its needs with the executor's resources."""
     with contained():  # the application's code may migrate the run
         reopen = None if reopening is None else reopening.apply
         found = await host.loader.load_to_resume(info, newest, options, strict=host.strict, reopen=reopen)
@@ -367,7 +367,7 @@ async def _load(
 
 
 async def _ready_drive(host: Host, hold: LeaseHandle, ready: _Ready, options: ResumeOptions) -> Drive:
-    """A drive of a loaded run, with what is journaled before its steps go on."""
+    """Return a drive of a loaded run, with the records to journal before its steps continue."""
     machine, fit, checked = ready.found.checkpoint.machine, ready.found.fit, ready.checked
     run_id = machine.run_id
     known = max(host.last_seen.seconds(run_id, machine.head), host.watched.seconds(run_id, machine.head))
@@ -403,7 +403,7 @@ async def borrow(host: Host, run_id: str) -> Drive:
 
     Raises:
         RunUnknown, RunEnded
-        RunConflict: another executor holds it.
+        RunConflict: another executor holds the lease.
     """
     hold = await host.take(run_id)
     try:
@@ -421,7 +421,7 @@ async def borrow(host: Host, run_id: str) -> Drive:
 
 
 async def continue_alone(host: Host, run_id: str) -> None:
-    """Go on with a run in the background, without lifting a pause. Losing it to another executor is silent."""
+    """Continue a run in the background, without lifting a pause. Losing it to another executor is not an error."""
     try:
         live = await open_run(host, run_id, ResumeOptions(context=host.watched.context_of(run_id)))
     except RunConflict:
@@ -432,7 +432,7 @@ async def continue_alone(host: Host, run_id: str) -> None:
     except StoreUnavailable as error:
         host.watched.postpone(run_id)
         host.given_up(run_id, error, again=True)
-    except Exception as error:  # whatever it is, the other runs go on
+    except Exception as error:  # an error must not stop the other runs
         host.watched.forget(run_id)
         host.given_up(run_id, error)
     else:
@@ -440,13 +440,13 @@ async def continue_alone(host: Host, run_id: str) -> None:
         await host.drive_alone(live)
 
 
-# -- what is journaled ------------------------------------------------------------------------------------------------
+# -- records ----------------------------------------------------------------------------------------------------------
 
 
 def stops_of(
     options: ResumeOptions, graph: GraphDefinition
 ) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None] | None:
-    """The nodes before and after which a run is to pause from now on; None: no change.
+    """Return the nodes before and after which a run pauses from now on; None: no change.
 
     Raises:
         InvalidValue: see `nodes_of`.
@@ -459,7 +459,7 @@ def stops_of(
 
 
 def nodes_of(graph: GraphDefinition, names: Collection[str], argument: str) -> tuple[str, ...]:
-    """The names of nodes, those inside of subgraphs by their path, in alphabetical order.
+    """Return the names of nodes, those inside subgraphs by their path, in alphabetical order.
 
     Raises:
         InvalidValue: the graph has no such node.
@@ -488,12 +488,12 @@ _FLAGS = {"steps": "--max-steps", "seconds": "--max-seconds"}
 
 
 class Reopening:
-    """Reopens one run, in each machine that it is folded into.
+    """Reopens one run, in each machine into which it is folded.
 
     Args:
         clock: stamps the record.
-        info: the run's row, as the caller has seen it.
-        how: how it is taken up.
+        info: the run's row, as read by the caller.
+        how: options of `resume`.
     """
 
     def __init__(self, clock: Clock, info: RunInfo, options: ResumeOptions) -> None:
@@ -502,11 +502,11 @@ class Reopening:
         """The record to journal; None: the run had not ended."""
 
     def apply(self, machine: RunState) -> RunState:
-        """Reopen a run that is folded up to its last record, and return it.
+        """Reopen a run folded up to its last record, and return it.
 
         Raises:
-            RunEnded: it is completed, or the limit that ended it is still spent.
-            RunConflict: another executor has moved it.
+            RunEnded: the run is completed, or the limit that ended it is still spent.
+            RunConflict: another executor has continued it.
         """
         if self.record is None and machine.ended is None:
             return machine
@@ -533,13 +533,13 @@ class Reopening:
             ts=self._clock.now(),
             by=self._options.by,
             status=ended.status,
-            # Explicit where a limit was spent: the graph's own may have been raised, and old journals do not know it.
+            # Explicit if a limit was spent: the graph's own may have been raised, and old journals do not contain it.
             limits=limits if self._options.limits is not None or ended.status == "exhausted" else None,
         )
 
 
 def _still_spent(name: str, most: float, used: float, node: str) -> tuple[str, str]:
-    """The limit that is to be raised, in words: by an argument, and by an option."""
+    """Return how to raise the spent limit: with an argument, and with an option."""
     more = max(2 * most, used + 1)
     given = f"visits={{{node!r}: {more:g}}}" if name == "visits" else f"{name}={more:g}"
     of = f" of node {node!r}" if node else ""
@@ -550,10 +550,10 @@ def _still_spent(name: str, most: float, used: float, node: str) -> tuple[str, s
 
 
 def reopening_of(clock: Clock, info: RunInfo, options: ResumeOptions) -> Reopening | None:
-    """The reopening of a run that has ended; None if it has not ended.
+    """Return the reopening of a run that has ended; None if it has not ended.
 
     Raises:
-        RunEnded: it is completed, or not to be reopened.
+        RunEnded: the run is completed, or not to be reopened.
     """
     if info.status not in FINAL:
         return None
@@ -563,7 +563,7 @@ def reopening_of(clock: Clock, info: RunInfo, options: ResumeOptions) -> Reopeni
 
 
 def begin(log: RunLog, reopening: Reopening | None, options: ResumeOptions) -> None:
-    """Journal that a run was reopened, or has other limits, at the beginning of a drive."""
+    """Journal at the start of a drive that a run was reopened, or has other limits."""
     if reopening is not None and reopening.record is not None:
         log.reopen(reopening.record)
     else:
@@ -571,7 +571,7 @@ def begin(log: RunLog, reopening: Reopening | None, options: ResumeOptions) -> N
 
 
 def change_limits(log: RunLog, changes: Limits | None) -> None:
-    """Journal other limits of a run that goes on; its fields that `changes` does not set explicitly stay."""
+    """Journal new limits of a run that continues; fields that `changes` does not set explicitly stay."""
     root = log.machine.root
     limits = None if root is None else root.limits.changed(changes)
     if root is not None and limits is not None and limits != root.limits and log.machine.ended is None:
@@ -579,7 +579,7 @@ def change_limits(log: RunLog, changes: Limits | None) -> None:
 
 
 async def audited(store: Store, seal: Seal | None, machine: RunState, *, trust_answers: bool = True) -> Audit | None:
-    """Find the records of a run that are believed; None: all of them."""
+    """Return the trusted records of a run; None: all of them."""
     if seal is None and trust_answers:
         return None
     if seal is not None:
@@ -588,12 +588,12 @@ async def audited(store: Store, seal: Seal | None, machine: RunState, *, trust_a
 
 
 async def guard_run(store: Store, log: RunLog, checked: Audit | None, ask_from: Risk | None = None) -> None:
-    """Withdraw approvals that are not believed when a run is taken up, and guard what it may call.
+    """Withdraw approvals that are not trusted when a run is resumed, and guard its calls.
 
     Args:
         store: the store of the run.
         log: the run.
-        checked: which of its records are believed; None: all.
+        checked: which of its records are trusted; None: all.
         ask_from: see `Executor.add_graph`.
     """
     if checked is not None:
@@ -603,7 +603,7 @@ async def guard_run(store: Store, log: RunLog, checked: Audit | None, ask_from: 
 
 
 def withdraw_unsealed(log: RunLog, checked: Audit) -> None:
-    """Withdraw approvals without a valid seal when a run is taken up."""
+    """Withdraw approvals without a valid seal when a run is resumed."""
     if not checked.whole:
         log.guard = CallGuard(log.machine.plan.graph, checked)
         withdrawal = checked.withdrawal(log.machine, log.clock.now())
@@ -612,13 +612,13 @@ def withdraw_unsealed(log: RunLog, checked: Audit) -> None:
 
 
 async def guard_calls(store: Store, log: RunLog, checked: Audit | None, ask_from: Risk | None) -> None:
-    """Ask about calls of risk, and about those approved before a run was forked, which were the parent's.
+    """Ask about risky calls, and about those approved before a run was forked, since the approvals were the parent's.
 
     Args:
         store: the store of the run.
         log: the run, which may be a fork, or one that a fork called.
-        checked: which of its records are believed; None: all.
-        ask_from: the risk from which on calls are asked about, whatever the graph says.
+        checked: which of its records are trusted; None: all.
+        ask_from: lowest risk of calls that are asked about, regardless of the graph.
     """
     machine = log.machine
     if checked is None:
@@ -629,13 +629,13 @@ async def guard_calls(store: Store, log: RunLog, checked: Audit | None, ask_from
 
 
 async def drop_unsealed(store: Store, seal: Seal, run_id: str, machine: RunState | None) -> None:
-    """Drop the approvals that lay in a run's inbox before it was taken up, if this seal's key did not seal them.
+    """Drop approvals that were in a run's inbox before it was resumed, unless the key of this seal sealed them.
 
-    Who can write a store's file can lay them there; what comes while a run is driven comes from a process that works
-    on the same store.
+    Anyone who can write a store's file can put them there; a message that arrives while a run is driven comes from a
+    process that works on the same store.
 
     Args:
-        machine: the run; None for one that begins now, and cannot have been answered.
+        machine: the run; None for a new run, which cannot have been answered.
     """
     dropped = []
     for message in await store.inbox([run_id]):

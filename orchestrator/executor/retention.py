@@ -1,6 +1,6 @@
-"""Ended runs that go: deleted, by age and number, or moved to the archive and back.
+"""Removal of ended runs: deleted, by age and number, or moved to the archive and back.
 
-A run is deleted with the runs that its calls of graphs as tools began.
+A run is deleted with the runs that its calls of graphs as tools started.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ async def delete(host: Host, run_id: str, *, children: bool) -> list[str]:
     """See `Executor.delete`."""
     holds: dict[str, leases.LeaseHandle] = {}
     try:
-        # A run that is held by its deleter begins no further children: so the parents' leases come first.
+        # A run whose lease its deleter holds starts no further children, so the parents' leases come first.
         todo = [run_id]
         while todo:
             name = todo.pop(0)
@@ -47,7 +47,7 @@ async def delete(host: Host, run_id: str, *, children: bool) -> list[str]:
                 todo += await children_of(host, name)
         for name in holds:
             await check_objects(host.store, name)
-        # Children first: interrupted in between, the run is still there and names those that are left.
+        # Children first: if interrupted, the run is still stored and refers to the remaining ones.
         for name in reversed(holds):
             await host.store.delete(name)
     finally:
@@ -57,7 +57,7 @@ async def delete(host: Host, run_id: str, *, children: bool) -> list[str]:
 
 
 async def check_objects(store: Store, run_id: str) -> None:
-    """Refuse to delete a run whose objects in an archive would stay.
+    """Refuse to delete a run whose objects in an archive would remain.
 
     Raises:
         RunArchived: no archive is given.
@@ -66,13 +66,13 @@ async def check_objects(store: Store, run_id: str) -> None:
     if isinstance(store, Archiving):
         await store.reach(run_id)
         return
-    rows = getattr(store, "inner", store)  # a codec is around it
+    rows = getattr(store, "inner", store)  # a codec wraps the store
     for left in await rows.objects(run_id) if isinstance(rows, Archivable) else ():
         raise RunArchived(run_id, left)
 
 
 async def children_of(host: Host, run_id: str) -> list[str]:
-    """The runs that calls of a run began, as its journal says; a run that only bears its label is none of them."""
+    """Return the runs that calls of a run started, by its journal; runs that only have its label do not count."""
     labelled: list[str] = []
     cursor: str | None = None
     while True:
@@ -85,11 +85,11 @@ async def children_of(host: Host, run_id: str) -> list[str]:
         return []
     try:
         records: Iterable[Record] = await host.store.read(run_id)
-    except StoreCorrupt as error:  # a damaged run can be deleted, too
+    except StoreCorrupt as error:  # a damaged run can also be deleted
         records = vars(error).get("records", ())
     check_readable(records)
     keys = [one.key for one in records if isinstance(one, EffectIntended) and one.kind == "tool"]
-    begun = {name for key in keys for name in (child_id(run_id, key), f"{run_id}.{key}")}  # the latter of old
+    begun = {name for key in keys for name in (child_id(run_id, key), f"{run_id}.{key}")}  # the latter: old versions
     return [name for name in labelled if name in begun]
 
 
@@ -100,11 +100,11 @@ class Pruned:
     runs: tuple[str, ...] = ()
     """Ids of the deleted runs; with `dry_run`, of those that would be deleted. Without the runs they started."""
     children: tuple[str, ...] = ()
-    """Ids of the runs that those had started and that were deleted with them; not known for a `dry_run`."""
+    """Ids of the runs that those had started and that were deleted with them; empty for a `dry_run`."""
     items: int = 0
-    """Expired items of memory and cache that were removed; with `dry_run`, that would be."""
+    """Number of removed expired items of memory and cache; with `dry_run`, of those that would be removed."""
     skipped: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Id -> why a run was not deleted, or not whole: its archive is not given, or failed, which ends a pruning."""
+    """Id -> why a run was not deleted, or not completely: its archive is missing, or failed, which ends a pruning."""
 
 
 async def prune(
@@ -134,7 +134,7 @@ async def prune(
                 deleted.append(run_id)
                 continue
             first, *others = await delete(host, run_id, children=True)
-        except (RunUnknown, RunConflict):  # another process deleted it, or took it up again
+        except (RunUnknown, RunConflict):  # another process deleted or resumed it
             continue
         except StoreError as error:
             skipped[run_id] = str(error)
@@ -162,9 +162,9 @@ async def _found(
     graph: str | None,
     keep: int,
 ) -> list[str]:
-    """The ids of the runs to prune, the newest first."""
+    """Return the ids of the runs to prune, the newest first."""
     found: list[str] = []
-    # Runs that were created later were written to later, too: they are counted to `keep`, and else not looked at.
+    # Runs created later were also written to later: they count for `keep`, and are not checked otherwise.
     ahead = store.cursor_before(before) if before is not None and isinstance(store := host.store, Placing) else None
     cursor = None if keep else ahead
     matching = 0
@@ -185,22 +185,22 @@ async def _found(
 
 
 async def _is_called(host: Host, info: RunInfo) -> bool:
-    """True if a graph tool of a run that is still in the store started this one: it is deleted with its caller."""
+    """Return True if a graph tool of a run still in the store started this one: it is deleted with its caller."""
     caller = info.labels.get("parent")
     if caller is None:
         return False
     try:
         (first,) = await host.store.read(info.run_id, limit=1)
         if getattr(first, "caller", None) is None:
-            return False  # a run that only has such a label
+            return False  # the run only has such a label
         await host.store.info(caller)
-    except (RunUnknown, RunArchived, ValueError):  # an archived one is refused when it is to be deleted
+    except (RunUnknown, RunArchived, ValueError):  # for an archived run, the deletion itself raises the error
         return False
     return True
 
 
 def time_of(older_than: timedelta | datetime | None, now: float) -> float | None:
-    """The time, in Unix seconds, before which a run's last record must lie."""
+    """Return the time, in Unix seconds, before which a run's last record must lie."""
     if isinstance(older_than, datetime):
         if older_than.tzinfo is None:
             raise ValueError(f"older_than={older_than!r} has no time zone; use an aware datetime or a timedelta")
@@ -213,7 +213,7 @@ def time_of(older_than: timedelta | datetime | None, now: float) -> float | None
 
 
 def final_statuses(status: Collection[str] | str | None, what: str) -> frozenset[str]:
-    """The statuses of runs that have ended, or some of them. `what`: what is done to such runs, for the error."""
+    """Return the statuses of ended runs, or some of them. `what`: the operation on such runs, for the error."""
     statuses = FINAL if status is None else frozenset([status] if isinstance(status, str) else status)
     if not statuses or statuses - FINAL:
         named = ", ".join(sorted(statuses - FINAL)) or "none"
@@ -222,7 +222,7 @@ def final_statuses(status: Collection[str] | str | None, what: str) -> frozenset
 
 
 _AT_ONCE = 16
-"""Runs that are archived at the same time: most of it is waiting for the place."""
+"""Maximum number of runs archived at the same time: most of the time is spent waiting for the archive."""
 
 
 @dataclass(slots=True)
@@ -230,13 +230,13 @@ class ArchivedRuns:
     """The result of archiving."""
 
     runs: list[str] = field(default_factory=list)
-    """Ids of the archived runs, about the oldest first; with `dry_run`, of those that would be."""
+    """Ids of the archived runs, roughly oldest first; with `dry_run`, of those that would be archived."""
     skipped: dict[str, str] = field(default_factory=dict)
-    """Id -> why a run was left as it is: it was taken up meanwhile, or is damaged."""
+    """Id -> why a run was left unchanged: it was resumed meanwhile, or is damaged."""
     written: int = 0
-    """Bytes of the objects."""
+    """Number of bytes of the objects."""
     freed: int = 0
-    """Bytes that the store gave back."""
+    """Number of bytes that the store freed."""
 
 
 async def archive(
@@ -275,7 +275,7 @@ async def archive(
 
 
 async def _archive_all(host: Host, store: Archiving, found: list[RunInfo], done: ArchivedRuns) -> None:
-    """Archive some runs, several at a time. What fails in the place itself stops all."""
+    """Archive some runs, several at a time. A failure of the archive itself stops all."""
     todo = iter(found)
     failed: list[Exception] = []
 
@@ -304,7 +304,7 @@ async def _archive_all(host: Host, store: Archiving, found: list[RunInfo], done:
 
 
 async def _release(host: Host, run_id: str) -> None:
-    """Give back a lease whose holder is dead.
+    """Release a lease whose holder is dead.
 
     Raises:
         RunConflict: its holder is alive.
@@ -319,10 +319,10 @@ async def restore(host: Host, run_id: str) -> bool:
 
 
 def archiving(host: Host) -> Archiving:
-    """The store, if it has an archive.
+    """Return the store, if it has an archive.
 
     Raises:
-        StoreError: it has none.
+        StoreError: it has no archive.
     """
     if not isinstance(host.store, Archiving):
         raise StoreError(

@@ -1,4 +1,4 @@
-"""A run as this process holds it: its machine, its journal, its lease, its clock, and its followers.
+"""A run in the process that holds its lease: its machine, journal, lease, clock and followers.
 
 A record is folded first, then buffered, then stored. `RunLog.at` and `RunLog.now` are the only places that stamp a
 record's `seq`, `ts`, `activation`, `path` and `node`:
@@ -6,7 +6,7 @@ record's `seq`, `ts`, `activation`, `path` and `node`:
     log.push(EffectSettled(**log.at(activation), key=key, ok=True, ...))
 
 Steps, effects and commands write through the log and wait on it. The drive that runs the steps is attached as
-`scheduler` while there is one; a run that is held only to journal a command has none.
+`scheduler` while it exists; a run whose lease is held only to journal a command has no scheduler.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 
 
 class DriveClock:
-    """The time of one drive of a run: the wall clock's at its beginning, and steady from then on.
+    """Clock of one drive of a run: it starts at the wall clock's time and is steady from then on.
 
-    A wall clock can be wrong by any amount and can jump. What was written by another one is never waited for longer
-    than was meant (`left`), and the seconds of a run go on as they began.
+    Wall clocks can be wrong by any amount and can jump. For a time written by another clock, no drive waits longer than
+    was left when it was written (`left`), and the time of a run never runs backwards.
     """
 
     __slots__ = ("_ahead", "_asked", "_began", "_steady", "_updated")
@@ -59,7 +59,7 @@ class DriveClock:
         Args:
             clock: the clock of the executor.
             updated: the time of the last record before the drive, by the clock of whatever wrote it.
-            known: for how many seconds this process has seen the run stand still at that record.
+            known: for how many seconds this process has seen the run unchanged at that record.
         """
         now = clock.now()
         self._steady = clock.steady
@@ -68,25 +68,25 @@ class DriveClock:
         self._asked: dict[str, float] = {}
 
     def now(self) -> float:
-        """Unix seconds."""
+        """Return the current time in Unix seconds."""
         return self._ahead + self._steady()
 
     def left(self, until: float, meant: float | None) -> float:
-        """Seconds until a time that was written down, maybe by another clock.
+        """Return the seconds until a recorded time, which may be from another clock.
 
         Args:
-            meant: how many seconds off it was when it was written down, None: not known.
+            meant: seconds that were left when it was recorded; None: not known.
         """
         left = until - self.now()
         return max(0.0, left if meant is None else min(left, meant))
 
     def asked(self, question: Question) -> None:
-        """A question was asked in this drive."""
+        """Record that a question was asked in this drive."""
         if question.deadline is not None:
             self._asked[question.id] = self.now()
 
     def due(self, machine: RunState, question: Question) -> float | None:
-        """Time of its deadline: no later than was meant, counted from when this process first saw the question."""
+        """Return the time of a question's deadline, at most as far off as intended when this process first saw it."""
         deadline = question.deadline
         if deadline is None:
             return None
@@ -94,7 +94,7 @@ class DriveClock:
         return min(deadline, self._asked.get(question.id, self._began) + max(0.0, deadline - asked))
 
     def first_due(self, machine: RunState) -> float | None:
-        """Time of the first deadline of an open question, if the run waits for it; None while steps run."""
+        """Return the time of the first deadline of an open question, if the run waits for it; None while steps run."""
         if not machine.questions or machine.status != "paused" or machine.is_held:
             return None
         return min(
@@ -103,22 +103,23 @@ class DriveClock:
 
 
 class LastSeen:
-    """Since when this process has seen runs with a deadline unchanged, for executors whose clocks disagree."""
+    """Records since when runs with a deadline are unchanged, for executors whose clocks disagree."""
 
     _MOST = 10_000
-    """Most runs that are remembered; then all are forgotten, and are watched anew."""
+    """Maximum number of runs remembered; beyond it all are forgotten and observed anew."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._seen: dict[str, tuple[tuple[int, float], float]] = {}
-        """Run -> its head when it was last looked at, when it was created (its id may be that of a deleted run), and
-        since when its head is that, by the steady clock."""
+        """Run -> its head when last checked, when it was created (its id may be that of a deleted run), and since when,
+        by the steady clock, the head is unchanged.
+        """
 
     def overdue(self, info: RunInfo) -> bool:
-        """True if a deadline of a run has passed, by the clock or by how long the run was seen unchanged.
+        """Return True if a deadline of a run has passed, by the clock or by how long the run was seen unchanged.
 
-        Where clocks disagree the deadline may lie far off: no more seconds are waited for than were left of it when the
-        run's last record was written.
+        If clocks disagree, the deadline may seem far off: it passes at the latest after the seconds that were left of
+        it when the run's last record was written.
         """
         if info.due is None:
             self._seen.pop(info.run_id, None)
@@ -133,37 +134,37 @@ class LastSeen:
         return info.due <= self._clock.now() or now_steady - since >= max(0.0, info.due - info.updated)
 
     def seconds(self, run_id: str, head: int) -> float:
-        """For how long the run was seen to stand still at this record. It is forgotten: the run goes on."""
+        """Return for how many seconds the run was seen unchanged at this record, and reset the measurement."""
         (seen, _), since = self._seen.pop(run_id, ((0, 0.0), 0.0))
         return self._clock.steady() - since if seen == head else 0.0
 
 
 class Follower(Protocol):
-    """A reader of a run's events while it is held here."""
+    """Receives the events of a run while this executor holds the run's lease."""
 
     def stored(self, records: Sequence[Record]) -> None:
-        """These records are durable now."""
+        """Take records that are durable now."""
 
     def live(self, seq: int, kind: str, data: dict[str, object]) -> bool:
-        """A live event came behind record `seq`. False: it lost what came before, and needs the replies so far."""
+        """Take a live event that follows record `seq`. False: earlier events were lost; send the replies so far."""
         ...
 
     def close(self) -> None:
-        """The run is given back: nothing more will come."""
+        """End the events: the lease of the run is released."""
 
 
 class IdleFollower(Protocol):
-    """A reader of a run that is not driven here."""
+    """Waits for events of a run that this executor does not drive."""
 
     def notify(self) -> None:
-        """The run was taken up here, and nothing is done in it yet."""
+        """Called when this executor takes the run's lease, before any step runs."""
 
 
 ToolsFor: TypeAlias = "Callable[[GraphDefinition | None], Mapping[str, Tool]]"
-"""The tools that arguments in an answer are checked by, for the graph of the run."""
+"""Returns the tools that arguments in an answer are checked against, for the graph of the run."""
 
 _JUMP = 1.0
-"""Seconds: a record whose time is further from the drive's was stamped by a wall clock that has jumped."""
+"""Seconds: a record whose time differs by more from the drive's was stamped by a wall clock that has jumped."""
 
 
 class Scheduler(Protocol):
@@ -175,62 +176,62 @@ class Scheduler(Protocol):
         ...
 
     def add(self, activation: Activation) -> None:
-        """Run an activation."""
+        """Start an activation."""
 
     def cancel(self, activation: Activation) -> None:
         """Stop an activation that is no longer part of the run."""
 
     def hurry(self) -> None:
-        """Begin to write what is buffered, without waiting for it."""
+        """Start writing buffered records, without waiting."""
 
     def stored(self) -> None:
-        """Records have become durable."""
+        """Called when records have become durable."""
 
 
 class ReplySoFar(Protocol):
-    """A model's reply under way."""
+    """A model's reply in progress."""
 
     def events(self) -> Iterator[tuple[str, dict[str, object]]]:
-        """Types and data of the live events that give the reply so far to one who saw nothing, or other parts of it."""
+        """Return types and data of live events with the reply so far, for a reader that has missed any of it."""
         ...
 
 
 class Command(Protocol):
-    """Something that is said to a run."""
+    """A command to a run."""
 
     def checked(self, machine: RunState, tools: ToolsFor, now: float) -> Command:
-        """The same, as it is to be applied to a run in this state.
+        """Return the command, checked and adapted to the run's state.
 
         Args:
-            tools: the tools that arguments in an answer are checked by.
+            tools: the tools that arguments in an answer are checked against.
             now: Unix time in seconds.
 
         Raises:
-            QuestionUnknown, StaleAnswer, InvalidAnswer: it does not fit the run.
+            QuestionUnknown, StaleAnswer, InvalidAnswer: the command does not fit the run.
         """
         ...
 
     def apply(self, log: RunLog, message: int | None = None) -> bool:
-        """Journal it, once it is checked.
+        """Journal the command, which is checked.
 
         Args:
-            message: the inbox message that brought it.
+            message: the inbox message that contained it.
 
         Returns:
-            False: it does not concern the run as it is now, and nothing was journaled.
+            False: it does not apply to the run's current state, and nothing was journaled.
         """
         ...
 
     def body(self) -> dict[str, object]:
-        """It as plain JSON, for the run's inbox."""
+        """Return the command as plain JSON, for the run's inbox."""
         ...
 
 
 class Children(Protocol):
-    """The other runs of an executor, as a call of a graph as a tool reaches them: those inside and those around."""
+    """Access of a call of a graph as a tool to the executor's other runs: its child runs and calling runs."""
 
     def live(self, run_id: str) -> RunLog | None:
-        """A run that this executor drives; None also if it is about to end."""
+        """Return a run that this executor drives; None also if the run is about to end."""
         ...
 
     async def start(
@@ -238,40 +239,40 @@ class Children(Protocol):
     ) -> Run:
         """Run a graph, or continue the run of this id.
 
-        In a fork, where the same call of another run began a run, this one begins as a fork of that one.
+        In a fork, if the same call of the other run started a run, the new run is a fork of that run.
         """
         ...
 
     async def reopen(self, run: Run, by: str, limits: Limits | None) -> Run:
-        """Continue a run that did not complete; return it as it is if `by` reopened it or it cannot continue."""
+        """Continue a run that did not complete. Returns it unchanged if `by` reopened it or it cannot continue."""
         ...
 
     async def answer(self, run: Run, question: str, answer: Answer, parent: str) -> Run:
-        """Pass on an answer that was given to the parent, and continue."""
+        """Pass on an answer given to the parent, and continue."""
         ...
 
     async def cancel(self, run_id: str) -> Run | None:
-        """Cancel a run that its parent no longer waits for; return it as it is then, None if it never began."""
+        """Cancel a run that its parent no longer waits for. Returns the run; None if it never started."""
         ...
 
     async def load(self, run_id: str) -> Run:
-        """A run as it is in the store."""
+        """Load a run from the store."""
         ...
 
     async def borrow(self, run_id: str) -> AbstractAsyncContextManager[RunLog]:
-        """Take a run up to journal something, and give it back at the end of the block.
+        """Hold the lease of a run within the block, to journal something.
 
         Raises:
             RunUnknown, RunEnded
-            RunConflict: another process holds it.
+            RunConflict: another process holds its lease.
         """
         ...
 
     async def post(self, run_id: str, command: Command) -> tuple[bool, Record | None]:
-        """Leave a command for a run that another process drives, and wait until it is taken.
+        """Leave a command for a run that another process drives, and wait until the process takes it.
 
         Returns:
-            False if no process drives the run any more. And the record that the command led to.
+            Whether it was taken: False if no process drives the run any more; and the record that the command led to.
         """
         ...
 
@@ -308,14 +309,14 @@ class RunLog:
         Args:
             machine: the folded run.
             lease: its lease.
-            shared: what the executor's runs have in common.
+            shared: objects that the executor's runs share.
             clock: the time of the drive.
-            scheduler: runs its steps.
-            snapshot_of: makes what is stored with a run that pauses or ends.
-            chain: seals its records; None: nothing does.
-            due_of: when the next deadline of an open question passes; None: as the clock says.
+            scheduler: the part that runs its steps.
+            snapshot_of: makes the snapshot stored with a run that pauses or ends.
+            chain: seals its records; None: they are not sealed.
+            due_of: when the next deadline of an open question passes; None: by the clock.
             on_durable: called with records that have become durable.
-            context: what its nodes get as `ctx.context`.
+            context: passed to its nodes as `ctx.context`.
         """
         self.machine, self.lease, self.clock = machine, lease, clock
         self.children, self.holdings = shared.children, shared.holdings
@@ -331,22 +332,22 @@ class RunLog:
             chain=chain,
         )
         self.is_new = machine.head <= 1
-        """True if the run begins with this process: nothing was done in it before."""
+        """True if the run starts in this process: nothing was done in it before."""
         self.watchers: set[Follower] = set()
         self.replies: dict[str, ReplySoFar] = {}
-        """Keys of model calls under way whose replies come in pieces."""
+        """Keys of model calls in progress whose replies are streamed."""
         self.replay: RunningReplay | None = None
         """Set if the run is a replay, or a replay called it."""
         self.context = context
         self.guard: CallGuard | None = None
-        """Asks about tool calls that only records approve which are not believed; None: all records are."""
+        """Asks about tool calls whose approvals in the records are not trusted; None: all records are trusted."""
         self.scheduler: Scheduler | None = scheduler
         self.task: asyncio.Task[Any] | None = None
         """The task that drives the run, in an event loop of asyncio."""
         self.cancels = 0
-        """Number of times that this task had been cancelled before."""
+        """Number of times that this task had been cancelled before the drive."""
         self.closing = False
-        """True if it is too late to hand anything to this process."""
+        """True if it is too late to give this process any more work."""
         self._on_durable = on_durable
         self._flusher = shared.flusher
         self._moved: anyio.Event | None = None
@@ -354,28 +355,28 @@ class RunLog:
     # -- stamps --------------------------------------------------------------------------------------------------
 
     def now(self) -> Stamp:
-        """The stamp of a record about the run."""
+        """Return the stamp of a record about the run."""
         return {"seq": self.machine.head + 1, "ts": self.clock.now()}
 
     def at(self, activation: Activation) -> StepStamp:
-        """The stamp of a record about a step."""
+        """Return the stamp of a record about a step."""
         seq, ts, path = self.machine.head + 1, self.clock.now(), activation.path
         return {"seq": seq, "ts": ts, "activation": activation.key, "path": path, "node": activation.node}
 
     def of(self, record: EffectIntended) -> StepStamp:
-        """The stamp of a record about the step of an earlier record."""
+        """Return the stamp of a record about the step of an earlier record."""
         return {**self.now(), "activation": record.activation, "path": record.path, "node": record.node}
 
     # -- writing -------------------------------------------------------------------------------------------------
 
     def put(self, record: Record, message: int | None = None) -> Delta:
-        """Fold a record and buffer it; stop what it cancels. What it starts is the caller's to run.
+        """Fold a record and buffer it; stop the activations that it cancels. The caller runs those that it starts.
 
         Args:
-            message: the inbox message that brought it, deleted when the record is stored.
+            message: the inbox message that contained it, deleted when the record is stored.
 
         Raises:
-            RunEnded: nothing follows a run's end, with which its lease is given back.
+            RunEnded: the run has ended, so its lease is released.
         """
         machine, journal = self.machine, self.journal
         if machine.ended is not None:
@@ -397,31 +398,31 @@ class RunLog:
         return delta
 
     def reopen(self, record: Record) -> None:
-        """Buffer the record `reopened`, which is folded already: only it may follow a run's end."""
+        """Buffer the record `reopened`, which is already folded: no other record may follow a run's end."""
         self.journal.reopen()
         self._flusher.note(self)
         self.journal.put(record)
 
     def push(self, record: Record, message: int | None = None) -> None:
-        """The same, and run what it starts."""
+        """Put a record, like `put`, and schedule the activations that it starts."""
         started = self.put(record, message).started
         if self.scheduler is not None:
             for activation in started:
                 self.scheduler.add(activation)
 
     def halt(self, activation: Activation) -> None:
-        """Stop an activation that a limit set aside while it waits inside of a call."""
+        """Stop an activation that a limit suspended while it waits inside a call."""
         if self.scheduler is not None:
             self.scheduler.cancel(activation)
 
     async def moved(self) -> None:
-        """Wait until something more is journaled, or `stir` is called."""
+        """Wait until another record is journaled, or `stir` is called."""
         if self._moved is None:
             self._moved = anyio.Event()
         await self._moved.wait()
 
     def stir(self) -> None:
-        """Wake what waits in `moved`."""
+        """Wake the tasks that wait in `moved`."""
         if self._moved is not None:
             self._moved.set()
             self._moved = None
@@ -429,33 +430,33 @@ class RunLog:
     # -- durability ----------------------------------------------------------------------------------------------
 
     async def durable(self) -> None:
-        """Wait until everything that happened so far is in the store.
+        """Wait until all records so far are in the store.
 
         Raises:
-            RunConflict, RunUnknown, StoreError: it cannot be; the drive ends.
+            RunConflict, RunUnknown, StoreError: the records cannot be stored; the drive ends.
         """
         if self.journal.stored < self.journal.head:
             await self.journal.durable(self.machine)
 
     def hurry(self) -> None:
-        """Begin to write what is buffered now, without waiting for it."""
+        """Start writing buffered records, without waiting."""
         if self.scheduler is not None:
             self.scheduler.hurry()
 
     def flush(self) -> None:
-        """Begin to write what is buffered, if steps run; where none does, what landed is being written."""
+        """Start writing buffered records if steps run; otherwise a write is already in progress."""
         if self.journal.buffer and self.scheduler is not None and self.scheduler.works:
             self.scheduler.hurry()
 
     def close(self) -> None:
-        """Let go of what drove the run: the reply that its caller gets, which holds the machine, keeps nothing else."""
+        """Release references to the drive: the caller's reply, which holds the machine, keeps nothing else alive."""
         self.scheduler = self.journal.on_stored = None
         self.journal.due_of = due_of
 
     def _stored(self, records: Sequence[Record]) -> None:
         if not self.journal.buffer:
             self._flusher.forget(self)
-        for watcher in tuple(self.watchers):  # one that is no longer read may leave meanwhile
+        for watcher in tuple(self.watchers):  # a follower that is no longer read may leave meanwhile
             watcher.stored(records)
         if self._on_durable is not None:
             self._on_durable(records)
@@ -466,15 +467,15 @@ class RunLog:
 
     @property
     def held(self) -> bool:
-        """True if the run is held here, and can be journaled, as far as this process knows. Any thread may ask."""
+        """Return whether this process holds the run's lease, as far as it can tell. Thread-safe."""
         return self.journal.fault is None and self.lease.fresh
 
     async def ensure_held(self) -> None:
-        """Make sure that the run is still held here; see `LeaseHandle.fresh` for when the store has to be asked.
+        """Ensure that this process still holds the run's lease; `LeaseHandle.fresh` defines when the store is asked.
 
         Raises:
-            RunConflict: it is not.
-            StoreError: the store cannot say. Both end the drive.
+            RunConflict: it does not.
+            StoreError: the store cannot be read. Both end the drive.
         """
         self.check()
         try:
@@ -491,13 +492,13 @@ class RunLog:
     # -- watchers ------------------------------------------------------------------------------------------------
 
     def tell(self, kind: str, data: dict[str, object]) -> None:
-        """Send a live event to every watcher, behind what is journaled so far."""
+        """Send a live event to every watcher, after the records journaled so far."""
         for watcher in tuple(self.watchers):
             if not watcher.live(self.journal.head, kind, data):
                 self._tell_replies(watcher)
 
     def watch(self, watcher: Follower) -> None:
-        """Add a watcher, and give it the replies under way as far as they have come."""
+        """Add a watcher, and send it the replies in progress."""
         self.watchers.add(watcher)
         self._tell_replies(watcher)
 
@@ -507,7 +508,7 @@ class RunLog:
                 watcher.live(self.journal.head, kind, data)
 
     def node_of(self, activation: Activation) -> Node:
-        """The node that an activation runs.
+        """Return the node that an activation runs.
 
         Raises:
             GraphUnknown: the graph was given without its code.

@@ -1,7 +1,7 @@
-"""A search through the journals of runs: for words in prompts and in the data of tools, which no index has.
+"""Search in the journals of runs, for words that are not indexed: in prompts and in the data of tools.
 
-A page of such a search lists the runs that the index finds first. Then it looks through journals, from the newest run
-on, until it has read so much; its cursor says where the next page goes on, also in the middle of a journal.
+A page of such a search first lists the runs that the index finds. Then it searches journals, from the newest run on, up
+to a limit; its cursor contains the position of the next page, also in the middle of a journal.
 
 It is imported only for such a search: it needs records, and lists of runs do not.
 """
@@ -22,11 +22,11 @@ from orchestrator.stores.requests import contains, found_in, words
 from orchestrator.stores.rows import Scanned
 
 MOST_RECORDS = 5_000
-"""Records that one page reads at most."""
+"""Maximum number of records read by one page."""
 MOST_RUNS = 1_000
-"""Runs whose journals one page reads at most."""
+"""Maximum number of runs whose journals one page reads."""
 MOST_CHARACTERS = 8_000_000
-"""Characters of text in these records, within which a page reads on."""
+"""Maximum number of characters of text in these records; beyond it a page stops."""
 _RECORDS_AT_ONCE = 500
 _INDEX, _JOURNAL, _INSIDE = "index", "journal", "inside"
 
@@ -35,19 +35,19 @@ class Listing(Protocol):
     """The list of runs with all other filters."""
 
     async def __call__(self, *, search: str | None, after: str | None, limit: int) -> Page:
-        """A page of it."""
+        """Return a page of it."""
         ...
 
 
 async def searched(listing: Listing, store: Store, text: str, after: str | None, limit: int) -> Page:
-    """A page of the runs with all words of a text, by the index first, and then by their journals.
+    """Return a page of the runs with all words of a text: first by the index, then by their journals.
 
     Args:
         listing: the list of runs to search.
         store: the store with their journals.
         text: the text.
-        after: the cursor of the page before; None: the first page.
-        limit: the most runs on a page.
+        after: the cursor of the previous page; None: the first page.
+        limit: maximum number of runs on a page.
 
     Raises:
         StoreError: `after` is not a cursor of such a search.
@@ -75,11 +75,11 @@ class _Spot:
 
     kind: str
     listed: str | None = None
-    """Cursor of the list of runs: the run before; None: at its beginning."""
+    """Cursor of the list of runs: the previous run; None: at its start."""
     seq: int = 0
-    """In the middle of a journal: the last record that was read of the run behind the cursor."""
+    """In the middle of a journal: the last record read of the run after the cursor."""
     found: int = 0
-    """The words that were found in it so far: bit n stands for the n-th."""
+    """The words found in it so far: bit n stands for the n-th."""
     run_id: str = ""
     """Id of that run. It may have been deleted before the search continues."""
 
@@ -110,10 +110,10 @@ class _Scan:
         self._seen = Scanned()
 
     async def run(self, spot: _Spot) -> Page:
-        """Look through journals until the page is full, or the bound is reached."""
+        """Search journals until the page is full, or the limit is reached."""
         while True:
             page = await self._listing(search=None, after=spot.listed, limit=1)
-            for info in page.runs:  # one: so the page's cursor leads behind it
+            for info in page.runs:  # one, so that the page's cursor follows it
                 if self._is_over:
                     return self._page(spot, stopped=len(self._found) < self._limit)
                 if spot.kind == _INSIDE and spot.run_id != info.run_id:
@@ -138,7 +138,7 @@ class _Scan:
         return Page(tuple(self._found), cursor, replace(self._seen, stopped=stopped))
 
     async def _look(self, info: RunInfo, spot: _Spot) -> _Spot | None:
-        """Look through the journal of one run. Where to go on in it, if the bound was reached first."""
+        """Search the journal of one run. Returns where to continue in it, if the limit was reached."""
         missing = {word for bit, word in enumerate(self._wanted) if not spot.found >> bit & 1}
         if spot.kind != _INSIDE:
             for text in _row_texts(info):
@@ -153,7 +153,7 @@ class _Scan:
                 records = await self._store.read(info.run_id, after=seq, limit=_RECORDS_AT_ONCE)
                 missing, count = await to_thread.run_sync(_looked, missing, records)
             except (StoreCorrupt, StoreTooNew, EncryptionKeyMissing, RunUnknown):
-                return None  # opening the run reports what is wrong with it
+                return None  # opening the run reports the damage
             seen = self._seen
             self._seen = replace(seen, records=seen.records + len(records), characters=seen.characters + count)
             if not records:
@@ -165,7 +165,7 @@ class _Scan:
 
 
 def _indexed_texts(info: RunInfo) -> list[str]:
-    """The texts of a row that the store's index has."""
+    """Return the texts of a row that the store indexes."""
     return _row_texts(info) if info.indexed else [*info.labels, *info.labels.values()]
 
 
@@ -174,7 +174,7 @@ def _row_texts(info: RunInfo) -> list[str]:
 
 
 def _looked(missing: set[str], records: Sequence[Record]) -> tuple[set[str], int]:
-    """The words that are still missing after some records, and how many characters were read."""
+    """Return the words that are still missing after some records, and the number of characters read."""
     count = 0
     for record in records:
         for text in _texts(record):
@@ -186,13 +186,13 @@ def _looked(missing: set[str], records: Sequence[Record]) -> tuple[set[str], int
 
 
 _FIELDS = ("values", "request", "result", "error", "question", "answer", "data", "update", "output")
-"""Fields of records with what people, models and tools said."""
+"""Fields of records with texts of people, models and tools."""
 _NOT_SAID = frozenset({"digest", "ref", "schema", "tools", "response_format"})
-"""Keys in requests of what the library adds to them."""
+"""Keys in requests that the library adds."""
 
 
 def _texts(record: Record) -> Iterator[str]:
-    """The texts in a record, and its numbers as texts."""
+    """Return the texts in a record, and its numbers as strings."""
     for name in _FIELDS:
         value = getattr(record, name, None)
         if isinstance(value, BaseModel):

@@ -1,12 +1,12 @@
-"""The list of runs, and the status of each: what the journal says, and whether a process drives it.
+"""The list of runs and their status, from the journal and the lease.
 
 This needs the store only: no code, and no executor.
 
-A run that is running in its journal and that no process drives is `interrupted`: its holder died, or was cancelled. It
-is `running` if it only waits to be taken up: it was enqueued, or its answer or event came while no process drove it.
-Its row then says from when on it may be taken up (`RunInfo.due`); while a process drives a run, the row says nothing.
-A run whose drives failed or died too often in a row is *parked*: only `resume` takes it up, so it is
-`interrupted`, too.
+A run that is running by its journal and that no process drives is `interrupted`: its holder died, or was cancelled. It
+is `running` if it only waits for an executor: it was enqueued, or its answer or event came while no process drove it.
+Its row then contains the earliest time to resume it (`RunInfo.due`); while a process drives the run, the row does not.
+A run whose drives failed or died too often in a row is *parked*: only `resume` continues it, so it is also
+`interrupted`.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
 
 def waits_to_be_taken_up(info: RunInfo) -> bool:
-    """True if a run is to continue as soon as an executor takes it up, and none has done so since that was decided."""
+    """Return True if a run can continue as soon as an executor takes it, and none has done so since."""
     return info.status == "running" and info.due is not None and not is_parked(info)
 
 
 def is_parked(info: RunInfo) -> bool:
-    """True if no worker takes a run up, because its drives failed or died too often."""
+    """Return True if no worker takes a run, because its drives failed or died too often."""
     return info.deaths >= MAX_DEATHS and info.status not in FINAL
 
 
 def due_of_given_back(clock: DriveClock, before: RunInfo, machine: RunState) -> float | None:
-    """`RunInfo.due` of a run to which something was journaled without driving it.
+    """Return `RunInfo.due` of a run to which something was journaled without driving it.
 
-    If that set it going, it is due at once; an interrupted run stays interrupted.
+    If the record lets it continue, it is due at once; an interrupted run stays interrupted.
 
     Args:
         clock: the time of this process' work on the run.
@@ -53,12 +53,12 @@ def due_of_given_back(clock: DriveClock, before: RunInfo, machine: RunState) -> 
 
 
 def is_interrupted(info: RunInfo) -> bool:
-    """True if a run was running, and no living process holds its lease: the one that was read with the row."""
+    """Return True if a run was running, and no live process holds the lease read with its row."""
     return info.status == "running" and not waits_to_be_taken_up(info) and not is_held(info.lease)
 
 
 def standby_of(info: RunInfo) -> Standby | None:
-    """The part of a row about a run that no process drives; None: it has none."""
+    """Return the part of a row about a run that no process drives; None if it has none."""
     if info.status in FINAL or is_held(info.lease):
         return None
     due = info.due if waits_to_be_taken_up(info) else None
@@ -69,13 +69,13 @@ def standby_of(info: RunInfo) -> Standby | None:
 
 
 def with_status(info: RunInfo) -> RunInfo:
-    """The row of a run, with the status `interrupted` where the run is, and without texts that need a key."""
+    """Return the row of a run, with the status `interrupted` if the run is, and without texts that need a key."""
     info = readable(info)
     return replace(info, status="interrupted") if is_interrupted(info) else info
 
 
 def readable(info: RunInfo) -> RunInfo:
-    """The row of a run; if its texts are encrypted, as they are without a codec, it says which key they need."""
+    """Return the row of a run; if its texts are encrypted and there is no codec, with the key that they need."""
     if not info.error.startswith(MARK) and not info.fault.startswith(MARK):
         return info
     from orchestrator.stores.codec import Damaged, key_of
@@ -90,7 +90,7 @@ def readable(info: RunInfo) -> RunInfo:
 
 
 _TEXTS = tuple(one.name for one in fields(RunQuery) if one.type == "str | None")
-"""The filters that are texts."""
+"""The filters that are strings."""
 
 
 async def run_list(
@@ -101,7 +101,7 @@ async def run_list(
     begun_since: float | None = None,
     begun_before: float | None = None,
 ) -> Page:
-    """A page of the runs of a store that match every filter; see `Executor.runs`."""
+    """Return a page of the runs of a store that match every filter; see `Executor.runs`."""
     for what in (*(getattr(query, name) for name in _TEXTS), q):
         if what is not None:
             check_text(what, "a filter of the list of runs")
@@ -123,7 +123,7 @@ async def run_list(
             page = await store.runs(replace(query, labels=labels, graph=graph, search=search, after=after, limit=left))
             seen = [with_status(info) for info in page.runs]
             found += [info for info in seen if (wanted is None or info.status in wanted) and begun(info)]
-            past = begun_since is not None and seen and seen[-1].created < begun_since  # the list is by `created`
+            past = begun_since is not None and seen and seen[-1].created < begun_since  # sorted by `created`
             if page.cursor is None or len(found) >= limit or past:
                 return Page(tuple(found), None if past else page.cursor)
             after = page.cursor

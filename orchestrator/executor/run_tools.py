@@ -1,9 +1,9 @@
-"""The tools of a run: whether it has those that it needs, and what became of them since it was last driven.
+"""The tools of a run: whether all that it needs exist, and how they changed since it was last driven.
 
-A run begins only if every node that needs a tool sees one. Its first record holds the digest of the schema of each tool
-that one of its nodes may call. To go on with the run, an executor needs them as they were, as far as the nodes that the
-run may still come to can call them: a conversation that a model had over other tools, and approved calls, rest on them.
-New tools harm no run; they are journaled as a change.
+A run starts only if every node that needs a tool has one. Its first record contains the digest of the schema of each
+tool that one of its nodes may call. To continue the run, an executor needs these tools unchanged, if nodes that the run
+may still reach can call them: conversations of models and approved calls depend on them. New tools harm no run; they
+are journaled as a change.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
 
 _MOST = 20
-"""Arguments of a changed tool that an error names."""
+"""Maximum number of arguments of a changed tool that an error names."""
 
 
 @dataclass(slots=True)
@@ -26,16 +26,16 @@ class Reach:
     """The tools that nodes may call."""
 
     all: bool = False
-    """True if one of them may call whatever the executor was given."""
+    """True if one of them may call any tool of the executor."""
     names: set[str] = field(default_factory=set)
-    """The executor's tools that they name."""
+    """Names of the executor's tools that they declare."""
     own: dict[str, Tool] = field(default_factory=dict)
-    """`node/name` -> a tool of their own."""
+    """`node/name` -> a tool declared by a node itself."""
 
     def note(
         self, graph: GraphDefinition, only: Collection[str] | None = None, path: str = "", around: Scope | None = None
     ) -> None:
-        """Add what the nodes of a graph may call. `only`: of these nodes; None: of all."""
+        """Add the tools that the nodes of a graph may call. `only`: of these nodes; None: of all."""
         outer = around or Scope()
         for name, node in graph.nodes.items():
             if only is not None and name not in only:
@@ -55,23 +55,23 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Declarations about tools by a node and by the subgraph nodes around it."""
+    """Declarations about tools by a node and by its enclosing subgraph nodes."""
 
     names: frozenset[str] | None = None
     own: frozenset[str] = frozenset()
 
     def inside(self, names: Sequence[str] | None, own: Collection[str]) -> Scope:
-        """The same for a node inside, which says this."""
+        """Return the declarations for a node inside this scope that declares `names` and `own`."""
         return Scope(self.names if names is None else frozenset(names), self.own | frozenset(own))
 
 
 def offered(graph: GraphDefinition, tools: Toolbox) -> dict[str, str]:
-    """Name -> digest of the schema, of every tool that a run of a graph may call; `node/name` for a node's own."""
+    """Return name -> digest of the schema of every tool that a run may call; `node/name` for a node's own."""
     return _digests(_reach(graph), tools.current())
 
 
 def _reach(graph: GraphDefinition) -> Reach:
-    """The tools that all nodes of a graph may call, found once per graph object."""
+    """Return the tools that all nodes of a graph may call; computed once per graph object."""
     known = vars(graph).get("_reach")
     if isinstance(known, Reach):
         return known
@@ -89,14 +89,14 @@ def _digests(found: Reach, tools: Mapping[str, Tool]) -> dict[str, str]:
 def compare_offered(
     machine: RunState, graph: GraphDefinition, tools: Toolbox, *, strict: bool, accept: bool
 ) -> tuple[str, ...]:
-    """Changes of the tools that a run may still call, line by line.
+    """Return the changes of the tools that a run may still call, one a line.
 
     Args:
         machine: the run.
         graph: its graph.
-        tools: the tools that there are.
+        tools: the current tools.
         accept: refuse nothing.
-        strict: refuse new tools, too.
+        strict: also refuse new tools.
 
     Raises:
         ToolsChanged: some are missing, or take other arguments.
@@ -121,12 +121,12 @@ def compare_offered(
 
 
 def irreversible_ahead(machine: RunState, graph: GraphDefinition, tools: Toolbox) -> tuple[str, ...]:
-    """The names of the tools that a run may still call and whose calls cannot be undone, sorted.
+    """Return the names of the irreversible tools that a run may still call, sorted.
 
     Args:
         machine: the run.
         graph: its graph.
-        tools: the tools that there are.
+        tools: the current tools.
     """
     ahead = Reach()
     ahead.note(graph, _ahead(machine, graph)[1])
@@ -141,7 +141,7 @@ def _grave(
         node, _, short = name.rpartition("/")
         what = f"tool {short!r} of node {node!r}" if node else f"tool {name!r}"
         if name not in now:
-            if not node:  # a node that has no such tool any more is a change of the graph, and reported as one
+            if not node:  # a node that no longer has such a tool is a change of the graph, and reported as one
                 yield f"{what} is missing; there are: {', '.join(tools) or 'none'}"
         elif now[name] != digest:
             properties = (own.get(name) or tools[name]).parameters.get("properties")
@@ -150,7 +150,7 @@ def _grave(
 
 
 def _ahead(machine: RunState, graph: GraphDefinition) -> tuple[list[str], set[str]]:
-    """The nodes that a run sits at; and all that can be reached from them, with themselves."""
+    """Return the nodes that a run is at; and all that can be reached from them, including themselves."""
     at = sorted({token.node for token in machine.root.live.values()}) if machine.root is not None else []
     found = graph.topology.reachable(at)
     if graph.topology.exhausted_target is not None:
@@ -159,11 +159,11 @@ def _ahead(machine: RunState, graph: GraphDefinition) -> tuple[list[str], set[st
 
 
 def check_tools(graph: GraphDefinition, tools: Toolbox) -> None:
-    """Refuse a graph with nodes that fail because they see no tool.
+    """Refuse a graph with nodes that fail because they have no tool.
 
     Args:
-        graph: the graph of a run that begins.
-        tools: what the executor has; a run whose tools are not known yet is not refused.
+        graph: the graph of a new run.
+        tools: the executor's tools; a run whose tools are not known yet is not refused.
 
     Raises:
         GraphUnknown: names the nodes.
@@ -182,14 +182,14 @@ def _without(
     path: str = "",
     around: Sequence[str] | None = None,
 ) -> Iterator[str]:
-    """The nodes that need a tool and see none.
+    """Return the nodes that need a tool and have none.
 
     Args:
-        graph: where to look.
+        graph: the graph to search.
         there: the tools of the executor.
-        seen: the graphs that were looked at; grows.
-        path: of the graph.
-        around: the tools that the nodes around it name.
+        seen: the graphs already searched; updated.
+        path: path of the graph.
+        around: the tools that its enclosing nodes declare.
     """
     for name, node in graph.nodes.items():
         names = around if node.tools is None else node.tools

@@ -1,10 +1,10 @@
-"""Schedules: rows of a store that say when runs of a graph begin. Workers enqueue the runs.
+"""Schedules: rows of a store with the times at which runs of a graph start. Workers enqueue the runs.
 
 A run's id is made of the schedule's name and the time. Enqueueing it again gives the same run, so a time never fires
 twice: not by two workers, and not by a worker that was killed before it moved the schedule to its next time.
 
 The times are cron expressions in a time zone, by the library `cronsim`, which follows Debian's cron. Where clocks are
-put forward, a time in the missing hour is moved behind it; where they are put back, a time in the repeated hour comes
+put forward, a time in the missing hour is moved after it; where they are put back, a time in the repeated hour comes
 once, unless the expression runs every minute or hour.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def next_time(cron: str, timezone: str, after: float) -> float:
-    """Return the first time of an expression behind a time, in Unix seconds.
+    """Return the first time of an expression after a time, in Unix seconds.
 
     Args:
         cron: five fields (minute, hour, day of month, month, day of week), or six with seconds first.
@@ -103,11 +103,11 @@ log = logging.getLogger("orchestrator")
 
 CatchUp = Literal["skip", "one", "all"]
 ON_TIME = 60.0
-"""Seconds after which a time counts as missed."""
+"""Seconds after which a due time counts as missed."""
 MOST = 1000
-"""The most missed times of one schedule that are caught up, the latest."""
+"""Maximum number of missed times of one schedule that are caught up, the latest ones."""
 _LONGEST = 150
-"""Characters of a schedule's name: the time follows it in the ids of runs."""
+"""Maximum length of a schedule's name: the time follows it in the ids of runs."""
 
 
 async def put(
@@ -132,7 +132,7 @@ async def put(
     if catch_up not in get_args(CatchUp):
         raise InvalidValue(f"catch_up={catch_up!r}: use 'skip', 'one' or 'all'", where="catch_up")
     marks = dict(labels or {})
-    new_labels({**marks, "schedule": chosen})  # as its runs have them
+    new_labels({**marks, "schedule": chosen})  # in the form that its runs have
     schedule = Schedule(
         name=chosen,
         graph=found.name,
@@ -156,11 +156,11 @@ async def put(
 
 
 async def pause(host: Host, name: str, *, paused: bool) -> Schedule | None:
-    """Pause a schedule, or resume it with its first time from now on; None if there is none of this name."""
+    """Pause a schedule, or resume it with its first time from now on; None if there is no schedule of this name."""
     found = await _named(host, name)
     if found is None or found.paused == paused:
         return found
-    if not paused:  # what passed meanwhile was not missed
+    if not paused:  # times that passed meanwhile do not count as missed
         found = replace(found, next_at=next_time(found.cron, found.timezone, host.resources.clock.now()))
     found = replace(found, paused=paused)
     await host.store.put_schedule(found)
@@ -172,7 +172,7 @@ async def _named(host: Host, name: str) -> Schedule | None:
 
 
 def waits_for(host: Host, schedule: Schedule) -> bool:
-    """True if workers of this executor begin the runs of a schedule."""
+    """Return True if workers of this executor start the runs of a schedule."""
     return not schedule.paused and schedule.graph in host.resources.graphs
 
 
@@ -194,7 +194,7 @@ async def fire_due(host: Host) -> list[str]:
                     begun += await _fire(host, schedule, now)
             except StoreError:
                 raise
-            except Exception as error:  # whatever it is, the others still fire
+            except Exception as error:  # an error must not stop the other schedules
                 log.warning("schedule %s: %s", schedule.name, error)
     return begun
 
@@ -204,7 +204,7 @@ async def _fire(host: Host, schedule: Schedule, now: float) -> list[str]:
     if text is not None:
         what = f"schedule {schedule.name!r}"
         log.warning("%s", EncryptionKeyMissing(what, key_of(text)))
-        return []  # a worker that has the key begins its runs
+        return []  # a worker that has the key starts its runs
     times, upcoming = missed_times(schedule.cron, schedule.timezone, schedule.next_at, now, MOST)
     begun = []
     for at in _chosen(times, schedule.catch_up, now):
@@ -218,13 +218,13 @@ async def _fire(host: Host, schedule: Schedule, now: float) -> list[str]:
             continue  # the schedule was changed after this time had fired
         except GraphUnknown as error:
             log.warning("schedule %s: %s", schedule.name, error)
-            return begun  # another worker may have what is missing: the time stays due
+            return begun  # another worker may have the missing code: the time stays due
     await host.store.move_schedule(schedule.name, at=schedule.next_at, to=upcoming)
     return begun
 
 
 def _chosen(times: list[float], catch_up: str, now: float) -> list[float]:
-    """The times that fire: those on time always, missed ones as the schedule says."""
+    """Return the times that fire: those on time always, missed ones as the schedule specifies."""
     on_time = [at for at in times if now - at <= ON_TIME]
     missed = times[: len(times) - len(on_time)]
     if catch_up == "all":
@@ -235,5 +235,5 @@ def _chosen(times: list[float], catch_up: str, now: float) -> list[float]:
 
 
 def run_id_of(name: str, at: float) -> str:
-    """The id of the run that a schedule begins at a time, in Unix seconds."""
+    """Return the id of the run that a schedule starts at a time, in Unix seconds."""
     return f"{name}.{datetime.fromtimestamp(at, UTC):%Y%m%dT%H%M%SZ}"

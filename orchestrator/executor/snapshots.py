@@ -1,6 +1,6 @@
-"""Snapshots of runs in the store: when one pays, and how it is written. `executor.loader` reads them.
+"""Snapshots of runs in the store: when to make one, and how it is written. `executor.loader` reads them.
 
-They are caches of a fold and never more: the journal alone says where a run stands.
+They only cache a fold: the journal alone defines the state of a run.
 """
 
 from __future__ import annotations
@@ -19,24 +19,27 @@ from orchestrator.stores.base import Store
 log = logging.getLogger("orchestrator")
 
 EVERY = 1000
-"""Records after which a run that goes on may have a snapshot: to fold as many takes some hundredths of a second."""
+"""Records after which a running run may have a snapshot: folding as many takes some hundredths of a second."""
 FEW = 32
-"""Records after which a run that pauses or ends may have one: to fold fewer takes no longer than to load it."""
+"""Records after which a run that pauses or ends may have one: folding fewer takes no longer than loading it."""
 BYTES = 64
-"""Bytes of a snapshot for each record that it saves, in addition to a share of what the run's state has grown by."""
+"""Bytes of a snapshot allowed for each record that it saves, in addition to a share of the growth of the run's state.
+"""
 RECORDS = 2
-"""Records that a snapshot has to save for each branch that it holds: to load one takes about as long as to fold one."""
+"""Records that a snapshot must save for each branch in it: loading one takes about as long as folding one."""
 SHARE = 3
 SMALL = 64 * 1024
-"""The share, and the most that it comes to. All snapshots of a run together stay a fraction of its journal, which
-contains every byte that the state has grown by."""
+"""The share's divisor and its maximum. All snapshots of a run together stay a fraction of its journal, which contains
+every byte by which the state has grown.
+"""
 DENSE = 32
-"""Text that has to become so many times smaller to be kept is not compressed at all while the run goes on: it hardly
-ever would. Where the run pauses or ends, its whole journal counts for that, not only what a snapshot would save."""
+"""Compression ratio beyond which a text is not compressed while the run continues: it would hardly ever be reached.
+When the run pauses or ends, its whole journal counts for that, not only what a snapshot would save.
+"""
 _PART = 1 << 18
-"""Bytes of text that are compressed before it is looked whether there is still room."""
+"""Bytes of text that are compressed between checks of the remaining space."""
 MOST = 1 << 28
-"""Bytes of text that no snapshot has more of. What has more than its place allows is damaged or forged."""
+"""Maximum bytes of text in a snapshot. A snapshot with more than its position allows is damaged or forged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +47,23 @@ class Kept:
     """Facts about the last snapshot of a run."""
 
     seq: int = 0
-    """Its position; 0: there is none."""
+    """Its position; 0 if there is none."""
     size: int = 0
     """Bytes of its text."""
     look: int = 0
-    """The position before which it is not looked for another: the last one that was made did not pay."""
+    """Position before which no other is tried: the last one made was not worth storing."""
 
 
 NONE_KEPT = Kept()
 
 
 class SnapshotPolicy:
-    """Decides when a run that is driven is worth a snapshot.
+    """Decides when a driven run is worth a snapshot.
 
     Args:
         kept: the last snapshot.
-        packs: whether snapshots are compressed. Those that a codec encrypts are not: the size of compressed text tells
-            which words in it are alike.
+        packs: whether snapshots are compressed. Those that a codec encrypts are not: the size of compressed text
+            reveals which words in it are alike.
     """
 
     __slots__ = ("_crowded_until", "_packs", "busy", "kept")
@@ -70,30 +73,30 @@ class SnapshotPolicy:
         self.kept = kept
         """The last snapshot."""
         self.busy = False
-        """True while one is on its way to the store."""
+        """True while one is being stored."""
         self._crowded_until = 0
-        """Record up to which it has so many branches that, while it goes on, not even their number is looked at."""
+        """Record up to which the run has so many branches that, while it continues, they are not even counted."""
 
     def due(self, head: int) -> bool:
-        """True if it is time to make one while the run goes on."""
+        """Return True if it is time to make one while the run continues."""
         return not self.busy and head >= max(self.kept.seq + EVERY, self.kept.look, self._crowded_until)
 
     def at_rest(self, machine: RunState) -> bytes | None:
-        """A snapshot of a run that pauses or ends, if it pays."""
-        # An end comes once, so it is looked there whatever earlier looks found.
+        """Return a snapshot of a run that pauses or ends, if it is worth it."""
+        # A run ends once, so the check is made whatever earlier checks found.
         look = 0 if machine.ended is not None else self.kept.look
         return self.take(machine, rest=True) if machine.head >= max(self.kept.seq + FEW, look) else None
 
     def take(self, machine: RunState, *, rest: bool = False) -> bytes | None:
-        """A snapshot of where the machine stands, if it pays. `rest`: the run pauses or ends there."""
+        """Return a snapshot of the machine's current state, if it is worth it. `rest`: the run pauses or ends there."""
         saved = machine.head - self.kept.seq
         branches = _branches(machine)
-        if branches * RECORDS > saved:  # as while a map with many items is at work: it is not even tried
+        if branches * RECORDS > saved:  # as while a map with many items runs: not even tried
             self._crowded_until = machine.head + max(FEW, branches // 4)
             return None
         try:
             text = to_json(dump(machine))
-        except Exception as error:  # values of earlier versions may be nested deeper than is written now
+        except Exception as error:  # values of earlier versions may be nested more deeply than is written now
             log.debug("run %s: no snapshot at %d: %r", machine.run_id, machine.head, error)
             text = b""
         room = BYTES * saved + min(SMALL, max(0, len(text) - self.kept.size) // SHARE)
@@ -103,7 +106,7 @@ class SnapshotPolicy:
         else:
             data = text if len(text) <= room else b""
         if not data:
-            # Each look costs as much as the last one: look half as often.
+            # Each try costs as much as the last one: try half as often.
             self.kept = replace(self.kept, look=machine.head + saved)
             return None
         self.kept = Kept(machine.head, len(text))
@@ -111,18 +114,18 @@ class SnapshotPolicy:
 
 
 def _branches(machine: RunState) -> int:
-    """Number of branches of a run that are live, or ended without a join."""
+    """Return the number of branches of a run that are live, or ended without a join."""
     return sum(len(frame.live) + len(frame.ended_versions) for frame in machine.frames())
 
 
 def unpacked(data: bytes, seq: int) -> bytes:
-    """The text of a snapshot. Those of earlier versions are not compressed.
+    """Return the text of a snapshot. Those of earlier versions are not compressed.
 
-    A few bytes can be packed that need gigabytes when they are read, so no more is unpacked than `SnapshotPolicy.take`
-    can have packed at that position.
+    A few compressed bytes can expand to gigabytes, so no more is decompressed than `SnapshotPolicy.take` can have
+    compressed at that position.
 
     Args:
-        data: as it is stored.
+        data: the stored bytes.
         seq: its position.
 
     Raises:
@@ -139,7 +142,7 @@ def unpacked(data: bytes, seq: int) -> bytes:
 
 
 def _packed(text: bytes, room: int) -> bytes:
-    """A text, compressed; empty if that takes more than `room`, which is found out without compressing all of it."""
+    """Return a text, compressed; empty if that takes more than `room`, detected without compressing all of it."""
     packer, rest, parts = zlib.compressobj(1), memoryview(text), list[bytes]()
     while rest and room >= 0:
         parts.append(packer.compress(rest[:_PART]))
@@ -150,12 +153,12 @@ def _packed(text: bytes, room: int) -> bytes:
 
 
 def _most_text(seq: int) -> int:
-    """Bytes of text that no snapshot at a position has more of."""
+    """Return the maximum bytes of text of a snapshot at a position."""
     return min(MOST, DENSE * (BYTES * seq + SMALL))
 
 
 async def store_snapshot(store: Store, run_id: str, seq: int, data: bytes) -> None:
-    """Store a snapshot; one that cannot be stored is none."""
+    """Store a snapshot; one that cannot be stored is dropped."""
     try:
         await store.put_snapshot(run_id, seq, data)
     except StoreError as error:

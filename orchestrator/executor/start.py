@@ -1,6 +1,6 @@
-"""Beginning runs, once per run id: their first state and record, and adding them to the store.
+"""Starting runs, once per run id: their first state and record, and adding them to the store.
 
-A run is begun by this executor, or enqueued for any.
+A run is started by this executor, or enqueued for any.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An input that was accepted before, as the values of all state fields: of a schedule, or a replayed run."""
+    """An input that was accepted before, as the values of all state fields: of a schedule, or of a replayed run."""
 
     values: Mapping[str, object]
 
 
 def initial_values(graph: GraphDefinition, given: object) -> JsonObject:
-    """The whole start state as JSON, see `Graph.initial`; forks and maps behind START can open with it.
+    """Return the whole start state as JSON, see `Graph.initial`; forks and maps after START can open with it.
 
     Args:
         graph: the graph.
@@ -81,10 +81,10 @@ async def create(
     own: Resources | None = None,
     context: object = None,
 ) -> Drive:
-    """Add a run with its first record, of a replay its first two, to the store and take its lease.
+    """Add a run with its first record (for a replay, its first two) to the store and take its lease.
 
     Raises:
-        RunExists: the id is taken.
+        RunExists: the id is in use.
         RuntimeError: the executor is not open, or was closed meanwhile; then the run is in the store.
     """
     tasks = host.background()
@@ -113,10 +113,10 @@ async def create_undriven(host: Host, graph: GraphDefinition, started: RunStarte
     """Add a run to the store that no executor drives yet.
 
     Args:
-        due: from when on it may be taken up, Unix seconds.
+        due: earliest time at which it may be resumed, Unix seconds.
 
     Raises:
-        RunExists: the id is taken.
+        RunExists: the id is in use.
     """
     records, _ = _sealed(host, started)
     _, info = _row(host, graph, records)
@@ -129,7 +129,7 @@ def _sealed(host: Host, *first: RunStarted | Forked) -> tuple[list[Record], Chai
 
 
 def _row(host: Host, graph: GraphDefinition, records: Sequence[Record]) -> tuple[RunState, RunInfo]:
-    """The state of a run at its first records, and its row."""
+    """Return the state of a run at its first records, and its row."""
     machine = RunState(Plan.of(graph))
     for record in records:
         apply(machine, record)
@@ -140,7 +140,7 @@ def _row(host: Host, graph: GraphDefinition, records: Sequence[Record]) -> tuple
 
 @dataclass(frozen=True, slots=True)
 class RunDraft:
-    """A run that is not in the store yet: its graph, and its first record."""
+    """A run that is not stored yet: its graph, and its first record."""
 
     graph: GraphDefinition
     started: RunStarted
@@ -148,10 +148,10 @@ class RunDraft:
     """The value of `ctx.context` in its nodes."""
 
     async def check_same(self, store: Store) -> None:
-        """Hold it against the run that has its id.
+        """Compare it with the existing run of its id.
 
         Raises:
-            RunExists: that is a run of another graph, or has another input.
+            RunExists: the existing run has another graph or input.
         """
         run_id, name = self.started.run_id, self.graph.name
         (first,) = await store.read(run_id, limit=1)
@@ -163,8 +163,9 @@ class RunDraft:
             raise RunExists(run_id, f"it is a run of {name!r} with another input") from None
 
     def _has_input_of(self, first: RunStarted) -> bool:
-        """True if a run began with the same input. If it began in another version of the graph, fields that only one of
-        them has do not count, as long as this input does not set them."""
+        """Return True if a run started with the same input. If it started in another version of the graph, fields that
+        only one of them has do not count, unless this input sets them.
+        """
         ours, theirs = self.started.values, first.values
         if first.structure == self.graph.structure:
             return ours == theirs
@@ -183,7 +184,7 @@ async def new_run(
     options: RunOptions,
     caller: Caller | None = None,
 ) -> RunDraft:
-    """The graph and the first record of a run. `given`: its input."""
+    """Return the graph and the first record of a run. `given`: its input."""
     check_risk(options.approve)
     check_kind(options.limits, Limits, "limits")
     name = os.urandom(8).hex() if options.run_id is None else check_new_id(options.run_id)
@@ -198,7 +199,7 @@ async def new_run(
         from orchestrator.tasks import away
 
         values = await away(lambda: initial_values(graph, given))
-    # those of a schedule were accepted when it was stored
+    # inputs of a schedule were accepted when it was stored
     check = check_labels if isinstance(given, Recorded) else new_labels
     marks = check(options.labels) if options.labels else {}
     context = options.context
@@ -229,7 +230,7 @@ async def new_run(
 
 
 def _check_resources(given: Resources, graph: GraphDefinition, limits: Limits | None) -> None:
-    """Refuse a graph that needs more than is there, see `Resources.check`."""
+    """Refuse a graph that needs resources that the executor lacks, see `Resources.check`."""
     if limits is not None or not given.passed.holds("resources", graph, given.tools):
         given.check(graph, limits)
         if limits is None and not limits_cost(graph, None):  # the prices of models may change
@@ -243,7 +244,7 @@ async def begin(
     options: RunOptions,
     caller: Caller | None = None,
 ) -> Drive | str:
-    """A new run, taken up; or the id of the one that exists already."""
+    """Return the drive of a new run; or the id of the run if it exists already."""
     new = await new_run(host, graph, given, options, caller)
     passed, tools = host.resources.passed, host.resources.tools
     if not passed.holds("tools", new.graph, tools):
@@ -277,7 +278,7 @@ async def submit(host: Host, graph: GraphDefinition | str, given: object, option
 
 
 async def join(host: Host, run_id: str, options: ResumeOptions = NO_OPTIONS) -> Run:
-    """Go on with a run that exists if no executor drives it; else follow it until it ends or pauses."""
+    """Continue an existing run if no executor drives it; else follow it until it ends or pauses."""
     while True:
         live = await take_up_free(host, run_id, options)
         if live is not None:
@@ -296,15 +297,15 @@ def _refs(given: Resources, graph: GraphDefinition) -> dict[str, object]:
 
 @lru_cache(maxsize=64)
 def _check_names(*names: object) -> None:
-    """Refuse names that cannot be journaled: see `as_json`. The same ones are looked at once."""
+    """Refuse names that cannot be journaled: see `as_json`. Equal names are checked once."""
     as_json(list(names), "refs", inside=1)
 
 
 def check_new_id(run_id: str) -> str:
-    """The id, if it is one that a new run can have.
+    """Return the id, if a new run can have it.
 
     Raises:
-        InvalidValue: it is none, or commands would take it for an option.
+        InvalidValue: it is not valid, or commands would read it as an option.
     """
     if check_run_id(run_id).startswith("-"):
         raise InvalidValue(f"run id {shown(run_id)}: take one that does not begin with '-'", where="run_id")
@@ -312,10 +313,10 @@ def check_new_id(run_id: str) -> str:
 
 
 def check_run_id(run_id: str) -> str:
-    """The id, if it is one that a run can have.
+    """Return the id, if a run can have it.
 
     Raises:
-        InvalidValue: it is none.
+        InvalidValue: it is not valid.
     """
     check_kind(run_id, str, "run_id")
     if not 0 < len(run_id) <= 200 or not run_id.isprintable() or any(sign in " @/\\" for sign in run_id):
@@ -323,16 +324,16 @@ def check_run_id(run_id: str) -> str:
             f"run id {shown(run_id)}: take 1 to 200 printable characters without spaces, '@', '/' and '\\'",
             where="run_id",
         )
-    if run_id in (".", ".."):  # no address leads to it: browsers take them for folders
+    if run_id in (".", ".."):  # no URL can contain it: browsers resolve it as a relative path
         raise InvalidValue(f"run id {shown(run_id)}: take one that can stand in an address", where="run_id")
     return run_id
 
 
 def moment(at: datetime | float | None) -> float | None:
-    """A time that a user gave, in Unix seconds.
+    """Return a time given by a user, in Unix seconds.
 
     Raises:
-        InvalidValue: it has no time zone, or is no number.
+        InvalidValue: it has no time zone, or is not a number.
     """
     if at is None:
         return None

@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MOST_SHOWN = 20_000
-"""Characters of a text that one live event shows."""
+"""Maximum number of characters of a text in one live event."""
 
 
 class StepContext(Context):
-    """The context of one attempt. Cheap to make: what a node does not use is never built."""
+    """The context of one attempt. Parts that a node does not use are never built."""
 
     _effects: AttemptEffects | None = None
     _tools: JournaledToolbox | None = None
@@ -53,11 +53,11 @@ class StepContext(Context):
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
 
-    # -- where it stands -----------------------------------------------------------------------------------------
+    # -- position in the run -------------------------------------------------------------------------------------
 
     @property
     def activation(self) -> Activation:
-        """The activation that the step runs."""
+        """Return the activation that the step runs."""
         return self._attempt.activation
 
     @property
@@ -98,7 +98,7 @@ class StepContext(Context):
     def limits(self) -> LimitsLeft:
         return remaining_limits(self._attempt)
 
-    # -- what it may use -----------------------------------------------------------------------------------------
+    # -- resources -----------------------------------------------------------------------------------------------
 
     @property
     def deps(self) -> Any:
@@ -111,7 +111,7 @@ class StepContext(Context):
 
     @property
     def holder(self) -> PoolClient:
-        """The run as a client of the pools of its tools."""
+        """Return the run as a client of the pools of its tools."""
         log = self._attempt.log
         return log.holdings.of(log.run_id)
 
@@ -121,7 +121,7 @@ class StepContext(Context):
 
     @property
     def effects(self) -> AttemptEffects:
-        """The effects of this attempt."""
+        """Return the effects of this attempt."""
         if self._effects is None:
             self._effects = AttemptEffects(self._attempt)
         return self._effects
@@ -218,8 +218,8 @@ class StepContext(Context):
         schema = None if schema is None else as_json(dict(schema), "the schema of an answer")
         at = self._due(deadline, "the deadline of a question")
         tool = self.tools.get(str(shown_with["tool"])) if "tool" in shown_with else None
-        # In the node's own task questions are told apart by their order, whatever the prompts are by now. Tasks
-        # that it starts run in any order, so that only what is asked tells their questions apart.
+        # In the node's own task, questions are identified by their order, whatever their prompts. Tasks that it starts
+        # run in any order, so that only the content identifies their questions.
         unordered = () if in_step_task() else (digest([kind, prompt, shown_with, choices, schema]),)
         made = partial(
             make_question,
@@ -241,10 +241,10 @@ class StepContext(Context):
     async def sleep(self, seconds: float | None = None, *, until: float | None = None) -> None:
         await self._attempt.wait_if_stopped()
         if (seconds is None) == (until is None):
-            raise TypeError(f"{self.node} sleeps: give seconds or until, one of both")
+            raise TypeError(f"{self.node} sleeps: give either seconds or until")
         at = self._due(seconds, "a time to sleep") if until is None else _moment(until)
         assert at is not None
-        # Asked by concurrent tasks, sleeps are distinguished by what was meant: the time differs each time.
+        # In concurrent tasks, sleeps are identified by the requested duration: the time differs each time.
         unordered = () if in_step_task() else (digest(["timer", seconds, until]),)
         question = self._waiting("timer", unordered, prompt=until_text(at), deadline=at)
         await self._answer(question if until is not None else as_before(self.activation, question))
@@ -267,7 +267,7 @@ class StepContext(Context):
         return isolated(answer.value)
 
     def _waiting(self, kind: QuestionKind, unordered: tuple[str, ...], **fields: Any) -> Question:
-        """A question that no person answers."""
+        """Return a question that no person answers."""
         return make_question(
             self._attempt,
             self._occurrence(*unordered),
@@ -281,7 +281,7 @@ class StepContext(Context):
         )
 
     def _due(self, seconds: float | None, what: str) -> float | None:
-        """The Unix time so many seconds from now."""
+        """Return the Unix time that is so many seconds from now."""
         if seconds is None:
             return None
         if not math.isfinite(seconds):
@@ -318,6 +318,6 @@ class StepContext(Context):
 
 
 def _moment(at: float) -> float:
-    if not -LATEST <= at <= LATEST:  # NaN is neither
+    if not -LATEST <= at <= LATEST:  # true also for NaN
         raise InvalidValue(f"a time to sleep until is {at}: give Unix seconds")
     return at

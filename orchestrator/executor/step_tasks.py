@@ -1,14 +1,13 @@
-"""The tasks that run a run's steps: as many as wait for something at the same time, and one more.
+"""The tasks that run a run's steps: one for each step that waits, and one more.
 
-A worker runs an activation, lands it (the kernel folds the record, the journal buffers it) and goes on itself with
-the first activation that this started. The others wait for a free task. While anything is queued, as many
-workers are on their way as steps wait for something, and one more, which begin when those before them wait: a
-thousand steps that wait for a model run in a thousand tasks after ten turns of the event loop, which others may make
-long; a thousand that wait for nothing run in one. There is no barrier between steps, and no task in the middle that
-everything goes through.
+A worker runs an activation, lands it (the kernel folds the record, the journal buffers it) and continues with the first
+activation that this started. The others wait for a free task. While anything is queued, as many new workers are
+scheduled as steps wait, and one more; each starts when those before it wait. So a thousand steps that wait for a model
+run in a thousand tasks after ten turns of the event loop, and a thousand steps that never wait run in one task. There
+is no barrier between steps, and no central task.
 
-Steps that share a task share nothing else: each finds the context variables as they were when the drive began.
-`run_step` is one attempt of one step, and gives the record that says how it ended.
+Steps that share a task share nothing else: each starts with the context variables of the start of the drive.
+`run_step` runs one attempt of one step, and returns the record of its end.
 """
 
 from __future__ import annotations
@@ -70,12 +69,12 @@ logger = logging.getLogger("orchestrator.steps")
 async def run_step(log: RunLog, resources: Resources, activation: Activation) -> Record | None:
     """Run an admitted activation until it ends, suspends or fails. The record still has to be journaled.
 
-    None: it does not land (a limit set it aside).
+    Returns None if a limit suspended the activation, so that it does not land.
 
     Raises:
         GraphUnknown: the executor lacks code, a model or a tool.
         ReplayMismatch: see `Context.effect`.
-        RunConflict, StoreError: the journal cannot go on. After all of these the run is interrupted, not failed.
+        RunConflict, StoreError: the journal cannot be written. After all of these the run is interrupted, not failed.
     """
     machine, plan = log.machine, activation.frame.plan
     if activation.fault is not None:
@@ -97,7 +96,7 @@ async def run_step(log: RunLog, resources: Resources, activation: Activation) ->
     context = StepContext(attempt)
     if log.watchers:
         attempt.tell("step_started", attempt=activation.attempt)
-        if activation.attempt > 1:  # what was shown of the attempt before counts no more
+        if activation.attempt > 1:  # live output of the previous attempt is no longer valid
             attempt.tell("reset", attempt=activation.attempt)
     try:
         if activation.merged:
@@ -110,13 +109,13 @@ async def run_step(log: RunLog, resources: Resources, activation: Activation) ->
             with anyio.move_on_after(spec.timeout) as scope:
                 attempt.scope = scope
                 result = await call_node(attempt, context, state)
-            if attempt.timed_out:  # whatever the node made of it: its result comes too late
+            if attempt.timed_out:  # whatever the node returned: its result comes too late
                 raise _timeout(attempt)
         if attempt.signal is not None:
             raise attempt.signal
         outcome, values, ops = landed(attempt, result)
         if activation.key in machine.ledger:
-            # Also of a node that calls nothing any more: what it did before may not be left behind.
+            # Also for a node that makes no more calls: an earlier effect of it must not be dropped.
             context.stop_reading(will_resume=False)
             context.effects.check()
             await context.close_readers()
@@ -130,11 +129,11 @@ async def run_step(log: RunLog, resources: Resources, activation: Activation) ->
 
 
 _TELLING = (Guarded, Failing)
-"""Results of which a record says more than outcome and update."""
+"""Results whose records contain more than outcome and update."""
 
 
 def _waiting(log: RunLog, activation: Activation, question: Question) -> Asked | TimerSet:
-    """The record for an attempt that waits."""
+    """Return the record for an attempt that waits."""
     if question.kind == "timer" and question.deadline is not None:
         return TimerSet(**log.at(activation), name=question.id, at=question.deadline)
     return Asked(**log.at(activation), question=question)
@@ -143,7 +142,7 @@ def _waiting(log: RunLog, activation: Activation, question: Question) -> Asked |
 def _done(
     attempt: Attempt, result: object, outcome: str, values: JsonObject, ops: dict[str, str], started: float
 ) -> StepDone:
-    """The record for an attempt that ended with an outcome."""
+    """Return the record for an attempt that ended with an outcome."""
     activation, error, guards, failed = attempt.activation, None, None, attempt.failed_calls
     if isinstance(result, _TELLING):
         if isinstance(result, Guarded):
@@ -174,13 +173,13 @@ def _timeout(attempt: Attempt) -> StepTimeout:
 
 
 def _not_done(attempt: Attempt, context: StepContext, error: BaseException, started: float) -> Record | None:
-    """The record for an attempt that did not end with an outcome; raises what is no fault of the step."""
+    """Return the record for an attempt that ended without an outcome; raises errors that the step did not cause."""
     log, activation = attempt.log, attempt.activation
     log.check()
     signal: BaseException | None = find_exception(error, (Suspend, Refused, Lost, TimedOut))
     stop = outside(error, log.task, log.cancels)
     if signal is None and (stop is None or isinstance(stop, GeneratorExit)):
-        signal = attempt.signal  # the node made something else of it
+        signal = attempt.signal  # the node raised another error instead
         if signal is None and attempt.timed_out:
             signal = TimedOut()
     if isinstance(signal, Suspend):
@@ -198,7 +197,7 @@ def _not_done(attempt: Attempt, context: StepContext, error: BaseException, star
         raise stop
     causes = [one for one in flatten(error) if isinstance(one, ModelError) and one.resumable]
     if len(causes) == len(flatten(error)) and not any(_is_handled(log, activation, one) for one in causes):
-        # The graph is not at fault: when the surroundings work again, the run goes on at these very calls.
+        # The graph is not at fault: once the environment works again, the run continues at these calls.
         reopened = context.reopen(causes)
         if reopened:
             raise causes[0]
@@ -210,7 +209,7 @@ def _not_done(attempt: Attempt, context: StepContext, error: BaseException, star
 
 
 def _subgraph(log: RunLog, activation: Activation, node: Node) -> Record:
-    """The record for an activation whose node has a graph inside."""
+    """Return the record for an activation whose node contains a graph."""
     started, retry = log.clock.now(), node.retry
     try:
         ended = subgraph_step(log, activation, node)
@@ -229,7 +228,7 @@ def _subgraph(log: RunLog, activation: Activation, node: Node) -> Record:
 
 
 def _raised(log: RunLog, activation: Activation, error: BaseException, retry: Retry | None, started: float) -> Record:
-    """The record for an attempt that raised an error. It is logged, too."""
+    """Log the error of an attempt, and return the record for it."""
     cause = unwrap_single(error)
     failure = failure_of(cause, activation).model_copy(update={"traceback": traceback_of(cause)})
     again = None if retry is None else decide(retry, cause, activation.attempt, random.random())
@@ -261,7 +260,7 @@ def _report(log: RunLog, activation: Activation, failure: Failure, level: int, w
 
 
 def _is_handled(log: RunLog, activation: Activation, error: BaseException) -> bool:
-    """True if the graph itself deals with this failure: an edge for it, or a retry, here or around the graph."""
+    """Return True if the graph handles this failure: by an edge or a retry, of the step or of an enclosing subgraph."""
     at: Activation | None = activation
     irreversible = False
     while at is not None:
@@ -278,7 +277,7 @@ def _is_handled(log: RunLog, activation: Activation, error: BaseException) -> bo
 
 
 def _failed(log: RunLog, activation: Activation, failure: Failure, started: float, *, timeout: bool = False) -> Record:
-    """The record for a failure that no further attempt follows: the edge that takes it, else the graph fails."""
+    """Return the record for a failure after which no attempt follows: an edge takes it, else the graph fails."""
     stamp, topology = log.at(activation), activation.frame.plan.topology
     attempt, ended = activation.attempt, stamp["ts"]
     for outcome in ("timeout", "error") if timeout else ("error",):
@@ -288,7 +287,7 @@ def _failed(log: RunLog, activation: Activation, failure: Failure, started: floa
 
 
 def _retried(log: RunLog, activation: Activation, failure: Failure, started: float, wait: float) -> StepRetried:
-    """The record for an attempt that another one follows after `wait` seconds."""
+    """Return the record for an attempt that another one follows after `wait` seconds."""
     stamp = log.at(activation)
     now = stamp["ts"]
     return StepRetried(
@@ -297,21 +296,21 @@ def _retried(log: RunLog, activation: Activation, failure: Failure, started: flo
 
 
 def _faulted(log: RunLog, activation: Activation, fault: Failure) -> StepFailed:
-    """The record for an activation whose node cannot run at all, such as one whose branches are in conflict."""
+    """Return the record for an activation whose node cannot run at all, for example because its branches conflict."""
     stamp = log.at(activation)
     now, error = stamp["ts"], fault.model_copy(update={"node": activation.node, "path": activation.path})
     return StepFailed(**stamp, attempt=activation.attempt, started=now, ended=now, error=error)
 
 
 class Steps(Protocol):
-    """The drive, which journals the records of steps."""
+    """A drive, which journals the records of steps."""
 
     def land(self, record: Record) -> list[Activation]:
-        """Journal how a step ended; gives what it started."""
+        """Journal the end of a step. Returns the activations that it started."""
         ...
 
     def fail(self, error: BaseException) -> None:
-        """Give the drive up."""
+        """Stop the drive with an error."""
 
 
 class StepTasks:
@@ -319,30 +318,30 @@ class StepTasks:
 
     def __init__(self, log: RunLog, resources: Resources, budget: YieldBudget) -> None:
         self.active = 0
-        """Number of workers, with those that are about to begin."""
+        """Number of workers, including those about to start."""
         self._log, self._resources, self._budget = log, resources, budget
         self._tasks: TaskGroup | None = None
         self._steps: Steps | None = None
         self._queue: deque[Activation] = deque()
         self._held: list[Activation] = []
         self._scopes: dict[str, anyio.CancelScope] = {}
-        """Activation that is run -> the scope of its worker."""
+        """Running activation -> the scope of its worker."""
         self._coming = 0
-        """Number of workers that are about to begin."""
+        """Number of workers about to start."""
         self._context = Context()
         self._quiet: anyio.Event | None = None
 
     def open(self, tasks: TaskGroup, steps: Steps) -> None:
-        """Begin, as tasks of a group, with all that runs."""
+        """Start the workers, in a task group, with all activations that run."""
         self._tasks, self._steps, self._context = tasks, steps, copy_context()
         self._begin(list(self._log.machine.running.values()))
 
     def close(self) -> None:
-        """The group has ended, and all workers with it."""
+        """Called when the task group, and so every worker, has ended."""
         self._tasks = self._steps = None
 
     def _begin(self, stopped: list[Activation]) -> None:
-        """Run the activations that were under way when the run was last driven; in a fork, once it is started."""
+        """Run the activations that were in progress when the run was last driven; in a fork, once it is started."""
         self._held = stopped if self._log.machine.is_held else []
         for activation in () if self._held else stopped:
             self.add(activation)
@@ -350,7 +349,7 @@ class StepTasks:
     def add(self, activation: Activation) -> None:
         """Queue an activation."""
         if self._tasks is None or self._log.closing:
-            return  # the next drive starts what the journal says is running
+            return  # the next drive starts the activations that run by the journal
         self._queue.append(activation)
         self._call()
 
@@ -363,18 +362,17 @@ class StepTasks:
     async def quiet(self) -> None:
         """Wait until nothing runs any more."""
         self._begin(self._held)
-        while self.active:  # something may have been added since it was quiet
+        while self.active:  # an activation may have been added since
             self._quiet = anyio.Event()
             await self._quiet.wait()
 
     def _call(self) -> None:
-        """Start more workers, if something waits for them.
+        """Start more workers, if activations wait for them.
 
-        Asked before anything waits, so that at any moment at which a task waits, or is stopped, somebody comes for
-        what is queued.
+        Called before any wait, so that whenever a task waits, or is stopped, a worker is scheduled for the queue.
         """
         if self._coming > len(self._scopes) or self._tasks is None or self._steps is None or self._log.closing:
-            return  # as many are on their way as may be, for the most part
+            return  # the usual case: the maximum number of workers is scheduled
         for _ in range(min(len(self._queue), 1 + len(self._scopes)) - self._coming):
             self._coming += 1
             self.active += 1
@@ -391,7 +389,7 @@ class StepTasks:
             stop = outside(error, self._log.task, self._log.cancels)
             if stop is not None and not isinstance(stop, SystemExit):
                 raise
-            steps.fail(stop or as_error(error))  # let out here, SystemExit would stop asyncio's loop where it stands
+            steps.fail(stop or as_error(error))  # raised from here, SystemExit would stop asyncio's loop at once
         finally:
             self.active -= 1
             if not self.active and self._quiet is not None:
@@ -424,7 +422,8 @@ class StepTasks:
                     record = await replayed_steps.wait_to_land(log, log.replay, activation, record)
             finally:
                 scopes.pop(key, None)
-            # What a node left in the context is none of the next step's business, which then begins in another task.
+            # Context variables that a node leaves behind must not reach the next step, which then starts in another
+            # task.
             last = scope.cancel_called or not _same(context)
             if record is None:
                 started = []
@@ -442,8 +441,8 @@ class StepTasks:
 
 
 def _same(context: Context) -> bool:
-    """True if the context variables of this task are unchanged."""
+    """Return True if the context variables of this task are unchanged."""
     try:
         return copy_context() == context
-    except Exception:  # of two values that cannot be compared
+    except Exception:  # the two values cannot be compared
         return False

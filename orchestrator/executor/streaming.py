@@ -1,8 +1,8 @@
-"""The events of a run, whoever drives it: stored ones, and new ones while they come. A `Stream` drives it, too.
+"""Events of a run, whichever process drives it: stored and new ones. A `Stream` also drives the run.
 
-A watcher of a run that is driven here gets its durable records in order, with the live events between them. It is an
-iterator instead of an async generator: a generator that is left early must be closed explicitly, or trio complains and
-asyncio cleans up late. Iterators hold nothing that needs closing.
+A watcher of a run that this executor drives gets its durable records in order, with the live events between them. It is
+an iterator instead of an async generator: a generator left early must be closed explicitly, else trio warns and asyncio
+cleans up late. Iterators hold nothing that needs closing.
 """
 
 from __future__ import annotations
@@ -39,22 +39,23 @@ else:
 
 
 CHUNK = 500
-"""Records that are read from the store at a time."""
+"""Number of records read from the store at a time."""
 _RECORDS = 2000
-"""Records that wait for a slow watcher; older ones it reads from the store."""
+"""Maximum number of records buffered for a slow watcher; it reads older ones from the store."""
 _LIVE = 10_000
-"""Live events that wait for a slow watcher."""
+"""Maximum number of live events buffered for a slow watcher."""
 _CHARACTERS = 4_000_000
-"""Characters of their texts, of which each counts with a thousand at most: else a few long replies under way, which a
-slow watcher gets from their beginning, would fill it again at once."""
+"""Maximum number of characters of their texts; each text counts at most a thousand. Else a few long replies, which a
+slow watcher gets from their start, would fill the buffer again at once.
+"""
 
 
 class Watcher:
     """A watcher of a live run: its durable records in order, with the live events between them.
 
     A slow watcher never delays the run. It buffers a bounded number of records, and reads what it missed from the
-    store. It buffers a bounded number of live events, too: when there are more it drops them, and gets the replies that
-    are under way from their beginning.
+    store. It buffers a bounded number of live events, too: if there are more it drops them, and gets the replies in
+    progress from their start.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Watcher:
         self._closed = False
 
     def catch_up(self, stored: int) -> None:
-        """Note that records up to this one are in the store."""
+        """Record that records up to this one are in the store."""
         self._stored = max(self._stored, stored)
         self._wake.set()
 
@@ -86,7 +87,7 @@ class Watcher:
         """Add a live event, which is delivered when record `seq` is durable.
 
         Returns:
-            False if too many waited: all of them were dropped.
+            False if too many were buffered: all of them were dropped.
         """
         kept = len(self._live) < _LIVE and self._characters < _CHARACTERS
         if not kept:
@@ -151,18 +152,18 @@ Until: TypeAlias = 'Literal["end", "pause"]'
 """The point up to which a run is followed: its end, or its end or next pause."""
 
 FOLLOW = 0.2
-"""Seconds between two looks at a run that another process drives."""
+"""Seconds between polls of a run that another process drives."""
 
 
 class RecordFollower:
-    """Iterates over the records after `after`, with live events between them if it follows a run driven here."""
+    """Iterates over the records after `after`. If it follows a run driven here, live events come between them."""
 
     def __init__(
         self, host: Host, run_id: str, after: int, *, follow: bool, until: Until = "end", joined: Waiting | None = None
     ) -> None:
         self._host, self._run_id, self._after, self._follow, self._until = host, run_id, after, follow, until
         self._joined = joined
-        """Looks whether a run that was joined goes on; then it is followed until it does not."""
+        """Checks whether a joined run continues; while it does, it is followed."""
         self._ahead: deque[Record] = deque()
         self._watched: tuple[Drive, Watcher] | None = None
         self._over = False
@@ -192,7 +193,7 @@ class RecordFollower:
         return record
 
     def join(self) -> None:
-        """Watch the run from now on, if it is driven here."""
+        """Watch the run from now on, if this executor drives it."""
         live = self._host.live.get(self._run_id) if self._follow and self._watched is None else None
         if live is None or live.done.is_set():
             return
@@ -202,18 +203,18 @@ class RecordFollower:
         self._watched = live, watcher
 
     def _is_over(self, live: Drive) -> bool:
-        """True if a drive that has ended was followed as far as is wanted."""
+        """Return True if a drive that has ended was followed as far as requested."""
         machine = live.machine
         pauses = self._until == "pause" or (self._joined is not None and not self._host.watched.waits_on(machine))
         stands = machine.status == "paused" and live.log.journal.stored == machine.head
         return machine.ended is not None or (pauses and stands)
 
     def watches(self, live: Drive | None) -> bool:
-        """True if it watches this drive."""
+        """Return True if this follower watches this drive."""
         return (None if self._watched is None else self._watched[0]) is live
 
     def leave(self) -> None:
-        """Stop watching the run here; the iteration goes on behind what was read."""
+        """Stop watching the run; the iteration continues after the events already read."""
         if self._watched is not None:
             live, watcher = self._watched
             live.log.watchers.discard(watcher)
@@ -226,7 +227,7 @@ class RecordFollower:
             before: Sequence[Record] = vars(error).get("records", ())
             if not before:
                 raise
-            self._ahead.extend(before)  # deliver the readable records first; the next read meets the damage again
+            self._ahead.extend(before)  # deliver the readable records first; the next read finds the damage again
             return
         self._ahead.extend(records)
         if not self._follow:
@@ -236,20 +237,20 @@ class RecordFollower:
             if not self._over:
                 await self._idle()
         elif not records:
-            await anyio.lowlevel.checkpoint()  # it is being given back here
+            await anyio.lowlevel.checkpoint()  # it is being released here
 
     async def _stands_still(self) -> bool:
-        """True if all records were read, and no more are wanted."""
+        """Return True if all records were read, and no more are wanted."""
         info = await self._host.store.info(self._run_id)
         if info.head > self._after:
             return False
         if self._joined is not None:
             found = await self._joined.look()
-            return found is not None and found.seq <= self._after  # it may have gone on between the two looks
+            return found is not None and found.seq <= self._after  # it may have continued between the two reads
         return info.status in FINAL or (self._until == "pause" and info.status != "running")
 
     async def _idle(self) -> None:
-        """Wait briefly, or until the run is opened here, so that none of its live events are missed."""
+        """Wait briefly, or until this executor drives the run, so that no live event is missed."""
         followers = self._host.idle_followers.setdefault(self._run_id, set())
         followers.add(self)
         self._woken = anyio.Event()
@@ -262,7 +263,7 @@ class RecordFollower:
                 del self._host.idle_followers[self._run_id]
 
     def notify(self) -> None:
-        """Stop waiting: the run was opened here, and nothing has happened in it yet."""
+        """Stop waiting: this executor drives the run now, and no step has run yet."""
         self.join()
         self._woken.set()
 
@@ -290,7 +291,7 @@ class RunEvents(AsyncIterator[Event]):
             raise ValueError("tokenizer= is for style='embedia': other events have the provider's counts only")
         self._style: Literal["embedia"] | None = style
         self._tokenizer = tokenizer
-        # What the other style says of a record depends on all before it.
+        # In the other style, the form of a record depends on all records before it.
         self._seen = RecordFollower(host, run_id, after if style is None else 0, follow=follow, until=until)
         self._ahead: deque[Event] = deque()
         self._styled: EventStyle | None = None
@@ -314,7 +315,7 @@ class RunEvents(AsyncIterator[Event]):
 
 
 class Stream(Generic[StateT]):
-    """The events of a run, until it ends or pauses. Iterate over it; after the last event, `run` is the run."""
+    """Events of a run, until it ends or pauses. Iterate over it; after the last event, `run` is the run."""
 
     def __init__(
         self, host: Host, run_id: str, source: AsyncIterator[Record | Event], live: Drive | None = None
@@ -353,7 +354,7 @@ class Stream(Generic[StateT]):
         return seen if isinstance(seen, Event) else event_of(self.run_id, seen)
 
     async def aclose(self) -> None:
-        """Read no more events, and interrupt the run if this stream drives it. Leaving the block does so."""
+        """Stop reading events, and interrupt the run if this stream drives it. Called when the block is left."""
         if isinstance(self._source, RecordFollower):
             self._source.leave()
             return
@@ -362,20 +363,20 @@ class Stream(Generic[StateT]):
             await self.over.wait()
 
     def goes_on(self, live: Drive) -> None:
-        """Another drive follows the one before, which waited for a timer."""
+        """Called when another drive follows one that waited for a timer."""
         self._live = live
 
     def concluded(self, run: Run) -> None:
-        """The run has ended or paused."""
+        """Called when the run has ended or paused."""
         self._run = run
 
     def failed(self, error: BaseException) -> None:
-        """The run was given up. The error is raised where the events are read."""
+        """Called when the drive failed. The error is raised where the events are read."""
         if self._live is not None:
             self._live.fault = self._live.fault or error
 
     async def _conclude(self) -> None:
-        """Note the run as it is, or raise why it was given up."""
+        """Store the run, or raise the error of its drive."""
         if self._live is not None:
             await self._live.done.wait()
             if self._live.fault is not None:
@@ -387,7 +388,7 @@ class Stream(Generic[StateT]):
 
 
 async def streamed(host: Host, live: Drive, after: int = 0) -> Stream:
-    """Drive a run that was taken up here until the stream is left."""
+    """Drive a resumed run until the stream is left."""
     watcher = watch(host, live.run_id, after)
     stream: Stream = Stream(host, live.run_id, watcher, live)
     relay = _Relay(watcher)
@@ -402,7 +403,7 @@ async def streamed(host: Host, live: Drive, after: int = 0) -> Stream:
         try:
             with stream.scope:
                 run = await drive_on(host, live, began)
-                watcher.catch_up(run.seq)  # another executor may have driven it in the end
+                watcher.catch_up(run.seq)  # another executor may have driven it last
                 stream.concluded(run)
         except (Exception, SystemExit) as error:
             stream.failed(error)
@@ -410,29 +411,29 @@ async def streamed(host: Host, live: Drive, after: int = 0) -> Stream:
             watcher.close()
             stream.over.set()
 
-    with anyio.CancelScope(shield=True):  # once it has begun, it releases the run whatever happens
+    with anyio.CancelScope(shield=True):  # once it has started, it always releases the run
         await host.background().start(drive)
     return stream
 
 
 class _Relay:
-    """Hands what one drive after the other sends to one watcher, which outlasts them."""
+    """Passes the events of successive drives to one watcher, which outlasts them."""
 
     def __init__(self, watcher: Watcher) -> None:
         self.stored, self.live = watcher.stored, watcher.live
         self._watcher = watcher
 
     def follow(self, drive: Drive) -> None:
-        """Follow a drive in which nothing has happened yet."""
+        """Follow a drive in which no step has run yet."""
         self._watcher.catch_up(drive.log.journal.stored)
         drive.log.watch(self)
 
     def close(self) -> None:
-        """A drive is over; the next one may follow when a timer is due."""
+        """Called at the end of a drive; the next one may follow when a timer is due."""
 
 
 class StreamBlock(AbstractAsyncContextManager[Stream]):
-    """A stream while a block runs. Not made by a generator, which would be closed late where a block is abandoned."""
+    """A stream for the duration of a block. Not a generator, which would be closed late if the block is abandoned."""
 
     def __init__(self, opening: Callable[[], Awaitable[Stream]]) -> None:
         self._opening = opening
@@ -448,7 +449,7 @@ class StreamBlock(AbstractAsyncContextManager[Stream]):
 def check_new(
     answers: Mapping[str, object] | None, by: str, resume: bool, after: int | None, options: ResumeOptions
 ) -> None:
-    """Refuse arguments of `Executor.stream` for an existing run where a new one is started."""
+    """Refuse arguments of `Executor.stream` for existing runs if a new one is started."""
     given = {
         "answers": answers,
         "by": by or None,
@@ -463,7 +464,7 @@ def check_new(
 
 
 def check_existing(given: object, labels: Mapping[str, str] | None, refs: Mapping[str, object] | None) -> None:
-    """Refuse arguments of `Executor.stream` for a new run where an existing one is read."""
+    """Refuse arguments of `Executor.stream` for new runs if an existing one is read."""
     _refuse({"input": given, "labels": labels, "refs": refs}, "a new run: give its graph")
 
 
@@ -474,7 +475,7 @@ def _refuse(given: Mapping[str, object], whose: str) -> None:
 
 
 async def started(host: Host, graph: GraphDefinition | str, given: object, options: RunOptions) -> Stream:
-    """Begin a run, and return its stream.
+    """Start a run, and return its stream.
 
     Raises:
         see `Executor.stream`
@@ -495,7 +496,7 @@ async def existing(
     after: int | None,
     options: ResumeOptions,
 ) -> Stream:
-    """Answer questions of a run, go on with it if no executor drives it, and return its stream.
+    """Answer questions of a run, continue it if no executor drives it, and return its stream.
 
     Raises:
         see `Executor.stream`
@@ -520,22 +521,24 @@ async def existing(
         elif held is not None:
             held.journal_resumed(options.approve, unpause=False)
         elif options.approve is not None and sent.live is None:
-            raise RunConflict(run_id, "its answers were taken, and another executor drives it: `approve` is not set")
+            raise RunConflict(
+                run_id, "the answers were stored, but `approve` was not set, because another executor drives the run"
+            )
         elif options.approve is not None and sent.live is not None:
             sent.live.journal_resumed(options.approve, unpause=False)
             sent.live.answer_by_policy()
     elif resume and options.changes_nothing and host.watched.goes_on(run_id):
-        pass  # it sleeps, and goes on without this call: leaving the stream must not interrupt it
+        pass  # the run sleeps, and continues without this call: leaving the stream must not interrupt it
     elif resume and (info.status not in FINAL or options.retry):
         try:
             held = await take_up(host, run_id, options)
         except (RunConflict, RunEnded):
-            if options.approve is not None or options.retry:  # then it is not known whether it holds
+            if options.approve is not None or options.retry:  # if it sleeps, it is unknown whether it continues
                 raise
     if held is not None:
         follower.leave()
         return await streamed(host, held, after)
-    if not follower.watches(host.live.get(run_id)):  # who drove it has given it back meanwhile
+    if not follower.watches(host.live.get(run_id)):  # the process that drove it has released it meanwhile
         follower.leave()
         follower = RecordFollower(host, run_id, after, follow=True, joined=joined)
         follower.join()

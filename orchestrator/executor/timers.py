@@ -1,7 +1,6 @@
-"""Timers of a run while it is driven: what the passing of time causes.
+"""Timers of a driven run: limits in seconds, time-outs of subgraphs, timers, and deadlines of questions.
 
-That is limits in seconds, time-outs of subgraphs, timers, and deadlines of questions. A node's own `timeout` is a
-cancel scope around its attempt: see `step_tasks.run_step`.
+A node's own `timeout` is a cancel scope around its attempt: see `step_tasks.run_step`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from orchestrator.kernel.state import Activation
 
 
 class Timers:
-    """Waits for the next of them while a run is driven, in a task that exists only while one is set."""
+    """Waits for the next time-out while a run is driven, in a task that exists only while there is one."""
 
     def __init__(self, log: RunLog) -> None:
         self._log = log
@@ -28,15 +27,15 @@ class Timers:
         self.waits = False
         """True while the task exists."""
         self._due = 0.0
-        """The time that it waits for, Unix seconds."""
+        """The time for which it waits, Unix seconds."""
 
     def open(self, tasks: TaskGroup) -> None:
-        """Begin, as a task of a group."""
+        """Start, as a task of a group."""
         self._tasks = tasks
         self.look()
 
     def look(self) -> None:
-        """Limits or deadlines may have changed."""
+        """Check again: limits or deadlines may have changed."""
         if self.waits:
             self._changed.set()
         elif self._tasks is not None and next_due(self._log) is not None:
@@ -44,7 +43,7 @@ class Timers:
             self._tasks.start_soon(self._wait)
 
     def look_before(self, due: float) -> None:
-        """Look again, unless what it waits for comes before `due`, Unix seconds."""
+        """Check again, unless the time for which it waits is before `due`, Unix seconds."""
         if not self.waits or due < self._due:
             self.look()
 
@@ -60,7 +59,7 @@ class Timers:
 
 
 def next_due(log: RunLog) -> float | None:
-    """Time at which a limit is spent or a deadline passes, Unix seconds. None: nothing waits for time."""
+    """Return the next time at which a limit is spent or a deadline passes, Unix seconds; None if there is none."""
     machine = log.machine
     due = [at for question in machine.questions.values() if (at := log.clock.due(machine, question)) is not None]
     if machine.running:
@@ -70,7 +69,7 @@ def next_due(log: RunLog) -> float | None:
 
 
 def fire_due(log: RunLog, now: float) -> None:
-    """Journal what time has brought about."""
+    """Journal the time-outs that are due."""
     machine = log.machine
     for question in list(machine.questions.values()):
         due = log.clock.due(machine, question)

@@ -1,4 +1,4 @@
-"""Runs out of a store and into another one, as lines of JSON.
+"""Export of runs from a store, and import into another one, as lines of JSON.
 
 {"type": "export", "version": 1, "redacted": false}
 {"type": "graph", "digest": "...", "data": {...}}     once, before the first run that names it
@@ -50,7 +50,7 @@ from orchestrator.values import MAX_RECORD_BYTES, MAX_TOKENS, new_labels
 VERSION = 1
 _TIMES = ("ts", "started", "ended", "next_at")
 _MOST = 3
-"""Faults of one record that an error names."""
+"""Maximum number of faults of one record in an error."""
 _LARGEST = (1 << 63) - 1
 
 
@@ -65,10 +65,10 @@ class ExportedRun:
 
 
 def read_runs(file: IO[bytes], graphs: dict[str, JsonObject]) -> Iterator[ExportedRun]:
-    """The runs of a file from its beginning, each when all of its records are read; fills in the graphs.
+    """Yield the runs of a file from its start, each when all of its records are read; fills in the graphs.
 
     Raises:
-        InvalidExport: the file is not a whole export.
+        InvalidExport: the file is not a complete export.
     """
     file.seek(0)
     digest, number, count = hashlib.sha256(), 0, 0
@@ -109,7 +109,7 @@ def read_runs(file: IO[bytes], graphs: dict[str, JsonObject]) -> Iterator[Export
                 raise InvalidExport(number + 1, "there are lines behind the end of the export")
             return
         else:
-            raise InvalidExport(number, f"{kind!r} is not a line of an export of version {VERSION}")
+            raise InvalidExport(number, f"unknown line type {kind!r} in an export of version {VERSION}")
         digest.update(line.rstrip(b"\r\n") + b"\n")
     raise InvalidExport(number, "the export ends here without its last line: it was cut off")
 
@@ -138,7 +138,7 @@ def _record(line: bytes, number: int, seq: int) -> Record:
 
 
 def _too_large(record: BaseModel, place: str = "") -> str:
-    """Name the number of a record, by its type and not in a value, that no store takes; empty if there is none."""
+    """Return the name of a number in a record that no store accepts; empty if there is none."""
     for name, info in type(record).model_fields.items():
         value = getattr(record, name)
         if isinstance(value, BaseModel):
@@ -150,7 +150,7 @@ def _too_large(record: BaseModel, place: str = "") -> str:
 
 
 def _odd_number(fields: JsonObject) -> str:
-    """Name the fault in the times and the usage of a record, which no run writes like this; empty if there is none."""
+    """Return the fault in the times and the usage of a record, which no run writes; empty if there is none."""
     for name in _TIMES:
         value = fields.get(name)
         if value is not None and not (_is_number(value) and value >= 0):  # type: ignore[operator]
@@ -173,7 +173,7 @@ def _is_number(value: object) -> bool:
 
 
 def _fault_of(line: bytes, error: Exception) -> str:
-    """Why a line is no record: its type, and each field that does not fit."""
+    """Return why a line is not a record: its type, and each field that does not fit."""
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError):
@@ -194,8 +194,8 @@ def _fault_of(line: bytes, error: Exception) -> str:
 
 
 def _field_fault(fault: ErrorDetails) -> str:
-    """Name the fault of a field of a record."""
-    name = ".".join(str(part) for part in fault["loc"][1:])  # behind the record's type
+    """Return the fault of a field of a record."""
+    name = ".".join(str(part) for part in fault["loc"][1:])  # after the record's type
     match fault["type"]:
         case "missing":
             return f"field {name!r} is missing"
@@ -226,7 +226,7 @@ def _is_digest(name: str, data: JsonObject) -> bool:
 
 
 def brief(error: BaseException) -> str:
-    """An error in one line."""
+    """Return an error as one line."""
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
@@ -234,7 +234,7 @@ Source: TypeAlias = "str | os.PathLike[str] | Iterable[str]"
 """The path of an exported file, or its lines."""
 
 
-# -- out ---------------------------------------------------------------------------------------------------------
+# -- export ------------------------------------------------------------------------------------------------------
 
 
 async def exported(host: Host, run_ids: Iterable[str], *, children: bool, redact: bool) -> AsyncIterator[str]:
@@ -274,7 +274,7 @@ async def exported(host: Host, run_ids: Iterable[str], *, children: bool, redact
 
 
 async def _with_children(host: Host, run_ids: Iterable[str], *, children: bool) -> list[str]:
-    """The runs, each followed by the runs that its calls began."""
+    """Yield the runs, each followed by the runs that its calls started."""
     found: dict[str, None] = {}
     todo = list(dict.fromkeys(run_ids))
     for name in todo:
@@ -289,14 +289,14 @@ async def _with_children(host: Host, run_ids: Iterable[str], *, children: bool) 
 
 
 async def _graph(host: Host, digest: str) -> JsonObject | None:
-    """A graph of the store; None: a digest of a structure, under which no graph is stored."""
+    """Return a graph of the store; None for a digest of a structure, under which no graph is stored."""
     try:
         return await host.store.graph(digest)
     except OrchestratorError:
         return None
 
 
-# -- in ----------------------------------------------------------------------------------------------------------
+# -- import ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +306,7 @@ class Imported:
     runs: tuple[str, ...] = ()
     """Ids of the runs that were added."""
     skipped: tuple[str, ...] = ()
-    """Ids of the runs that the store has already, with the same records."""
+    """Ids of the runs that the store already has, with the same records."""
 
 
 async def imported(host: Host, source: Source) -> Imported:
@@ -323,7 +323,7 @@ async def imported(host: Host, source: Source) -> Imported:
                 skipped.add(run.run_id)
         done: list[str] = []
         stored = set[str]()
-        for run in read_runs(file, graphs):  # known to be whole now
+        for run in read_runs(file, graphs):  # now known to be complete
             if run.run_id in skipped:
                 continue
             info, records = await _row(host, run, graphs)
@@ -337,7 +337,7 @@ async def imported(host: Host, source: Source) -> Imported:
 
 
 async def _row(host: Host, run: ExportedRun, graphs: Mapping[str, JsonObject]) -> tuple[RunInfo, list[Record]]:
-    """The row of a run and its records, with one that takes away approvals; the fold is the check."""
+    """Return the row of a run and its records, with one that withdraws approvals; folding them is the check."""
     try:
         started = run.records[0]
         if started.type != "run_started":
@@ -378,10 +378,10 @@ async def _row(host: Host, run: ExportedRun, graphs: Mapping[str, JsonObject]) -
 
 
 async def _is_there(host: Host, run: ExportedRun) -> bool:
-    """True if the store has this run already, at the same position or further.
+    """Return True if the store has this run already, at the same position or further.
 
     Raises:
-        RunExists: it has another run of this id, or this one before its last records.
+        RunExists: it has another run with this id, or this run without its last records.
     """
     try:
         records = await host.store.read(run.run_id, limit=len(run.records))
@@ -395,7 +395,7 @@ async def _is_there(host: Host, run: ExportedRun) -> bool:
 
 @contextmanager
 def _opened(source: Source) -> Iterator[IO[bytes]]:
-    """The source as a file that can be read twice."""
+    """Return the source as a file that can be read twice."""
     if isinstance(source, str | os.PathLike):
         with ExitStack() as stack:
             try:

@@ -1,9 +1,9 @@
-"""The runs that an open executor is awake for: those that it began, resumed or answered, while they wait.
+"""The waiting runs that an open executor is awake for: those that it started, resumed or answered.
 
-One task sleeps until the first of them is due, and asks the store for the heads of all of them at once, so that it sees
-what other processes did: answers, events, resumed and ended runs. What is due is taken up and driven in the background,
-or by the caller that waits for it in `start`. A run that made no progress, or whose drive stopped, is tried again after
-longer and longer pauses. A pause that a person asked for is never lifted.
+One task sleeps until the first of them is due, and polls the store for the heads of all of them, so that it notices the
+work of other processes: answers, events, resumed and ended runs. A due run is resumed and driven in the background, or
+by the caller that waits for it in `start`. A run that made no progress, or whose drive stopped, is retried after longer
+and longer pauses. A pause requested by a person is never lifted.
 """
 
 from __future__ import annotations
@@ -37,56 +37,56 @@ class Watched:
     """A run that waits."""
 
     head: int
-    """The last record that this executor has seen."""
+    """The last record that this executor has read."""
     since: float
-    """Since when it has seen the run unchanged, by the steady clock."""
+    """Time since when this executor has seen the run unchanged, by the steady clock."""
     due: float | None = None
-    """Time at which it is to be taken up, by the steady clock; None: when another process moves it."""
+    """Time at which it is to be resumed, by the steady clock; None: another process continues it."""
     driven: bool = False
     """True if another executor drives it, or may do so: checked with each poll."""
     moved: anyio.Event = field(default_factory=anyio.Event)
-    """Set when the run is no longer watched in this way."""
+    """Set when the run is no longer watched with this object."""
     awaited: bool = False
     """True if a caller waits to drive it."""
     context: object = None
-    """The value of `ctx.context` in its nodes, where this executor drove it."""
+    """The value of `ctx.context` in its nodes, if this executor drove it."""
     observed: int = 0
-    """The last record that was written here, so that the observers of this executor know of it."""
+    """The last record written here, about which the observers of this executor are called."""
     retries: float | None = None
     """If its drive failed here: the earliest time, by the steady clock, at which it is tried again."""
 
 
 def moved_by_others(machine: RunState) -> bool:
-    """True if what began the run also continues it: a call of a graph as a tool, or a replay."""
+    """Return True if the originator of the run also continues it: a call of a graph as a tool, or a replay."""
     return machine.caller is not None or (machine.fork is not None and machine.fork.relation == "replay")
 
 
 _AGAIN = 0.5
-"""Seconds before a run that made no progress when it was due is taken up again; they double each time."""
+"""Seconds before a run that made no progress when it was due is resumed again; doubled each time."""
 _LONGEST = 60.0
-"""Seconds between two such attempts at most."""
+"""Maximum seconds between two such attempts."""
 
 
 class Backoff:
-    """Memory of runs that the executor took up without progress."""
+    """Remembers the runs that the executor resumed without progress."""
 
     def __init__(self) -> None:
         self._stuck: dict[str, tuple[int, float]] = {}
-        """Run that did not move when it was due -> its head, and the seconds until the next attempt."""
+        """Run without progress when it was due -> its head, and the seconds until the next attempt."""
         self._given_up: dict[str, int] = {}
-        """Run whose drive stopped because of an error -> how often in a row."""
+        """Run whose drive stopped with an error -> number of times in a row."""
 
     def clear(self) -> None:
         """Forget all runs."""
         self._stuck, self._given_up = {}, {}
 
     def taken_up(self, run_id: str, head: int) -> None:
-        """Note that a run that is due is taken up."""
+        """Record that a due run is resumed."""
         _, before = self._stuck.get(run_id, (0, _AGAIN / 2))
         self._stuck[run_id] = head, min(_LONGEST, before * 2)
 
     def until_due(self, run_id: str, head: int, seconds: float) -> float:
-        """Seconds until a run that is due in so many seconds is taken up."""
+        """Return the seconds until a run that is due in `seconds` is resumed."""
         stuck = self._stuck.get(run_id)
         if stuck is not None and stuck[0] == head:
             return max(seconds, stuck[1])
@@ -94,28 +94,28 @@ class Backoff:
         return seconds
 
     def given_up(self, run_id: str) -> float:
-        """Note that the drive of a run failed; returns the least seconds until it is tried again."""
+        """Record that the drive of a run failed. Returns the minimum seconds until it is retried."""
         count = self._given_up[run_id] = self._given_up.get(run_id, 0) + 1
         return min(_LONGEST, retry_delay(count))
 
     def succeeded(self, run_id: str) -> None:
-        """A drive of the run ended as it should."""
+        """Record that a drive of the run ended normally."""
         self._given_up.pop(run_id, None)
 
 
 def seconds_to_retry(info: RunInfo) -> float:
-    """Seconds until the store lets a run be tried again."""
+    """Return the seconds until the store allows a retry of a run."""
     return 0.0 if info.retry_at is None else max(0.0, info.retry_at - SYSTEM_CLOCK.now())
 
 
 _AT_ONCE = 32
-"""Most due runs that are taken up at the same time."""
+"""Maximum number of due runs that are resumed at the same time."""
 _NOT_OURS = (RunConflict, RunEnded, RunUnknown)
-"""Why the drive of a run stops that this executor no longer holds."""
+"""Errors of the drive of a run that this executor no longer holds."""
 
 
 class WatchedRuns:
-    """The runs that one executor watches, while it is open. `run` is a background task of the executor."""
+    """The runs that one executor watches while it is open. `run` is a background task of the executor."""
 
     def __init__(
         self,
@@ -129,10 +129,10 @@ class WatchedRuns:
         """
         Args:
             store: the runs.
-            clock: tells when they are due.
+            clock: the clock by which they are due.
             awake: whether the executor watches any; False for `Executor(idle="sleep")`.
-            take_up: takes a run up and drives it.
-            moved: called when a run has ended or waits that another executor drove.
+            take_up: resumes a run and drives it.
+            moved: called when a run driven by another executor has ended or waits.
         """
         self.awake = awake
         self._store, self._clock, self._take_up, self._moved = store, clock, take_up, moved
@@ -140,7 +140,7 @@ class WatchedRuns:
         self._for_workers: set[str] = set()
         self._runs: dict[str, Watched] = {}
         self._dues: list[tuple[float, str]] = []
-        """A heap; an entry that is not the `due` of its run any more is skipped."""
+        """A heap; entries that differ from the current `due` of their run are skipped."""
         self._changed = anyio.Event()
         self._asleep_until = 0.0
         self._backoff = Backoff()
@@ -149,26 +149,26 @@ class WatchedRuns:
         return len(self._runs)
 
     def open(self, tasks: TaskGroup) -> None:
-        """Begin to watch, in a task of the executor's."""
+        """Start watching, in a task of the executor."""
         if self.awake:
             self._open = True
             tasks.start_soon(self._run, tasks)
 
     def close(self) -> None:
-        """Forget all runs, and the event loop in which they were watched. Callers that wait for one return."""
+        """Forget all runs, and the event loop. Callers that wait for a run return."""
         for one in self._runs.values():
             one.moved.set()
         self._runs, self._dues, self._changed = {}, [], anyio.Event()
         self._backoff.clear()
         self._open = False
 
-    # -- what is watched -----------------------------------------------------------------------------------------
+    # -- watched runs --------------------------------------------------------------------------------------------
 
     def after_drive(self, drive: Drive) -> None:
         """Watch a run whose drive is over, if it paused; forget it, if it ended or was interrupted.
 
-        A run that another executor took over is watched, too. A run that a call of a graph as a tool began is not:
-        its caller goes on with it. Neither is a replay.
+        A run that another executor took over is also watched. Runs started by a call of a graph as a tool, and replays,
+        are not: their callers continue them.
         """
         machine, fault = drive.machine, drive.fault
         if fault is None:
@@ -195,10 +195,10 @@ class WatchedRuns:
             self._add(run_id, one, None)
 
     def retry(self, drive: Drive) -> bool:
-        """Watch a run whose background drive stopped because of an error: it is tried again after its back-off.
+        """Watch a run whose background drive stopped with an error: it is retried after its back-off.
 
         Returns:
-            False if it is not.
+            False if it is not retried.
         """
         if not self._open or moved_by_others(drive.machine) or isinstance(drive.fault, _NOT_OURS):
             return False
@@ -209,13 +209,13 @@ class WatchedRuns:
         return True
 
     def postpone(self, run_id: str) -> None:
-        """Note that a run could not be taken up because the store failed: look at it again."""
+        """Record that a run could not be resumed because the store failed: try it again."""
         one = self._runs.get(run_id)
         if one is not None:
             one.driven = True
 
     def leave_to_workers(self, run_id: str) -> None:
-        """Do not watch this run from now on: a worker of this executor, or of another, takes it up when it is due."""
+        """Stop watching a run: a worker of this or another executor resumes it when it is due."""
         self._for_workers.add(run_id)
 
     def forget(self, run_id: str) -> None:
@@ -225,31 +225,31 @@ class WatchedRuns:
             one.moved.set()
 
     def seconds(self, run_id: str, head: int) -> float:
-        """For how long this executor has seen the run unchanged at this record."""
+        """Return for how many seconds this executor has seen the run unchanged at this record."""
         one = self._runs.get(run_id)
         return self._clock.steady() - one.since if one is not None and one.head == head else 0.0
 
     def goes_on(self, run_id: str) -> bool:
-        """True if the run is taken up here when it is due: in the background, or by a caller that waits for it."""
+        """Return True if the run is resumed here when it is due: in the background, or by a waiting caller."""
         one = self._runs.get(run_id)
         return one is not None and one.due is not None
 
     def retries(self, run_id: str) -> bool:
-        """True if the drive of the run stopped here because of an error, and is tried again."""
+        """Return True if the drive of the run stopped here with an error, and is retried."""
         one = self._runs.get(run_id)
         return one is not None and one.retries is not None
 
     def context_of(self, run_id: str) -> object:
-        """The value of `ctx.context` that the run had when this executor drove it; None: there is none."""
+        """Return the value of `ctx.context` from when this executor drove the run; None if there is none."""
         one = self._runs.get(run_id)
         return None if one is None else one.context
 
     def waits_on(self, machine: RunState) -> bool:
-        """True if `start`, `wait` and `stream` keep waiting: the run waits only for time, and moves by itself."""
+        """Return True if `start`, `wait` and `stream` keep waiting: the run waits only for time."""
         return self._open and not moved_by_others(machine) and waits_only_for_timers(machine)
 
     async def turn(self, run_id: str) -> None:
-        """Wait until a run can go on; then the caller is to drive it. Cancelled, the run sleeps until it is resumed."""
+        """Wait until a run can continue and the caller is to drive it. Cancelled, the run sleeps until resumed."""
         one = self._runs.get(run_id)
         if one is None:
             return
@@ -262,7 +262,7 @@ class WatchedRuns:
             raise
 
     async def change(self, run_id: str) -> None:
-        """Wait until something may have happened to a run."""
+        """Wait until a run may have changed."""
         one = self._runs.get(run_id)
         if one is not None:
             await one.moved.wait()
@@ -288,7 +288,7 @@ class WatchedRuns:
     # -- the task ------------------------------------------------------------------------------------------------
 
     async def _run(self, tasks: TaskGroup) -> None:
-        """Take up what is due, for as long as the executor is open."""
+        """Resume due runs, for as long as the executor is open."""
         places = anyio.Semaphore(_AT_ONCE)
         looked = self._clock.steady()
         while True:
@@ -303,7 +303,7 @@ class WatchedRuns:
                 await self._changed.wait()
             self._fire(tasks, places)
             if self._clock.steady() - looked >= POLL:
-                with suppress(StoreError):  # the next look may succeed
+                with suppress(StoreError):  # the next poll may succeed
                     await self._look()
                 looked = self._clock.steady()
 
@@ -334,7 +334,7 @@ class WatchedRuns:
                 await self._take_up(run_id)
 
     async def _look(self) -> None:
-        """See what other executors did to the runs."""
+        """Read the changes that other executors made to the runs."""
         asked = self._clock.steady()
         heads = await self._store.heads(list(self._runs))
         for run_id, one in list(self._runs.items()):
@@ -358,7 +358,7 @@ class WatchedRuns:
         unseen = waits and one.observed != info.head
         one.driven = driven or (held and unseen)
         if info.status in FINAL or (one.retries is not None and not driven and (moved or is_parked(info))):
-            self.forget(run_id)  # one to be tried again was paused, or given up by another executor
+            self.forget(run_id)  # a run to be retried was paused, or given up by another executor
         else:
             self._set_due(run_id, one, None if driven else self._left(info, one))
         if unseen and not held:
@@ -366,7 +366,7 @@ class WatchedRuns:
             await self._moved(run_id)
 
     def _left(self, info: RunInfo, one: Watched) -> float | None:
-        """Seconds until a run is due: no more than were left of them when its last record was written."""
+        """Return the seconds until a run is due: at most those that were left when its last record was written."""
         if info.status == "running" and info.due is None:  # it was given up, or interrupted
             if one.retries is None:
                 return None

@@ -1,6 +1,6 @@
-"""Taking up runs that no executor drives, for as long as a worker works.
+"""Taking runs that no executor drives, for as long as a worker runs.
 
-`Places` counts how many runs it drives at the same time: in all, and of single graphs.
+`Places` counts the runs that it drives at the same time: in total, and per graph.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 
 class Places:
-    """The places of one worker, and how many of them are taken.
+    """The places of one worker, and the number that is taken.
 
     Args:
-        slots: the most runs.
-        graph_slots: graph -> the most runs of it.
+        slots: maximum number of runs.
+        graph_slots: graph -> maximum number of its runs.
         graphs: the worker's graphs.
 
     Raises:
@@ -59,49 +59,49 @@ class Places:
                 raise InvalidValue(f"graph_slots: {name}={most!r} is no whole number of 1 or more", where=name)
         self.slots, self._most = slots, dict(graph_slots)
         self.driven: Counter[str] = Counter()
-        """Graph -> runs of it that are driven."""
+        """Graph -> number of its runs that are driven."""
 
     @property
     def busy(self) -> int:
-        """Places that are taken."""
+        """Return the number of places that are taken."""
         return self.driven.total()
 
     @property
     def free(self) -> int:
-        """Places that are free."""
+        """Return the number of free places."""
         return self.slots - self.busy
 
     @property
     def full(self) -> bool:
-        """True if no place is free."""
+        """Return True if no place is free."""
         return self.free <= 0
 
     def open(self, graphs: Collection[str]) -> list[str]:
-        """Graphs of which a further run can be driven."""
+        """Return the graphs of which a further run can be driven."""
         return [name for name in graphs if self._left(name) > 0]
 
     def most(self) -> dict[str, int]:
-        """Graph -> the most runs of it that can be taken up now, for graphs that have fewer such places than free."""
+        """Return graph -> number of its runs that can be taken now, for graphs limited to fewer than are free."""
         return {name: self._left(name) for name in self._most if self._left(name) < self.free}
 
     def _left(self, graph: str) -> int:
         return max(0, self._most.get(graph, self.slots) - self.driven[graph])
 
     def take(self, graph: str) -> None:
-        """Note that a run of a graph is taken up."""
+        """Record that a run of a graph is taken."""
         self.driven[graph] += 1
 
     def give_back(self, graph: str) -> None:
-        """Note that it is driven no longer."""
+        """Record that it is no longer driven."""
         self.driven[graph] -= 1
 
 
 log = logging.getLogger("orchestrator.worker")
 
 _LONGEST = 30.0
-"""Seconds between two attempts at most while the store fails."""
+"""Maximum seconds between two attempts while the store fails."""
 _COUNTED = 1000
-"""Parked runs that are counted at most."""
+"""Maximum number of parked runs that are counted."""
 _DUE_IS_LATE = 0.002
 """Seconds added to a due time, so that it has passed by the clock of the store."""
 
@@ -122,7 +122,7 @@ async def work(
 ) -> None:
     """See `Executor.work`."""
     if slots < 1 or not poll > 0:
-        raise ValueError(f"slots={slots}, poll={poll}: slots is 1 or more, and poll is above 0 seconds")
+        raise ValueError(f"slots={slots}, poll={poll}: slots must be at least 1, and poll more than 0 seconds")
     host.background()
     own, closed = host.own, host.closed
     health = health or WorkerHealth()
@@ -148,7 +148,7 @@ async def work(
 
 
 async def _end_with(closed: Signal, tasks: TaskGroup) -> None:
-    """End the work when the executor closes: it could renew no lease from then on."""
+    """End the work when the executor closes: it can no longer renew leases."""
     await closed.wait()
     tasks.cancel_scope.cancel()
 
@@ -156,8 +156,8 @@ async def _end_with(closed: Signal, tasks: TaskGroup) -> None:
 class _Outage:
     """Seconds for which a worker takes no runs because the store fails in their drives.
 
-    That is no fault of the runs and not noted for them. A store that takes claims nevertheless, such as on a disk that
-    is full, would have the same steps made again at once.
+    The runs are not at fault, so no failure is recorded for them. A store that accepts claims nevertheless, such as one
+    on a full disk, would have the same steps repeated at once.
     """
 
     def __init__(self, poll: float) -> None:
@@ -165,14 +165,14 @@ class _Outage:
         self._until = 0.0
 
     def meet(self) -> None:
-        """A drive was given up because the store was away."""
+        """Called when a drive was given up because the store was unreachable."""
         now = anyio.current_time()
-        if now >= self._until:  # else another run met the same outage
+        if now >= self._until:  # otherwise another run met the same outage
             self._until = now + self._pause * random.uniform(0.5, 1.0)
             self._pause = min(_LONGEST, self._pause * 2)
 
     def end(self) -> None:
-        """A drive ended as it should."""
+        """Called when a drive ended normally."""
         self._pause = self._poll
 
     async def over(self) -> None:
@@ -203,12 +203,12 @@ class _Worker:
         self._lives: dict[str, Drive] = {}
         self._outage = _Outage(poll)
         self._ended = anyio.Event()
-        """Set when one of them is over."""
+        """Set when a driven run is released."""
         self._stops = False
         self._refused: list[RunInfo] | None = None
-        """Parked runs that did not fit an earlier worker, which this one has not tried yet; None: not looked up yet."""
+        """Parked runs that did not fit an earlier worker, and that this one has not tried yet; None: not read yet."""
         self._alerts: int | None = None
-        """The number of alerts before the last look for runs; None: the store sends none."""
+        """Number of alerts before the last claim; None: the store sends none."""
 
     @property
     def _names(self) -> list[str]:
@@ -235,7 +235,7 @@ class _Worker:
                 await self._one_ends()
 
     async def _claim(self, tasks: TaskGroup) -> bool:
-        """Take up what can be taken; whether there may be more."""
+        """Take the runs that can be taken. Returns whether there may be more."""
         if self._host.stopping or self._closed.is_set():
             await anyio.sleep_forever()  # it is cancelled
         await schedules.fire_due(self._host)
@@ -258,7 +258,7 @@ class _Worker:
         return len(taken) == free
 
     async def _retake(self, tasks: TaskGroup) -> None:
-        """Try each parked run once that did not fit the code of earlier workers: this one may be of a later deploy."""
+        """Try each parked run once that did not fit the code of earlier workers: this one may be deployed later."""
         host, places = self._host, self._places
         if self._refused is None:
             self._refused = [one for one in await host.store.parked(limit=_COUNTED) if one.fault.startswith(REFUSALS)]
@@ -266,7 +266,7 @@ class _Worker:
             if places.full or info.graph not in places.open(self._names):
                 continue
             hold = None
-            with suppress(RunConflict, RunUnknown):  # another worker was quicker
+            with suppress(RunConflict, RunUnknown):  # another worker has taken the run
                 hold = await leases.take(host.presence, info.run_id, stopping=lambda: host.stopping)
             self._refused.remove(info)
             if hold is not None:
@@ -295,7 +295,7 @@ class _Worker:
             log.debug("run %s: %s", run_id, error)
         except NotOpen as error:
             log.debug("run %s was given back: %s", run_id, error)
-        except Exception as error:  # whatever it is, the other runs go on
+        except Exception as error:  # an error must not stop the other runs
             given_up = True
             if isinstance(error, StoreUnavailable):
                 self._health.fail(error)
@@ -308,7 +308,7 @@ class _Worker:
             self._ended.set()
 
     async def check_health(self) -> None:
-        """Note that the event loop has its turn each second, and ask the store as often as the heart beats."""
+        """Record that the event loop turns each second, and check the store with each heartbeat."""
         health, presence, due = self._health, self._host.presence, 0.0
         while True:
             health.turn(self._host.heartbeat.last)
@@ -327,7 +327,7 @@ class _Worker:
         await self._ended.wait()
 
     async def _rest(self) -> None:
-        """Wait until there may be something to take: it is due, a run here was given back, or the store changed."""
+        """Wait until there may be a run to take: one is due, one was released here, or the store changed."""
         store, host = self._host.store, self._host
         self._ended = anyio.Event()
         changing = store if isinstance(store, Changing) else None
@@ -347,12 +347,12 @@ class _Worker:
                 return
             overdue = due is not None and due <= host.resources.clock.now()
             if others or overdue or self._ended.is_set() or not self._eager:
-                return  # where other workers hold runs, one of them may have died, which changes nothing
+                return  # if other workers hold runs, one of them may have died, which sends no alert
             if isinstance(store, Changing) and store.changes() != before:
                 return
 
     async def _wait(self, seconds: float) -> bool:
-        """Wait until a run here is over, or the store says that there may be one to take up; whether it did."""
+        """Wait until a run here is released, or the store announces one to take. Returns whether it did."""
         store, alerted = self._host.store, False
         with anyio.move_on_after(seconds):
             if self._alerts is None or not isinstance(store, Alerting):
@@ -372,7 +372,7 @@ class _Worker:
         return alerted
 
     async def drain(self, grace: float) -> None:
-        """Take nothing more up, and let the steps that run end."""
+        """Take no more runs, and let the running steps end."""
         self._stops = True
         for live in list(self._lives.values()):
             live.wind_down()
@@ -387,7 +387,7 @@ class Driven:
 
     Attributes:
         status: the run's status.
-        due: when it is to be driven again, in Unix seconds; None: when it was answered, or never.
+        due: when it is to be driven again, in Unix seconds; None: after an answer, or never.
     """
 
     status: str
@@ -415,7 +415,7 @@ async def drive(host: Host, run_id: str, wait: float, health: WorkerHealth | Non
         except RunConflict:
             if run_id not in host.live:
                 raise
-            continue  # another task of this executor was quicker
+            continue  # another task of this executor has taken the run
         with (health or WorkerHealth()).counting(info.graph) as ended:
             live.journal_resumed(unpause=False)
             ended((await host.drive(live)).status)

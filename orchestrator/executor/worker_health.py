@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 
 CLAIM_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
-"""Seconds: upper bounds of the classes in which durations of claims are counted."""
+"""Seconds: upper bounds of the classes of a histogram of claim durations."""
 
 
 @dataclass(slots=True)
 class WorkerCounts:
-    """Counters of a worker since it began, by the names of its graphs."""
+    """Counters of a worker since it started, by graph name."""
 
     taken: Counter[str] = field(default_factory=Counter)
-    """Runs that were taken up."""
+    """Number of runs taken."""
     ended: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Drives that came to an end, by graph and the run's status then."""
+    """Drives that ended, by graph and the run's status at that time."""
     given_up: Counter[str] = field(default_factory=Counter)
-    """Drives that stopped because of an error."""
+    """Drives that stopped with an error."""
     driving: Counter[str] = field(default_factory=Counter)
     """Runs that are driven now."""
     store_errors: int = 0
@@ -47,7 +47,7 @@ class WorkerCounts:
     claim_seconds: float = 0.0
     """The sum of these durations."""
     parked: int = 0
-    """Parked runs of the store, 1,000 at most."""
+    """Parked runs of the store, at most 1,000."""
 
 
 class WorkerHealth:
@@ -58,9 +58,9 @@ class WorkerHealth:
             await executor.work(health=health)
 
     Attributes:
-        counts: what the worker did.
+        counts: counters of its work.
         graphs: its graphs; only these names become labels of metrics.
-        slots: how many runs it drives at the same time.
+        slots: number of runs that it drives at the same time.
     """
 
     def __init__(self) -> None:
@@ -69,14 +69,14 @@ class WorkerHealth:
         self.claim_buckets = CLAIM_BUCKETS
         self.slots = 0
         self.delivery_slots = 0
-        """Further slots, for runs that an engine delivers."""
+        """Additional slots, for runs that an engine delivers."""
         self.asked = False
-        """True if probes are served, so that the worker also asks the store while it is idle."""
+        """True if probes are served, so that the worker also checks the store while it is idle."""
         self._ttl = 30.0
         self._turned: float | None = None
-        """Time of the event loop's last turn, by the steady clock; None: the worker does not work."""
+        """Time of the event loop's last turn, by the steady clock; None: the worker is not running."""
         self._asked: float | None = None
-        """Since when a question to the store is open."""
+        """Time at which a pending request to the store started; None if there is none."""
         self._answered: float | None = None
         self._beat: float | None = None
         self._failure = ""
@@ -85,9 +85,9 @@ class WorkerHealth:
     # ------------------------------------------------------------------------------- asked
 
     def liveness(self) -> str:
-        """Why the worker should be restarted; empty: it should not.
+        """Return why the worker should be restarted; empty if it should not.
 
-        A failing store is no reason: a restart would not help, and would interrupt runs. Neither is draining.
+        A failing store is not a reason: a restart would not help, and would interrupt runs. Draining is not one either.
         """
         if self._turned is None:
             return "the worker does not work"
@@ -97,7 +97,7 @@ class WorkerHealth:
         return ""
 
     def readiness(self) -> str:
-        """Why the worker takes no runs now; empty: it takes them."""
+        """Return why the worker takes no runs now; empty if it takes them."""
         reason = self.liveness()
         if reason:
             return reason
@@ -117,7 +117,7 @@ class WorkerHealth:
 
     @property
     def beat_age(self) -> float | None:
-        """Seconds since the last heartbeat that the store took; None: there was none yet."""
+        """Return the seconds since the last heartbeat that the store accepted; None if there was none yet."""
         return None if self._beat is None else max(0.0, SYSTEM_CLOCK.steady() - self._beat)
 
     @contextlib.contextmanager
@@ -141,45 +141,45 @@ class WorkerHealth:
     # ------------------------------------------------------------------------------- written by the worker
 
     def begin(self, graphs: Collection[str], slots: int, ttl: float) -> None:
-        """Note that the worker begins."""
+        """Record that the worker starts."""
         self.graphs, self.slots, self._ttl, self._draining = frozenset(graphs), slots + self.delivery_slots, ttl, False
         self.turn(None)
 
     def turn(self, beat: float | None) -> None:
-        """Note that the event loop has its turn. `beat`: when the last heartbeat was, by the steady clock."""
+        """Record a turn of the event loop. `beat`: time of the last heartbeat, by the steady clock."""
         self._turned = SYSTEM_CLOCK.steady()
         if beat is not None:
             self._beat = beat
 
     def drain(self) -> None:
-        """Note that the worker takes no more runs."""
+        """Record that the worker takes no more runs."""
         self._draining = True
 
     def end(self) -> None:
-        """Note that the worker has ended."""
+        """Record that the worker has ended."""
         self._turned = None
 
     def ask(self) -> None:
-        """Note that the store is asked."""
+        """Record the start of a request to the store."""
         self._asked = SYSTEM_CLOCK.steady()
 
     def answer(self) -> None:
-        """Note that it answered."""
+        """Record that the store answered."""
         self._answered, self._asked, self._failure = SYSTEM_CLOCK.steady(), None, ""
 
     def fail(self, error: Exception) -> None:
-        """Note that it failed. What the error says may have secrets, so its kind alone is kept."""
+        """Record a failure. Keeps only the class of the error, since its message may contain secrets."""
         self._asked, self._failure = None, type(error).__name__
         self.counts.store_errors += 1
 
     def claim(self, seconds: float) -> None:
-        """Note how long a claim took."""
+        """Record how long a claim took."""
         self.counts.claims[bisect.bisect_left(CLAIM_BUCKETS, seconds)] += 1
         self.counts.claim_seconds += seconds
 
     @contextlib.contextmanager
     def counting(self, graph: str) -> Iterator[Callable[[str], None]]:
-        """Count a drive. What the `with` statement gives is called with the run's status at the end of the drive."""
+        """Count a drive. The `with` statement's value is called with the run's status at the end of the drive."""
         statuses: list[str] = []
         given_up = False
         self.take(graph)
@@ -192,12 +192,12 @@ class WorkerHealth:
             self.leave(graph, statuses[-1] if statuses else None, given_up=given_up)
 
     def take(self, graph: str) -> None:
-        """Note that a run was taken up."""
+        """Record that a run was taken."""
         self.counts.taken[graph] += 1
         self.counts.driving[graph] += 1
 
     def leave(self, graph: str, status: str | None, *, given_up: bool) -> None:
-        """Note that a run is driven no longer. `status`: what it came to; None: it was lost, or given up."""
+        """Record that a run is no longer driven. `status`: its status; None: it was lost, or given up."""
         self.counts.driving[graph] -= 1
         if status is not None:
             self.counts.ended[graph, status] += 1
@@ -206,10 +206,12 @@ class WorkerHealth:
 
 
 _PATIENCE = 5.0
-"""Seconds for which a client may be silent."""
+"""Seconds for which a client may send nothing."""
 _MOST = 16
-"""Clients that are answered at the same time. A probe takes milliseconds: the longest connected client is hung up on
-when another one comes, so that silent or slow ones neither fill the process with threads nor keep probes from it."""
+"""Maximum number of clients answered at the same time. A probe takes milliseconds: when another client comes, the
+longest connected one is disconnected, so that silent or slow ones neither fill the process with threads nor block
+probes.
+"""
 _TEXT = "text/plain; charset=utf-8"
 
 
@@ -236,15 +238,15 @@ class _Server(ThreadingMixIn, WSGIServer):
         self._free = threading.BoundedSemaphore(_MOST)
         self._lock = threading.Lock()
         self._clients: dict[socket, None] = {}
-        """Connections that are being answered, the longest connected first."""
+        """Connections in progress, the longest connected first."""
         super().__init__(*args, **options)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a client in a thread, when fewer than the most are answered."""
+        """Answer a client in a thread, when fewer than the maximum are in progress."""
         if not self._free.acquire(blocking=False):
             with self._lock, suppress(OSError):
                 for longest in [*self._clients][:1]:
-                    longest.shutdown(SHUT_RDWR)  # its thread meets the end of the connection
+                    longest.shutdown(SHUT_RDWR)  # its thread notices the end of the connection
             if not self._free.acquire(timeout=_PATIENCE):
                 self.shutdown_request(request)
                 return
@@ -252,7 +254,7 @@ class _Server(ThreadingMixIn, WSGIServer):
             self._clients[request] = None
         try:
             super().process_request(request, client_address)
-        except BaseException:  # there is no thread that would do it
+        except BaseException:  # no thread would close it
             self._forget(request)
             raise
 
@@ -269,13 +271,13 @@ class _Server(ThreadingMixIn, WSGIServer):
         self._free.release()
 
     def server_bind(self) -> None:
-        # not that of `HTTPServer`, which looks the host's name up in the DNS
+        # not that of `HTTPServer`, which looks up the host's name in the DNS
         TCPServer.server_bind(self)
         self.server_name, self.server_port = "localhost", int(self.server_address[1])
         self.setup_environ()
 
     def handle_error(self, request: socket | tuple[bytes, socket], client_address: object) -> None:
-        """Write nothing of a client that was silent or hung up, as load balancers do; of any other error, all."""
+        """Write nothing about clients that were silent or disconnected, as load balancers do; report other errors."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
@@ -288,7 +290,7 @@ class _Handler(WSGIRequestHandler):
 
 
 def application(health: WorkerHealth) -> Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]:
-    """The probes as a WSGI application."""
+    """Return the probes as a WSGI application."""
 
     def answer(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         path, method = environ.get("PATH_INFO", ""), environ.get("REQUEST_METHOD", "")
@@ -322,7 +324,7 @@ def _metrics(health: WorkerHealth) -> tuple[str, str, str]:
 
 
 class _Collector:
-    """Counters of the worker, as metrics of Prometheus. Labels have the names of its graphs and statuses alone."""
+    """Counters of the worker as Prometheus metrics. Labels contain only names of its graphs and statuses."""
 
     def __init__(self, health: WorkerHealth) -> None:
         self._health = health
@@ -332,7 +334,7 @@ class _Collector:
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Make the metrics of this moment."""
+        """Make the current metrics."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         health, counts = self._health, self._health.counts

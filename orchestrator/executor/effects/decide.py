@@ -1,27 +1,27 @@
 """Decisions about effects, from the journal: pure functions, without I/O and without a clock.
 
-An effect is recognised by its activation, name, digest of the request, and occurrence (the how-manieth call of
-that kind in the attempt). `decide` maps what the journal knows of it to what is done:
+An effect is identified by its activation, name, digest of the request, and occurrence (number of the call among the
+equal ones of the attempt). `decide` maps its journaled state to a decision:
 
-    settled                                        Reuse       its result is given back, nothing is called
-    failed, with a further try to come             RetryLater  called again when that is due
+    settled                                        Reuse       its result is reused, nothing is called
+    failed, another try follows                    RetryLater  called again when that is due
     suspended by a question that it asked, or stopped
-      before the call was made                     Again       started anew
+      before the call was made                     Again       started again
     outcome unknown, may run again                 Again       called again under the same key
     outcome unknown, or result refused, and
-      irreversible                                 Reconcile   `reconcile` is asked what became of it
-                                                   AskOutcome  there is none, or a person has answered already
+      irreversible                                 Reconcile   `reconcile` is asked for its outcome
+                                                   AskOutcome  without `reconcile`, or answered by a person
     it returned, and the step, which was stopped
-      behind it, asks with other arguments         AskOutcome  whether it is this call
+      after it, calls with other arguments         AskOutcome  whether it is this call
     not known                                      Begin       called
-    open, or unknown, in the run that was forked   Begin       called, under a key of the fork's own
-                                                   LeftBehind  it would leave a settled irreversible effect behind
+    open, or unknown, in the run that was forked   Begin       called, under the fork's own key
+                                                   LeftBehind  it would drop a settled irreversible effect
 
 In a new attempt (a retry) the effects of earlier attempts do not count, except irreversible ones.
 
-A step that continues in a reopened run finds its effects as it left them, with these differences:
+A step that continues in a reopened run finds its effects unchanged, with these differences:
 
-    stopped by the end of the run                  as if its outcome was not known
+    stopped by the end of the run                  as if its outcome was unknown
     of an attempt that failed, certainly failed    Begin       called, under a new key
     a person answered `failed`                     as if its outcome was not known
     a graph was called, and its run ended otherwise
@@ -43,9 +43,9 @@ from orchestrator.kernel.records import EffectIntended, EffectSettled, Failure, 
 from orchestrator.kernel.state import Activation, hash_id
 
 SUSPENDED = "Suspended"
-"""Type of the failure that stands for an effect which asked something itself, and is started anew with the answer."""
+"""`type` of the failure of an effect that asked a question; the effect starts again with the answer."""
 NOT_MADE = "NotMade"
-"""Type of the failure that stands for an effect which was stopped while its call still waited for its turn."""
+"""`type` of the failure of an effect that was stopped before its call was made."""
 
 
 # -- decisions ------------------------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Make the call again, under the key that it had."""
+    """Make the call again, under its earlier key."""
 
     key: str
     tries: int
@@ -67,7 +67,7 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class RetryLater:
-    """Make the call again, under the key that it had, at a journaled time."""
+    """Make the call again, under its earlier key, at a journaled time."""
 
     key: str
     until: float
@@ -87,21 +87,21 @@ class Reuse:
 
 @dataclass(frozen=True, slots=True)
 class Reconcile:
-    """Ask the effect's `reconcile` what became of it; if that fails, a person."""
+    """Ask the effect's `reconcile` for the outcome; if that fails, a person."""
 
     entry: EffectEntry
 
 
 @dataclass(frozen=True, slots=True)
 class AskOutcome:
-    """Ask a person what became of it, or take the answer that was given."""
+    """Ask a person for the outcome, or take the answer given."""
 
     entry: EffectEntry
 
 
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """Refuse the call: the code no longer asks for this irreversible effect, which happened."""
+    """Refuse the call: the code no longer makes this irreversible call, which happened."""
 
     entry: EffectEntry
 
@@ -119,12 +119,12 @@ def decide(
     forked_at: int = 0,
     reopened: int = 0,
 ) -> Decision:
-    """Decide what is done with an effect that a step asks for.
+    """Decide how to handle an effect that a step requests.
 
     Args:
-        entry: what the journal knows of it, see `find`.
+        entry: its journal entry, see `find`.
         attempt: the number of the step's attempt, from 1.
-        answered: whether a person has answered what became of it.
+        answered: whether a person has answered what its outcome is.
         left_behind: an irreversible effect that the step has not asked for again, see `left_behind`.
         forked_at: see `RunState.forked_at`. Calls of the runs that a fork comes from are never made again under their
             keys: the fork makes its own.
@@ -155,49 +155,49 @@ def decide(
 def kept_in_fork(
     entry: EffectEntry, attempt: int, *, continues: bool = False, reopened: int = 0
 ) -> EffectSettled | None:
-    """The end of a call that a fork has from its parent; None if the fork makes the call, under a key of its own.
+    """Return the end of a call that a fork has from its parent; None if the fork makes the call under its own key.
 
-    Arguments as of `decide` and `find`.
+    Arguments: see `decide` and `find`.
     """
     ended = None if is_suspended(entry) else _valid(entry, attempt, continues=continues, reopened=reopened)
     return None if ended is None or (ended.unknown and entry.intended.attempt != attempt) else ended
 
 
 def again(entry: EffectEntry) -> Again:
-    """Make a call again whose outcome is known to be open, or was found out not to have happened."""
+    """Repeat a call whose outcome is open, or that was found not to have happened."""
     before = entry.settled
     return Again(entry.intended.key, before.tries + 1 if before is not None and before.next_at is not None else 1)
 
 
-# -- how an effect ended --------------------------------------------------------------------------------------------
+# -- ends of effects ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of an effect, as it is journaled."""
+    """The end of an effect in journaled form."""
 
     result: object = None
     error: Failure | None = None
     usage: Usage | None = None
     unknown: bool = False
-    """True if it is not known what the effect did, or what its result is."""
+    """True if it is unknown what the effect did, or what its result is."""
     returned: str | None = None
-    """The returned value in words, if it was refused as a result."""
+    """The returned value as text, if it was refused as a result."""
     answered: bool = False
-    """True if a person said so."""
+    """True if a person gave this end."""
     next_at: float | None = None
     """Time of the next try, Unix seconds."""
 
 
-# -- what the journal knows -----------------------------------------------------------------------------------------
+# -- effects in the journal -----------------------------------------------------------------------------------------
 
 
 def idempotency_key(run_id: str, activation: Activation, name: str, digest: str, occurrence: int) -> str:
-    """The key of an effect that is called for the first time. It stays the same whenever the effect is called again.
+    """Return the key of an effect that is called for the first time. It stays the same when the effect is called again.
 
     Args:
-        digest: of the request.
-        occurrence: how many effects of this name and request the attempt asked for before.
+        digest: digest of the request.
+        occurrence: number of earlier effects of this name and request in the attempt.
     """
     return hash_id(run_id, activation.key, str(activation.attempt), name, digest, str(occurrence))
 
@@ -212,15 +212,15 @@ def find(
     reopened: int = 0,
     continues: bool = False,
 ) -> EffectEntry | None:
-    """The entry of an effect: one of this attempt, or an irreversible one of an earlier attempt.
+    """Return the entry of an effect: one of this attempt, or an irreversible one of an earlier attempt.
 
     A call of a graph counts as irreversible if something irreversible happened in its run, or may have. In a reopened
     run it also counts if its run did not complete: that run is reopened.
 
     Args:
         entries: the effects of the activation, of all its attempts.
-        digest: of the request.
-        occurrence: how many effects of this name and request the attempt asked for before.
+        digest: digest of the request.
+        occurrence: number of earlier effects of this name and request in the attempt.
         reopened: the record that reopened the run while the step had not landed; 0: none.
         continues: whether the effect is the call of a graph.
     """
@@ -231,7 +231,7 @@ def find(
             settled = settled_of(entry)
             before = intended.seq < reopened
             if intended.attempt == attempt:
-                own = entry  # of two, the later one: a fork of a run makes calls again under keys of its own
+                own = entry  # the later of the two: a fork makes calls again under its own keys
             elif intended.effect == "irreversible":
                 over = settled is not None and settled.seq < reopened and not is_suspended(entry)
                 gone = over and certainly_failed(intended, settled)
@@ -244,9 +244,9 @@ def find(
 
 
 def _valid(entry: EffectEntry, attempt: int, *, continues: bool, reopened: int) -> EffectSettled | None:
-    """The end of an effect; None also if the end of its run stopped it, or if the run that it started can continue.
+    """Return the end of an effect; None also if its run stopped it, or if the run that it started can continue.
 
-    So it is where a person gave up a call of an earlier attempt: a reopened run asks about it again.
+    None also if a person gave up a call of an earlier attempt: a reopened run asks about it again.
     """
     settled = settled_of(entry)
     if settled is None or settled.seq > reopened:
@@ -263,14 +263,14 @@ def left_behind(
     attempt: int,
     forked_at: int = 0,
 ) -> EffectEntry | None:
-    """An irreversible effect of this attempt that happened, and that the code did not ask for again.
+    """Return an irreversible effect of this attempt that happened, and that the code did not request again.
 
-    In a fork only effects of its own are left behind: with other values its steps may do something else.
+    In a fork, only its own effects count: with other values its steps may act differently.
 
     Args:
         entries: the effects of the activation, in the journal's order.
         asked_for: keys of the effects that the code asked for.
-        reused: keys of those of them whose results were given back: what was done inside of them is not asked for.
+        reused: keys of those whose results were reused: effects inside them are not requested.
     """
     hidden = set(reused)
     for entry in entries:
@@ -290,19 +290,19 @@ def left_behind(
 
 
 def settled_of(entry: EffectEntry) -> EffectSettled | None:
-    """The end of an effect. A record from before its last intent is about an earlier try."""
+    """Return the end of an effect. Records before its last intent belong to an earlier try."""
     settled = entry.settled
     return settled if settled is not None and settled.seq > entry.intended.seq else None
 
 
 def is_suspended(entry: EffectEntry) -> bool:
-    """True if an effect did nothing so far and may start anew: it asked something first, or never got its turn."""
+    """Return True if an effect did nothing so far and may start again: it asked first, or waited to be made."""
     settled = settled_of(entry)
     return settled is not None and settled.error is not None and settled.error.type in (SUSPENDED, NOT_MADE)
 
 
 def lasts(entry: EffectEntry) -> bool:
-    """True if an effect, or one inside the run of a called graph, happened or may have, and cannot be undone."""
+    """Return True if an effect, or one in the run of a called graph, cannot be undone and happened or may have."""
     intended, settled = entry.intended, settled_of(entry)
     if intended.effect == "irreversible":
         return not is_suspended(entry) and not certainly_failed(intended, settled)
@@ -310,12 +310,12 @@ def lasts(entry: EffectEntry) -> bool:
 
 
 def waits_for_recording(entry: EffectEntry) -> bool:
-    """True for a call of a replay that takes its result from the replayed run, and does not have it yet."""
+    """Return True for a call of a replay that takes its result from the replayed run, and does not have it yet."""
     return entry.intended.taken is not None and (settled_of(entry) is None or is_suspended(entry))
 
 
 def failed_span(entry: EffectEntry | None) -> tuple[int, int] | None:
-    """First and last record of a call that failed for good and may be made again; None for any other."""
+    """Return first and last record of a call that failed for good and may be made again; None for others."""
     settled = None if entry is None else settled_of(entry)
     if entry is None or settled is None or settled.ok or settled.next_at is not None:
         return None
@@ -326,33 +326,33 @@ def failed_span(entry: EffectEntry | None) -> tuple[int, int] | None:
 
 
 STOPPED = "Cancelled"
-"""Type of the failure that stands for an effect which the run itself stopped."""
+"""`type` of the failure of an effect that the run itself stopped."""
 
 
 def is_stopped(settled: EffectSettled) -> bool:
-    """True if the end of a run stopped an effect."""
+    """Return True if the end of a run stopped an effect."""
     return not settled.ok and settled.error is not None and settled.error.type == STOPPED
 
 
 def certainly_failed(intended: EffectIntended, settled: EffectSettled | None) -> bool:
-    """True if an effect is over, and is known to have failed: an answer of `failed` does not say so."""
+    """Return True if an effect has ended and is known to have failed: an answer `failed` does not show that."""
     if settled is None or settled.unknown:
         return False
     return not settled.may_have_happened or (intended.kind == "tool" and failed_result(settled.result) is not None)
 
 
 def is_given_up(settled: EffectSettled) -> bool:
-    """True if a person answered that an effect counts as failed. Of a call that returned no other end is final."""
+    """Return True if a person answered that an effect failed. For a call that returned, no other end is final."""
     return settled.given_up or (settled.returned is not None and not settled.ok and not settled.unknown)
 
 
 def end_inside(settled: EffectSettled | None) -> str:
-    """The status of the run that a call of a graph started; empty if it started none, or is not known to have ended."""
+    """Return the status of the run that a call of a graph started; empty if no ended run is known."""
     result = None if settled is None else settled.result
     metadata = result.get("metadata") if isinstance(result, Mapping) else None
     return str(metadata.get("status", "")) if isinstance(metadata, Mapping) and "run_id" in metadata else ""
 
 
 def broke_off(settled: EffectSettled | None) -> bool:
-    """True if the run that a call of a graph started can continue: it did not end, failed or was cancelled."""
+    """Return True if the run that a call of a graph started can continue: it is unfinished, failed or was cancelled."""
     return settled is None or is_stopped(settled) or end_inside(settled) in ("failed", "cancelled")

@@ -1,6 +1,6 @@
-"""Calls that cannot be undone and may have been made before: the question whether to make them again.
+"""Irreversible calls that may have been made before: the question whether to make them again.
 
-Made by another run     A fork goes the way of its parent once more. So before it makes a call that cannot be undone, a
+Made by another run     A fork repeats the steps of its parent. So before it makes a call that cannot be undone, a
                         person should know whether a run of its family has made it: one that it was forked from, or
                         another fork of that. Only stored journals are read, as they are now; what a relative does
                         later is not known.
@@ -38,14 +38,14 @@ from orchestrator.stores.shared import forks_of
 from orchestrator.tools.result import cut
 
 RECORDED = "recorded"
-"""The answer that takes the result which the call had in another run."""
+"""The answer that reuses the result of the call in another run."""
 MOST_JOURNALS = 100
-"""Journals that are read for one question: those of the nearest relatives."""
+"""Maximum number of journals read for one question: those of the nearest relatives."""
 
 
 @dataclass(frozen=True, slots=True)
 class FamilyCall:
-    """A call that a relative made."""
+    """A call made by a related run."""
 
     run: str
     seq: int
@@ -58,7 +58,7 @@ class FamilyCall:
     error: str = ""
 
     def shown(self) -> dict[str, object]:
-        """The call as plain JSON, for the payload of a question."""
+        """Return the call as plain JSON, for the payload of a question."""
         found: dict[str, object] = {"run": self.run, "seq": self.seq, "same": self.same, "status": self.status}
         if not self.same:
             found["args"] = self.args
@@ -71,15 +71,15 @@ class FamilyCall:
 
 @dataclass(slots=True)
 class Relatives:
-    """The journals of a family, the nearest relatives first."""
+    """The journals of related runs, nearest first."""
 
     journals: dict[str, Sequence[r.Record]] = field(default_factory=dict)
     gone: list[str] = field(default_factory=list)
-    """Runs that it was forked from and that are deleted."""
+    """Deleted runs from which it was forked."""
     _forks: dict[str, list[r.Forked]] = field(default_factory=dict)
 
     def maker(self, name: str, seq: int) -> str:
-        """The run of which a record in a relative's journal is: a fork has copies of records of its parent."""
+        """Return the run that wrote a record of a relative's journal: a fork has copies of records of its parent."""
         if name not in self._forks:
             self._forks[name] = [one for one in self.journals.get(name, ()) if isinstance(one, r.Forked)]
         fork = next((one for one in self._forks[name] if one.seq > seq), None)
@@ -87,15 +87,15 @@ class Relatives:
 
 
 async def relatives(store: Store, run_id: str, records: Sequence[r.Record], most: int = MOST_JOURNALS) -> Relatives:
-    """The journals of a run's family, without its own.
+    """Return the journals of a run's family, except its own.
 
-    Of a run that a fork called, they are those of the runs that the same call started in the fork's family.
+    For a run that a fork called, these are the journals of the runs that the same call started in the fork's family.
 
     Args:
         store: the store of all of them.
         run_id: the run.
         records: its records.
-        most: how many journals are read.
+        most: maximum number of journals to read.
     """
     forks = [record for record in records if isinstance(record, r.Forked)]
     if not forks:
@@ -112,7 +112,7 @@ async def relatives(store: Store, run_id: str, records: Sequence[r.Record], most
             found.gone.append(name)
         else:
             found.journals[name] = journal
-        # A fork at a record before its parent's own beginning does not contain how that one started.
+        # A fork at a record before its parent's own start does not contain how the parent started.
         others = [record.parent for record in journal or () if isinstance(record, r.Forked)]
         others += [info.run_id for info in await forks_of(store, name)]
         for other in others:
@@ -120,13 +120,13 @@ async def relatives(store: Store, run_id: str, records: Sequence[r.Record], most
                 seen.add(other)
                 todo.append(other)
     for fork in forks:
-        if fork.parent in found.gone:  # what it did before it was forked is known all the same
+        if fork.parent in found.gone:  # its calls before it was forked are known all the same
             found.journals.setdefault(fork.parent, records[: fork.at])
     return found
 
 
 async def _called_alike(store: Store, caller: r.Caller) -> Relatives:
-    """The journals of the runs that a call started in the other runs of the caller's family."""
+    """Return the journals of the runs that a call started in the other runs of the caller's family."""
     records = await _journal(store, caller.run_id) or ()
     made = next((one for one in records if isinstance(one, r.EffectIntended) and one.key == caller.key), None)
     if made is None:
@@ -148,7 +148,7 @@ def _is_near(one: r.EffectIntended, other: r.EffectIntended) -> bool:
 
 
 async def _journal(store: Store, run_id: str) -> Sequence[r.Record] | None:
-    """The records of a run; None if it is deleted, or damaged: what it called is not known then."""
+    """Return the records of a run; None if it is deleted or damaged, so that its calls are unknown."""
     try:
         return await store.read(run_id)
     except (RunUnknown, StoreCorrupt):
@@ -158,14 +158,14 @@ async def _journal(store: Store, run_id: str) -> Sequence[r.Record] | None:
 async def known_calls(
     store: Store, machine: RunState, activation: Activation, effect: Effect[object], asked_for: Collection[str]
 ) -> tuple[list[FamilyCall], list[str]]:
-    """Calls of the family like one that a step is about to make.
+    """Return calls of the family that are like one that a step is about to make.
 
     Args:
         store: the store of the runs.
         machine: the run.
         activation: the step.
         effect: the call.
-        asked_for: keys of the calls that the step has asked for already: they are others.
+        asked_for: keys of the calls that the step has requested already: these are different calls.
 
     Returns:
         The calls of the same effect at the same place, those with the same request first; if there are some with the
@@ -181,7 +181,7 @@ async def known_calls(
             intended = entry.intended
             made_by = family.maker(name, intended.seq)
             if intended.key in asked_for or (made_by != name and made_by in family.journals):
-                continue  # the journal of the run that made it knows best
+                continue  # the journal of the run that made it has the most accurate entry
             if intended.activation == activation.key:
                 exact.setdefault(intended.key, known_of(made_by, entry, effect.digest))
             elif (intended.path, intended.node) == (activation.path, activation.node) and intended.key not in copied:
@@ -191,12 +191,12 @@ async def known_calls(
 
 
 def irreversible_calls(family: Relatives, records: Sequence[r.Record]) -> list[tuple[str, FamilyCall]]:
-    """The calls that cannot be undone which the relatives of a fork made, and which it does not have: it asks before
+    """Return the irreversible calls that the relatives of a fork made and that the fork does not have: it asks before
     it makes them.
 
     Args:
         family: the relatives.
-        records: those that the fork starts with.
+        records: the records with which the fork starts.
 
     Returns:
         The name and the call of each, in the order of the journals.
@@ -213,9 +213,9 @@ def irreversible_calls(family: Relatives, records: Sequence[r.Record]) -> list[t
 
 
 def _calls(records: Sequence[r.Record], wanted: Callable[[r.EffectIntended], bool]) -> Iterator[EffectEntry]:
-    """The calls that are wanted, with how each ended.
+    """Return the requested calls, with the end of each.
 
-    Not those whose result was taken from another run, by a replay or on a person's word.
+    Calls whose result a replay or a person took from another run are left out.
     """
     found: dict[str, EffectEntry] = {}
     asked: dict[str, tuple[str, object]] = {}
@@ -238,7 +238,7 @@ def _calls(records: Sequence[r.Record], wanted: Callable[[r.EffectIntended], boo
 
 
 def known_of(run: str, entry: EffectEntry, digest: str) -> FamilyCall:
-    """A call of a run, by the run's journal. `digest`: of the request that it is compared with."""
+    """Return a call of a run, from the run's journal. `digest`: digest of the request to compare it with."""
     intended, settled = entry.intended, entry.settled
     status: Literal["returned", "failed", "unknown"] = "unknown"
     result: object = None
@@ -260,27 +260,27 @@ def known_of(run: str, entry: EffectEntry, digest: str) -> FamilyCall:
 
 
 _SHOWN = 500
-"""Characters of arguments or of a result in a prompt; the payload has all of them."""
+"""Characters of arguments or of a result in a prompt; the payload contains all of them."""
 _MOST_CALLS = 3
-"""Number of calls that a prompt describes."""
+"""Maximum number of calls described in a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """The result that a call had in another run, and has here without being made."""
+    """The result of a call in another run, reused without a call."""
 
     result: object
 
 
 async def call_in_fork(under_way: UnderWay, call: Call, asked_for: Collection[str]) -> Adopted | None:
-    """Return None if a fork may make a call that cannot be undone, or the result that it has without being made.
+    """Return None if a fork may make an irreversible call, or the result that it reuses instead.
 
-    A person is asked, unless they approved just this call since the run was forked, and no relative has made it.
+    A person is asked, unless they approved this very call since the run was forked, and no relative has made it.
 
     Args:
         under_way: the effects of the step.
-        call: the call, with the key that it would have.
-        asked_for: keys of the calls that the step has asked for already.
+        call: the call, with its key.
+        asked_for: keys of the calls that the step has requested already.
 
     Raises:
         Suspend: there is no answer yet.
@@ -309,20 +309,20 @@ async def call_in_fork(under_way: UnderWay, call: Call, asked_for: Collection[st
 
 
 def question_id(activation: Activation, key: str) -> str:
-    """The id of the question before the call with this key."""
+    """Return the id of the question before the call with this key."""
     return hash_id(activation.key, "in a fork", key, *asking_again(activation))
 
 
 def fork_question(
     attempt: Attempt, effect: Effect[Any], name: str, calls: Sequence[FamilyCall], gone: Sequence[str]
 ) -> Question:
-    """The question before a call.
+    """Return the question before a call.
 
     Args:
         attempt: the step's attempt.
         effect: the call.
         name: the question's id.
-        calls: what other runs of the family know of it.
+        calls: the same call in other runs of the family.
         gone: relatives that are deleted.
     """
     activation, args = attempt.activation, _args(effect)
@@ -353,7 +353,7 @@ def _args(effect: Effect[Any]) -> object:
 
 
 def _prompt(name: str, calls: Sequence[FamilyCall], gone: Sequence[str], *, recorded: bool) -> str:
-    """The question in words."""
+    """Return the question as text."""
     lines = [said_of(call) for call in calls[:_MOST_CALLS]]
     if len(calls) > _MOST_CALLS:
         lines.append(f"{len(calls) - _MOST_CALLS} more calls are in the payload.")
@@ -365,7 +365,7 @@ def _prompt(name: str, calls: Sequence[FamilyCall], gone: Sequence[str], *, reco
 
 
 def said_of(call: FamilyCall) -> str:
-    """A call that was made before, in words."""
+    """Return a text that describes an earlier call."""
     args = "the same arguments" if call.same else f"other arguments, {_cut(call.args)},"
     became = {
         "returned": f"returned {_cut(call.result)}",
@@ -380,7 +380,7 @@ def _cut(value: object) -> str:
 
 
 async def _recorded(attempt: Attempt, name: str) -> object:
-    """The result that the question showed when it was answered."""
+    """Return the result that the question contained when it was answered."""
     log = attempt.log
     try:
         await log.durable()
@@ -395,16 +395,16 @@ async def _recorded(attempt: Attempt, name: str) -> object:
     raise EffectFailed(f"run {log.run_id!r}: question {name!r} showed no result of another run", type="UserDenied")
 
 
-# -- in another attempt, or behind a crash -----------------------------------------------------------------------------
+# -- in another attempt, or after a crash ------------------------------------------------------------------------------
 
 
 async def ask_before_another(under_way: UnderWay, call: Call, asked_for: Collection[str]) -> None:
-    """Return if a call may be made.
+    """Return if a call may be made; else ask.
 
     Args:
         under_way: the effects of the step.
-        call: the call, with the key that it would have.
-        asked_for: keys of the calls that the step has asked for already.
+        call: the call, with its key.
+        asked_for: keys of the calls that the step has requested already.
 
     Raises:
         Suspend: there is no answer yet.
@@ -417,7 +417,7 @@ async def ask_before_another(under_way: UnderWay, call: Call, asked_for: Collect
         pause = next(waits, None)
         if pause is None:
             break
-        await anyio.sleep(pause)  # concurrent calls may come in another order than before
+        await anyio.sleep(pause)  # concurrent calls may arrive in another order than before
         attempt.check_running()
     if not left:
         return
@@ -430,10 +430,10 @@ async def ask_before_another(under_way: UnderWay, call: Call, asked_for: Collect
 
 
 def _left(under_way: UnderWay, effect: Effect[Any], asked_for: Collection[str]) -> list[EffectEntry]:
-    """Calls of the same kind that happened, or may have, and that the step has not asked for: those of attempts that
-    failed, and those of this attempt that have no known end.
+    """Return calls of the same kind that happened, or may have, and that the step has not requested: those of failed
+    attempts, and those of this attempt without a known end.
 
-    Calls inside of one whose result was given back are not asked for again.
+    Calls inside one whose result was reused are not requested again.
     """
     attempt, left, over = under_way.attempt.activation.attempt, list[EffectEntry](), set[str]()
     for entry in under_way.before:

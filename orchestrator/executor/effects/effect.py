@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 _REFUSALS = (errors.InvalidValue, errors.InvalidOutcome, errors.SecretInState, errors.ResultRefused)
 INSIDE = 10
-"""Levels of lists and objects that requests and results are themselves, around the values in them."""
+"""Levels of nesting that requests and results add to the values in them."""
 
 
 # -- effects ---------------------------------------------------------------------------------------------------------
@@ -39,73 +39,76 @@ INSIDE = 10
 
 @dataclass(frozen=True, kw_only=True)  # no slots: on Python 3.11 `Effect[T](...)` then raises TypeError
 class Effect(Generic[T]):
-    """A call of something outside, and the form in which its end is journaled."""
+    """A call of an external service, and the journaled form of its end."""
 
     kind: EffectKind
     name: str
     effect: EffectClass
     request: dict[str, object]
-    """The request as plain JSON. The journal recognises the effect by its digest."""
+    """The request as plain JSON. The journal identifies the effect by its digest."""
     run: Callable[[str], Awaitable[T]]
-    """Makes the call; is given the idempotency key."""
+    """Makes the call; receives the idempotency key."""
     encode: Callable[[T], object]
-    """The result as plain JSON."""
+    """Converts the result to plain JSON."""
     decode: Callable[[object], T]
     stored: Callable[[], dict[str, object]] | None = None
-    """The request as the journal keeps it, where that is shorter."""
+    """Returns the request in its journaled form, if that is shorter."""
     risk: Risk = "dangerous"
     """Risk of the tool that it calls."""
     usage: Callable[[T], Usage | None] | None = None
     unknown: Callable[[T], bool] | None = None
     """Returns True for a result that does not say whether the call happened."""
     reread: bool = False
-    """True if the caller gets the result as it is read back, also if the call has just been made."""
+    """True if the caller gets the result as read back from its journaled form, also right after the call."""
     reconcile: Callable[[str], Awaitable[T | None] | T | None] | None = None
     validate: Callable[[object], object] | None = None
-    """The result that a person gives, as it is journaled; raises if it cannot be the result. None: as it was given."""
+    """Converts a person's result to its journaled form; raises if it cannot be the result. None: it is used unchanged.
+    """
     returns: Callable[[], JsonObject | None] | None = None
-    """JSON Schema of the result that a person gives; None: not known."""
+    """Returns the JSON Schema of a person's result; None: not known."""
     retry: Retry | None = None
     """Policy for further tries of the same call. The tries are journaled."""
     continues: bool = False
-    """True for the call of a graph: made again under its key, it continues the run that it started."""
+    """True for the call of a graph: repeated under its key, it continues the run that it started."""
     graph: str = ""
     """Digest of the content of that graph."""
     recall: Callable[[Mapping[str, Any]], Effect[T]] | None = None
-    """Returns the call with the request that the journal has; None: the call is made with the arguments of the step."""
+    """Returns the call with the journaled request; None: the call is made with the arguments of the step."""
     resumed_with: dict[str, object] | None = None
-    """Request of the step, if that differs from the one with which it was making the call when it was stopped."""
+    """Request of the step, if it differs from that of the stopped call."""
     reserve: Callable[[int, float | None, float | None], Reserve] | None = None
-    """Expected usage, from the tokens of the longest reply so far, the cost of the dearest call so far, and
-    the cost that is left."""
+    """Returns the expected usage, from the tokens of the longest reply so far, the cost of the most expensive call so
+    far, and the remaining cost.
+    """
 
     @property
     def irreversible(self) -> bool:
-        """True if the call is never made again without asking, once it may have happened."""
+        """Return True if the call is never repeated without asking, once it may have happened."""
         return self.effect == "irreversible"
 
     @property
     def digest(self) -> str:
-        """Digest by which the journal recognises the effect, with its name."""
+        """Return the digest that, with its name, identifies the effect in the journal."""
         return digest({"kind": self.kind, "name": self.name, "request": self.request})
 
     def encoded(self, value: T) -> object:
-        """The result as the journal keeps it.
+        """Return the result in its journaled form.
 
         Raises:
-            InvalidValue: it could not be read back.
+            InvalidValue: its journaled form could not be read.
         """
         result = self.encode(value)
         checked(result, f"the result of {self.name!r}", depth=MAX_DEPTH + INSIDE, size=MAX_REQUEST_BYTES)
         return result
 
     def result(self, settled: EffectSettled | None) -> T:
-        """The result of an effect that was settled before.
+        """Return the result of an effect that was settled before.
 
         Raises:
             EffectFailed: it failed.
-            ModelError: it failed so, as it was raised the first time.
-            InvalidValue, InvalidOutcome, SecretInState, ResultRefused: its result was refused, as the first time.
+            ModelError: it failed with this error, which is raised again.
+            InvalidValue, InvalidOutcome, SecretInState, ResultRefused: its result was refused; the same error is
+                raised again.
         """
         if settled is not None and settled.ok:
             return self.decode(settled.result)
@@ -119,59 +122,60 @@ class Effect(Generic[T]):
             if isinstance(raised, ModelUnavailable):
                 raised.retry_after = error.retry_after
             raise raised
-        # Type and message as the step's failure has them where the effect fails before its eyes.
+        # The same type and message as if the effect had failed in this attempt.
         raise EffectFailed(error.message, type=error.type)
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An effect that a step asks for, and how the journal tells it from the others of the step."""
+    """An effect that a step requests, with its identity among the effects of the step."""
 
     effect: Effect[Any]
     digest: str
     """Digest of the effect, see `Effect.digest`."""
     occurrence: int
-    """Number of effects with this name and digest that the attempt asked for before."""
+    """Number of earlier effects of the attempt with this name and digest."""
     key: str
     """Idempotency key."""
 
 
 class Witness(Protocol):
-    """Sees every effect that really happens, and every result that is given back instead."""
+    """Observes every effect that is made, and every result that is reused instead."""
 
     async def call(self, effect: Effect[T], key: str) -> T:
-        """Do what `effect.run(key)` does."""
+        """Called in place of `effect.run(key)`; returns its result."""
         ...
 
     def reuse(self, effect: Effect[Any], settled: EffectSettled) -> None:
-        """A step is about to get the journal's result of this effect."""
+        """Called when a step is about to get the journaled result of this effect."""
 
 
 witness: ContextVar[Witness | None] = ContextVar("witness", default=None)
-"""Watches the effects of this task and of those that it starts: the crash kit sets it."""
+"""Observes the effects of this task and of those that it starts; set by the crash kit."""
 
 
-# -- the attempt that makes them -------------------------------------------------------------------------------------
+# -- attempts --------------------------------------------------------------------------------------------------------
 
 
 class Attempt:
     """An attempt of a step: its place in the run, and whether it may continue.
 
-    It is also the fence of its node, which may wait for a thread, or for a place among the steps that run at a time.
+    It is also the fence of its node, which may wait for a thread, or for a place in the concurrency limit.
     """
 
     scope: anyio.CancelScope | None = None
     """The attempt's time limit."""
     place: Place | None = None
-    """Its place, where only so many steps run at a time."""
+    """Its place in the concurrency limits."""
     signal: Signal | None = None
-    """The reason why the attempt ends without an outcome, whatever its node makes of what was raised."""
+    """The reason why the attempt ends without an outcome, regardless of how its node handles errors."""
     failed_calls: int = 0
-    """Calls of tools that the node made, and that failed or could not be made."""
+    """Calls of tools by the node that failed or could not be made."""
     cached: bool = False
-    """True if its outcome and update are those of an earlier step, from the cache."""
+    """True if its outcome and update come from an earlier step, through the cache."""
     varies: str = ""
-    """The attribute of `ctx` that makes its result valid for this run only; empty: none, as far as is known."""
+    """The attribute of `ctx` that makes its result valid for this run only; empty if there is none, as far as is known.
+    """
     key: str = ""
     entered: bool | None = None
 
@@ -184,10 +188,10 @@ class Attempt:
         return self.log.held
 
     async def ensure_held(self) -> None:
-        """Ask the store whether the run is still held here, before something outside is done.
+        """Check in the store that this process still holds the run's lease, before an external action.
 
         Raises:
-            Lost: it is not, or the store failed.
+            Lost: it does not, or the store failed.
         """
         try:
             await self.log.ensure_held()
@@ -195,7 +199,7 @@ class Attempt:
             raise self.signalled(Lost(error)) from error
 
     def setting(self, attribute: str) -> Any:
-        """An attribute of the node, or of the nearest subgraph node around it that sets it; None if none does."""
+        """Return an attribute of the node, or of the innermost enclosing subgraph node that sets it; else None."""
         at: Activation | None = self.activation
         while at is not None:
             graph = at.frame.plan.graph
@@ -206,7 +210,7 @@ class Attempt:
         return None
 
     def check_may_call(self, tool: str) -> None:
-        """Refuse calls of tools to functions that cannot await them, as proofs rely on it.
+        """Refuse calls of tools by functions that cannot await them; proofs rely on this.
 
         Raises:
             TypeError: the node is such a function.
@@ -216,7 +220,7 @@ class Attempt:
             raise TypeError(f"{node} is a sync function and calls tool {tool}: make it async def, and await the call")
 
     def own_tools(self) -> dict[str, Tool]:
-        """The tools that the node, and the subgraph nodes around it, have for themselves; the nearest of each name."""
+        """Return the tools that the node and its enclosing subgraph nodes declare; the innermost of each name."""
         found: dict[str, Tool] = {}
         at: Activation | None = self.activation
         while at is not None:
@@ -234,14 +238,14 @@ class Attempt:
     # -- stopping ------------------------------------------------------------------------------------------------
 
     def signalled(self, signal: Signal) -> Signal:
-        """Note why the attempt ends without an outcome, and return the signal to raise in its node."""
+        """Record why the attempt ends without an outcome, and return the signal to raise in its node."""
         if self.signal is None:
             self.signal = TimedOut() if self.timed_out else signal
         return self.signal
 
     @property
     def timed_out(self) -> bool:
-        """True if the attempt's time has run out, even if the node has not noticed or ignores it."""
+        """Return True if the attempt's time has run out, even if the node ignores it."""
         scope = self.scope
         return scope is not None and (scope.cancel_called or anyio.current_time() >= scope.deadline)
 
@@ -255,43 +259,43 @@ class Attempt:
             raise self.signal or self.signalled(TimedOut())
 
     async def wait_if_stopped(self) -> None:
-        """Like `check_running`, but yields first: a node that retries in an endless loop does not block others."""
+        """Like `check_running`, but yields first, so that a node that retries endlessly does not block others."""
         if self.signal is not None or self.timed_out:
             await anyio.lowlevel.cancel_shielded_checkpoint()
             self.check_running()
 
     def stopped(self) -> tuple[str, str] | None:
-        """The reason why the run stopped this attempt, as type and message; None if only this process stops."""
+        """Return the reason why the run stopped this attempt, as type and message; None if only this process stops."""
         if self.activation.key not in self.log.machine.running:
             return "Cancelled", "cancelled while it was under way"
         if self.timed_out:
             return "StepTimeout", f"{self.activation.node} took longer than {self.spec.timeout} s"
         return None
 
-    # -- telling -------------------------------------------------------------------------------------------------
+    # -- live events ---------------------------------------------------------------------------------------------
 
     def failure(self, error: BaseException) -> Failure:
-        """An error, as data."""
+        """Return an error as data."""
         return failure_of(error, self.activation)
 
     def failure_named(self, kind: str, message: str) -> Failure:
-        """A failure that no exception stands for."""
+        """Make a failure without an exception."""
         return Failure(type=kind, message=message, node=self.activation.node, path=self.activation.path)
 
     def about(self) -> dict[str, object]:
-        """The fields of a live event that name the step."""
+        """Return the fields of a live event that identify the step."""
         at = self.activation
         return {"activation": at.key, "path": at.path, "node": at.node}
 
     def tell(self, kind: str, **data: object) -> None:
-        """Send a live event about this step, without known secrets, to all watchers."""
+        """Send a live event about this step to all watchers, without known secrets."""
         if self.log.watchers:
             self.log.tell(kind, {**self.about(), **{name: without_known_in(value) for name, value in data.items()}})
 
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """An effect that is under way. It is the fence that its call passes."""
+    """An effect in progress. It is also the fence of its call."""
 
     key: str
     started: float
@@ -301,9 +305,9 @@ class Ticket:
     occurrence: int = 0
     tries: int = 1
     entered: bool | None = None
-    """True once the call was made; False while it still waits; None: not known."""
+    """True once the call was made; False while it waits; None: not known."""
     returned: str | None = None
-    """The returned value in words, once the call has returned and its result was refused."""
+    """The returned value as text, once the call has returned and its result was refused."""
 
     @property
     def held(self) -> bool:

@@ -40,9 +40,9 @@ DEPTH = 10
 class GraphTool(Tool):
     """A tool that runs a graph. Its arguments are the fields of the graph's input, its output the graph's.
 
-    The run's id follows from the call's idempotency key, so a call that is made again after a crash continues
-    the run that it started. That makes the tool `idempotent`, whatever tools the graph uses. What its run asks, the
-    calling step asks; the answer is handed on. A call that is cancelled, or out of time, cancels its run.
+    The run's id derives from the call's idempotency key, so a call repeated after a crash continues the run that it
+    started. That makes the tool `idempotent`, whatever tools the graph uses. The calling step asks the questions of its
+    run, and passes the answers on. A call that is cancelled, or out of time, cancels its run.
     """
 
     effect = "idempotent"
@@ -74,7 +74,7 @@ class GraphTool(Tool):
         return {**found["properties"][output], "$defs": found["$defs"]} if isinstance(output, str) else found
 
     def as_data(self) -> Mapping[str, Any]:
-        """Return the tool as a graph's data has it; its `graph` is the graph itself."""
+        """Return the tool in the form of a graph's data; its `graph` is the graph itself."""
         data: dict[str, Any] = {"graph": self.graph, "name": self.name, "description": self.description}
         if self.risk != "dangerous":
             data["risk"] = self.risk
@@ -116,14 +116,14 @@ class GraphTool(Tool):
                     async with attempt.while_waiting():
                         with log.holdings.inside(run_id, log.run_id):
                             run = await children.answer(run, question.id, answer, log.run_id)
-                except InvalidAnswer as error:  # the caller had no tools to check the answer by
+                except InvalidAnswer as error:  # the caller had no tools to check the answer against
                     faults.setdefault(question.id, []).append(str(error))
         except (StoreError, RunConflict, ReplayMismatch, GraphChanged) as error:
-            raise attempt.signalled(Lost(error)) from error  # no result of the call: the run inside can continue later
+            raise attempt.signalled(Lost(error)) from error  # not a result: the inner run can continue later
         except BaseException:
             if attempt.stopped() is not None:
                 with anyio.CancelScope(shield=True), contextlib.suppress(StoreError, RunConflict):
-                    await log.durable()  # first what stopped it, so that a crash leaves no other reason
+                    await log.durable()  # journal the cause first, so that a crash leaves no other reason
                     total_up(log, idempotency_key, await children.cancel(run_id))
             raise
         total_up(log, idempotency_key, run)
@@ -146,10 +146,10 @@ class GraphTool(Tool):
 
 
 async def pass_on(under_way: UnderWay, question: Question, faults: Sequence[str] = ()) -> Answer:
-    """The answer to a question of a run that this step started. The step asks it, unchanged.
+    """Return the answer to a question of a run that this step started. The step asks it, unchanged.
 
     Args:
-        faults: why the answers that it had before did not fit.
+        faults: why earlier answers did not fit.
 
     Raises:
         Suspend: there is no answer yet.
@@ -163,7 +163,7 @@ async def pass_on(under_way: UnderWay, question: Question, faults: Sequence[str]
 
 
 def _why(run: Run) -> str:
-    """The reason why an inner run gave no result, for a model; with its output so far, if its limits stopped it."""
+    """Return why an inner run gave no result, for a model; with its output so far, if its limits stopped it."""
     if run.status != "exhausted":
         return f"run {run.run_id}: {run.error if run.error is not None else run.status}"
     spent = "" if run.error is None else f": {run.error.message}"
@@ -172,7 +172,7 @@ def _why(run: Run) -> str:
 
 
 def _parameters(graph: GraphDefinition) -> Mapping[str, Any]:
-    """JSON Schema of the graph's input: the fields that `input` names, else all that have no default."""
+    """Return the JSON Schema of the graph's input: the fields that `input` names, else all without a default."""
     cls = graph.schema.cls
     schema: Mapping[str, Any] = {} if cls is None else cls.model_json_schema()
     properties: Mapping[str, Any] = schema.get("properties", {})

@@ -78,7 +78,7 @@ async def admit(attempt: Attempt, callers: Callers | None, call: Call, *, again:
             attempt.check_running()
             return reserve
         if isinstance(answer, Denied):
-            _cancel(log, answer)  # the run around it does so as well, unless it is not driven now
+            _cancel(log, answer)  # the calling run reports it as well, unless it is not driven now
             raise attempt.signalled(Refused())
         await _wait_for(attempt, answer)
 
@@ -89,7 +89,7 @@ def _cancel(log: RunLog, denied: Denied) -> None:
 
 
 async def _wait_for(attempt: Attempt, what: RunLog | float) -> None:
-    """Wait until a run journals something, or for some seconds, without occupying a place in the concurrency limit."""
+    """Wait until a run journals a record, or for some seconds, without occupying a place in the concurrency limit."""
     async with attempt.while_waiting():
         await (anyio.sleep(what) if isinstance(what, float | int) else what.moved())
     attempt.check_running()
@@ -132,7 +132,7 @@ class Callers:
 
     @property
     def reserve(self) -> bool:
-        """True if a caller limits tokens or cost, so that calls reserve; also if that is not known here."""
+        """Return True if a caller limits tokens or cost, so that calls reserve them; also if this is not known here."""
         caller: Caller | None = self._caller
         while caller is not None:
             log = self._log.children.live(caller.run_id)
@@ -153,12 +153,12 @@ class Callers:
         Args:
             call: the call's key.
             reserve: its reservation.
-            before: the reservation that it has already.
+            before: its previous reservation.
             new: whether the run has not counted it yet.
 
         Returns:
-            None: the call may be made. `Denied`: a limit is spent, as the caller's journal says. A run: wait for its
-            effects in progress, then ask again. A number: wait for so many seconds, then ask again.
+            None: the call may be made. `Denied`: a limit is spent, according to the caller's journal. A run: wait for
+            its effects in progress, then ask again. A number: wait for so many seconds, then ask again.
         """
         granted: dict[str, Granted] = {}
         while True:
@@ -166,7 +166,7 @@ class Callers:
             found = await self._ask(call, reserve, before, granted, new=new)
             if not isinstance(found, list):
                 return found
-            if len(granted) == asked:  # else what is driven here may have moved on while another one was asked
+            if len(granted) == asked:  # otherwise, callers driven here may have continued while another one was asked
                 break
         for log, entry, inner in reversed(found):
             note_spent(log, entry, inner, call)
@@ -205,7 +205,7 @@ class Callers:
             lacking = lacks_room(log.machine, entry, totals, reserve)
             if isinstance(lacking, Exceeded):
                 return await self._deny(log, entry, lacking, [between for between, _, _ in reversed(found)])
-            if lacking and new:  # one that is made again was allowed before
+            if lacking and new:  # a repeated call was admitted before
                 return log
             found.append((log, entry, totals))
             totals, caller = totals.in_caller(log.machine, entry), log.machine.caller
@@ -225,15 +225,15 @@ class Callers:
         return denied
 
     def _with(self, *, call_reserve: Reserve, before: Reserve, new: bool) -> Totals:
-        """Return the run's totals as they are after a call is journaled."""
+        """Return the run's totals after a call is journaled."""
         totals = own_totals(self._log.machine)
         usage = totals.usage.model_copy(update={"calls": totals.usage.calls + new})
         return Totals(totals.run_id, usage, totals.reserve - before + call_reserve, totals.head)
 
     def report(self, call: str) -> None:
-        """Journal what the run has spent in callers that are driven here; for others the next call does."""
+        """Journal the run's usage in callers that are driven here; for others the next call does."""
         totals, made = own_totals(self._log.machine), self._log.machine.ledger.entry(call)
-        # Of what cannot be undone the callers know at once how far this run is: a fork of them starts behind it.
+        # After irreversible calls, callers immediately record the run's position: a fork of them starts after it.
         lasting = made is not None and made.intended.effect == "irreversible"
         for log, entry in self._around():
             note_spent(log, entry, totals, call, always=lasting)
@@ -260,12 +260,12 @@ def callers_of(log: RunLog) -> Callers | None:
     return None if caller is None else Callers(log, caller)
 
 
-# -- a calling run: whether its limits leave room, and what its journal gets -------------------------------------------
+# -- limits and journals of calling runs -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Totals:
-    """Spent and reserved amounts of a run, as the runs around it count them."""
+    """Amounts that a run has spent and reserved, as its calling runs count them."""
 
     run_id: str
     usage: Usage
@@ -274,14 +274,14 @@ class Totals:
     """Number of its last record; 0: not known."""
 
     def in_caller(self, machine: RunState, entry: EffectEntry) -> Totals:
-        """The totals of the calling run, once it has journaled these."""
+        """Return the totals of the calling run, once it has journaled these."""
         usage = machine.shared_usage - (entry.inner_usage or Usage()) + self.usage
         reserve = total_reserve(machine) - reserve_of(machine, entry.intended.key) + self.reserve
         return Totals(machine.run_id, usage, reserve, machine.head)
 
 
 def own_totals(machine: RunState) -> Totals:
-    """Spent and reserved amounts of a run and of all runs inside it."""
+    """Return the amounts spent and reserved by a run and all runs inside it."""
     return Totals(machine.run_id, machine.shared_usage, total_reserve(machine), machine.head)
 
 
@@ -290,7 +290,7 @@ class Exceeded:
     """A limit of a caller leaves no room for a call."""
 
     limit: str
-    """Empty: the step that called the graph is gone."""
+    """Name of the limit; empty: the step that called the graph is gone."""
     path: str = ""
     """Path of the caller's graph that has the limit."""
 
@@ -300,16 +300,16 @@ def lacks_room(machine: RunState, entry: EffectEntry, inner: Totals, reserve: Re
 
     Args:
         inner: the inner run's totals with the call.
-        reserve: what the call alone reserves.
+        reserve: the reservation of the call alone.
 
     Returns:
-        the limit that is exceeded; or whether the call has to wait for those under way.
+        the exceeded limit; or whether the call must wait for those in progress.
     """
     activation = machine.activation(entry.intended.activation)
     if activation is None or activation.phase is Phase.PARKED:
         return Exceeded("")
     known = entry.inner_usage or Usage()
-    if inner.usage.calls > known.calls:  # else a crash came between the two journals, and it was allowed before
+    if inner.usage.calls > known.calls:  # after a crash between the two journals it was already admitted
         # A crash may also have lost what the inner run spent since.
         exceeded = exceeded_limit(activation, inner.usage - known - Usage(calls=1))
         if exceeded is not None:
@@ -319,11 +319,11 @@ def lacks_room(machine: RunState, entry: EffectEntry, inner: Totals, reserve: Re
 
 @dataclass(frozen=True)
 class Denied:
-    """A run around it forbids a call."""
+    """A calling run forbids a call."""
 
     run_id: str
     limit: str
-    """The limit of that run that is spent; empty: it does not wait for the inner run any more."""
+    """The spent limit of that run; empty: it no longer waits for the inner run."""
 
     def __str__(self) -> str:
         if self.limit:
@@ -334,14 +334,14 @@ class Denied:
 def note_spent(
     log: RunLog, entry: EffectEntry, inner: Totals, call: str, message: int | None = None, *, always: bool = False
 ) -> None:
-    """Journal an inner run's totals in its caller's journal, unless it has them already.
+    """Journal an inner run's totals in its caller's journal, unless they are already there.
 
     Args:
-        log: the caller's.
+        log: the caller's log.
         entry: the call that started the inner run.
         call: key of the call of the inner run that changed the totals; empty at its end.
-        message: the inbox message that brought them.
-        always: journal them also if they are the same.
+        message: the inbox message that contained them.
+        always: journal them even if they are unchanged.
     """
     known, key = entry.inner_usage or Usage(), entry.intended.key
     if always or message is not None or known != inner.usage or reserve_of(log.machine, key) != inner.reserve:
@@ -359,7 +359,7 @@ def note_spent(
 
 
 def total_up(log: RunLog, key: str, run: Run | None) -> None:
-    """Journal what the run that a call started has spent in all, when no step waits for it any more."""
+    """Journal the total usage of the run that a call started, when no step waits for it any more."""
     entry = log.machine.ledger.entry(key)
     if run is not None and entry is not None and log.machine.ended is None:
         note_spent(log, entry, Totals(run.run_id, run.machine.shared_usage, Reserve(), run.seq), "")
@@ -382,11 +382,11 @@ class Spend:
     inner: Totals
 
     def checked(self, machine: RunState, tools: ToolsFor, now: float) -> Spend:
-        """Itself: it fits any run."""
+        """Return the command unchanged: it fits any run."""
         return self
 
     def apply(self, log: RunLog, message: int | None = None) -> bool:
-        """Journal it. False: a limit forbids it, or no step waits for the inner run."""
+        """Journal it. Returns False if a limit forbids it, or no step waits for the inner run."""
         entry = log.machine.ledger.entry(self.key)
         if entry is None or log.machine.ended is not None:
             return False
@@ -414,10 +414,10 @@ class Spend:
 
     @classmethod
     def of(cls, body: Mapping[str, object]) -> Spend | None:
-        """The command that a message of an inbox holds; None if it is another one.
+        """Return the command in an inbox message; None if it is another one.
 
         Raises:
-            ValidationError: its figures are none.
+            ValidationError: its numbers are not valid.
         """
         if body.get("type") != "spend":
             return None
@@ -428,23 +428,23 @@ class Spend:
 
 
 _AGAIN = 0.05
-"""Seconds until a caller is asked again that could not answer."""
+"""Seconds until a caller that could not answer is asked again."""
 
 
 @dataclass(frozen=True)
 class Granted:
-    """The caller's journal has the call."""
+    """The caller has journaled the call."""
 
     totals: Totals | None = None
-    """Totals of the caller; None: no step waits for the inner run, so no run around the caller is asked."""
+    """Totals of the caller; None: no step waits for the inner run, so the caller's calling runs are not asked."""
     caller: Caller | None = None
     """The call that started the caller."""
 
 
 async def ask_remote(children: Children, caller: Caller, inner: Totals, call: str) -> Granted | Denied | float:
-    """Journal a call of an inner run in a caller that is not driven here, or learn which limit forbids it.
+    """Journal a call of an inner run in a caller that is not driven here, or return why it is denied.
 
-    Calls under way are not waited for: whether those in the journal still run is not known here.
+    Calls in progress are not waited for: whether those in the journal still run is not known here.
 
     Returns:
         `Granted`, `Denied`, or the seconds after which to ask again, if the caller could not answer.
@@ -464,7 +464,7 @@ async def ask_remote(children: Children, caller: Caller, inner: Totals, call: st
             return Granted()
         lacking = lacks_room(log.machine, entry, inner, Reserve())
         if isinstance(lacking, Exceeded):
-            # Who continues it finds the limit spent at its next call; without its code nothing can be merged.
+            # The next executor finds the limit spent at its next call; without the caller's code nothing can be merged.
             return Denied(log.run_id, lacking.limit)
         note_spent(log, entry, inner, call)
         await log.durable()
@@ -490,15 +490,15 @@ def _granted(machine: RunState) -> Granted:
     return Granted(own_totals(machine), machine.caller)
 
 
-# -- which call started a run ------------------------------------------------------------------------------------------
+# -- the call that started a run ---------------------------------------------------------------------------------------
 
 
 def child_id(parent: str, key: str) -> str:
-    """The id of the run that a call, with this idempotency key, of a run starts: 24 hexadecimal digits."""
+    """Return the id of the run that a call of a run, with this idempotency key, starts: 24 hexadecimal digits."""
     return blake2b(f"{parent}\0{key}".encode(), digest_size=12).hexdigest()
 
 
 def depth_of(machine: RunState) -> int:
-    """Number of runs around a run, each of which waits for the next."""
+    """Return the number of calling runs above a run, each of which waits for the next."""
     caller = machine.caller
     return 0 if caller is None else caller.depth

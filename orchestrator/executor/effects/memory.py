@@ -1,7 +1,7 @@
-"""Memory across runs as a node has it, where every access is an effect, and the accesses as the store gets them.
+"""Memory across runs for nodes: every access is an effect. Also makes the accesses to the store.
 
-What an access read is journaled, so that a run that is resumed, a replay and a fork see what was read then. A write
-is made once: the store knows it by the key of its effect, also when the process dies before the journal has its end.
+Results of reads are journaled, so that a resumed run, a replay and a fork see the same results. A write is made once:
+the store identifies it by the key of its effect, even if the process dies before its end is journaled.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class JournaledMemory(Memory):
             await pass_fence()
             try:
                 return await self._made.make(access, ItemWrite(attempt.log.run_id, key) if access.writes else None)
-            except StoreUnavailable as error:  # the store of the journal, too: the run continues when it works again
+            except StoreUnavailable as error:  # the journal's store, too: the run continues when it works again
                 raise attempt.signalled(Lost(error)) from error
 
         found = await self._effects.perform(
@@ -65,14 +65,14 @@ class JournaledMemory(Memory):
                 decode=lambda value: value,
             )
         )
-        return isolated(found)  # the journal keeps what was found
+        return isolated(found)  # the journal stores the result
 
 
-# -- accesses as the store gets them -----------------------------------------------------------------------------------
+# -- accesses to the store ---------------------------------------------------------------------------------------------
 
 
 _MOST_NUMBERS = 100_000
-"""Numbers of one vector."""
+"""Maximum number of components of one vector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +82,18 @@ class MemoryAccess:
     store: Store
     options: MemoryOptions
     threads: anyio.CapacityLimiter | None = None
-    """For an embedding function that is sync."""
+    """Limiter for an embedding function that is sync."""
 
     async def make(self, access: Access, write: ItemWrite | None = None) -> Any:
         """Make an access, and return its result as plain JSON.
 
         Args:
             access: the access.
-            write: the call of a run that makes it.
+            write: the call of a run that makes the access.
 
         Raises:
             StoreError: the store failed, the item is damaged, or its key is missing.
-            InvalidValue: the embedding function returned something else than vectors.
+            InvalidValue: the embedding function did not return vectors.
         """
         request = cast("dict[str, Any]", access.request)
         match access.name:
@@ -154,7 +154,7 @@ class MemoryAccess:
 
 
 def value_of(item: Item) -> Any:
-    """The value of an item.
+    """Return the value of an item.
 
     Raises:
         EncryptionKeyMissing: it is encrypted, and the store was opened without a codec.

@@ -1,7 +1,7 @@
-"""Models as a node has them: every call is an effect, every piece of a reply a live event.
+"""Models as nodes see them: every call is an effect, every piece of a reply a live event.
 
-The replies that are under way are kept as far as they have come, in memory only, and only until their calls are
-settled: a watcher that starts in the middle of a reply, or that was too slow, gets what came so far, then the rest.
+Replies in progress are kept in memory only, until their calls are settled: a watcher that starts in the middle of a
+reply, or that was too slow, gets the reply so far, then the rest.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked, fault_in
 
 
 def model_for(effects: AttemptEffects) -> Model:
-    """The model of a step, its calls journaled.
+    """Return the model of a step, which journals its calls.
 
     Raises:
-        GraphUnknown: the executor was given none, or none of that name.
+        GraphUnknown: the executor has no model, or none of that name.
     """
     resources = effects.attempt.resources
     name = effects.attempt.setting("model")
@@ -55,14 +55,14 @@ def model_for(effects: AttemptEffects) -> Model:
 
 
 def models_for(effects: AttemptEffects) -> Mapping[str, Model]:
-    """All named models, their calls journaled."""
+    """Return all named models, which journal their calls."""
     models = effects.attempt.resources.models
     found = {name: JournaledModel(effects, model, name) for name, model in models.items()}
     return found if effects.attempt.log.replay is None else _ModelsOfReplay(effects, found)
 
 
 class _ModelsOfReplay(dict[str, Model]):
-    """The named models of a step of a replay: replies of a model that is not there are in the replayed run."""
+    """The named models of a step of a replay: a missing model's replies come from the replayed run."""
 
     def __init__(self, effects: AttemptEffects, models: Mapping[str, Model]) -> None:
         super().__init__(models)
@@ -76,7 +76,7 @@ class _ModelsOfReplay(dict[str, Model]):
 
 
 class AbsentModel(RequestModel):
-    """Stands for a model that a replay was not given: it is needed only where the replay is live."""
+    """Stands for a model that a replay was not given: only live calls need it."""
 
     name = ABSENT
 
@@ -95,17 +95,17 @@ class JournaledModel(ModelInterface):
 
     @property
     def name(self) -> str:
-        """The name of the model behind it."""
+        """Return the name of the wrapped model."""
         return self._model.name
 
     async def _complete_request(self, request: ModelRequest) -> Reply:
-        # The schema stands for the class: whether the text fits it is found out after the reply was journaled,
-        # so that a reply that does not fit is paid for once.
+        # The schema replaces the class: the text is validated after the reply was journaled, so that an invalid reply
+        # is paid for once.
         reply = await self._effects.perform(self._effect(request))
         return request.parse(reply)
 
     def _stream_request(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        """Every piece of text is also a live event, `token`. A replay gives the reply only."""
+        """Send every piece of text also as a live event, `token`. A replay yields the reply only."""
         events = self._events(request)
         self._effects.under_way.on_close(events.aclose)
         return events
@@ -125,9 +125,9 @@ class JournaledModel(ModelInterface):
                 current_fence.set(ticket)
                 source = self._pieces(request) if watching is None else _once(watching.call(effect, ticket.key))
                 with contained(), Pieces(self._attempt, ticket.key) as pieces:
-                    async with closing(source) as events:  # also when the node stops reading
+                    async with closing(source) as events:  # also if the node stops reading
                         async for event in events:
-                            calling_key.set(None)  # it was sent; what the reader does is no part of this call
+                            calling_key.set(None)  # it was sent; errors of the reader do not belong to this call
                             current_fence.set(outside)
                             pieces.add(event)
                             if event.reply is None:
@@ -144,7 +144,7 @@ class JournaledModel(ModelInterface):
                 effects.under_way.pause_reading(ticket)
                 raise
             except BaseException as error:
-                # What the node has read cannot be taken back: then only a retry of the step asks again.
+                # Text that the node has read cannot be taken back: then only a retry of the step repeats the call.
                 if not effects.settle_failure(ticket, error, None if shown else effect):
                     raise
             finally:
@@ -170,7 +170,7 @@ class JournaledModel(ModelInterface):
         async def run(key: str) -> Reply:
             self._called(key)
             try:
-                # A reader of the run sees a reply come, whether or not the node does.
+                # A reader of the run sees a reply arrive, whether or not the node streams it.
                 watched = self._attempt.log.watchers or self._attempt.resources.always_streams
                 if watched and gives_pieces(self._model):
                     return await self._watched(request, key)
@@ -224,14 +224,14 @@ async def _once(reply: Awaitable[Reply]) -> AsyncIterator[ModelEvent]:
 
 
 def _as_json(where: str, value: Any) -> Any:
-    """A request as plain JSON.
+    """Return a request as plain JSON.
 
     Raises:
-        InvalidValue: it has no JSON form, or could not be read back.
+        InvalidValue: the request has no JSON form, or its JSON could not be read.
     """
     try:
         found = to_jsonable_python(value)
-    except (ValueError, TypeError, RecursionError) as error:  # also of bytes, surrogates and values too deep
+    except (ValueError, TypeError, RecursionError) as error:  # also for bytes, surrogates and values nested too deeply
         why = fault_in(value, MAX_DEPTH + INSIDE) or f"it has no JSON form: {error}"
         raise InvalidValue(f"{where}: {why}", where=where) from None
     checked(found, where, depth=MAX_DEPTH + INSIDE, size=MAX_REQUEST_BYTES)
@@ -239,7 +239,7 @@ def _as_json(where: str, value: Any) -> Any:
 
 
 def _shortened(request: dict[str, Any], machine: RunState) -> dict[str, object]:
-    """The request with references in place of the messages that the journal has already."""
+    """Return the request with references in place of the messages that the journal already contains."""
     seen: set[str] = set()
     messages: list[dict[str, object]] = []
     for message in request["messages"]:
@@ -255,9 +255,9 @@ def _shortened(request: dict[str, Any], machine: RunState) -> dict[str, object]:
 
 
 class Pieces:
-    """A reply while it arrives; a context manager around one try of its call.
+    """A reply in progress; a context manager around one try of its call.
 
-    Whatever happens, the texts behind the last `reset` of a call make up the text of the reply that is journaled.
+    In all cases, the texts after the last `reset` of a call make up the text of the journaled reply.
     """
 
     def __init__(self, attempt: Attempt, key: str) -> None:
@@ -268,7 +268,7 @@ class Pieces:
         log = self._attempt.log
         log.replies[self._key] = self._reply
         entry = log.machine.ledger.entry(self._key)
-        if entry is not None and entry.intended.again:  # what was shown of it before counts no more
+        if entry is not None and entry.intended.again:  # output shown before is no longer valid
             self._tell("reset")
         return self
 
@@ -280,7 +280,7 @@ class Pieces:
             del replies[self._key]
 
     def add(self, event: ModelEvent) -> None:
-        """Show a piece."""
+        """Send a piece as a live event."""
         if not event.text and not event.reasoning:
             return
         text, reasoning = without_known(event.text), without_known(event.reasoning)
@@ -291,7 +291,7 @@ class Pieces:
             self._tell("token", text=text)
 
     def end(self, text: str) -> None:
-        """The reply is whole. Show its text where the pieces do not make it up, because it was read from them."""
+        """Complete the reply. Sends its text if it differs from the pieces from which it was read."""
         text = without_known(text)
         if not self._reply.is_text(text):
             if self._reply.length:
@@ -303,21 +303,21 @@ class Pieces:
 
 
 MOST_KEPT = 1_000_000
-"""Characters that are kept of one reply: its end, if it is longer."""
+"""Maximum number of characters kept of one reply: its end, if it is longer."""
 _BLOCK = 256
-"""Pieces that are kept as one: small texts take much more memory than their characters."""
+"""Number of pieces merged into one: small strings take much more memory than their characters."""
 
 
 class PartialReply:
-    """A reply that arrives in pieces, as far as it is kept."""
+    """The kept part of a reply that arrives in pieces."""
 
     __slots__ = ("_begun", "_blocks", "_kept", "_recent", "about", "length", "omitted")
 
     def __init__(self, about: dict[str, object]) -> None:
         self.about = about
-        """The fields that all live events of the call have."""
+        """Fields of all live events of the call."""
         self.length = self.omitted = 0
-        """Characters of its text so far, and how many of them are not kept."""
+        """Number of characters of its text so far, and of those that are not kept."""
         self._blocks: deque[tuple[str, str]] = deque()
         self._recent: list[tuple[str, str]] = []
         self._kept = 0
@@ -338,19 +338,19 @@ class PartialReply:
             self.omitted += len(dropped)
 
     def texts(self) -> tuple[str, str]:
-        """Text and reasoning so far, as far as they are kept."""
+        """Return the kept text and reasoning so far."""
         return _joined([*self._blocks, *self._recent])
 
     def is_text(self, text: str) -> bool:
-        """True if the pieces make up this text."""
+        """Return True if the pieces make up this text."""
         return self.length == len(text) and text[self.omitted :] == self.texts()[0]
 
     def events(self) -> Iterator[tuple[str, dict[str, object]]]:
-        """Types and data of the live events that give the reply so far to one who saw nothing, or other parts of it."""
+        """Return types and data of live events with the reply so far, for a reader that has missed any of it."""
         yield "reset", dict(self.about)
-        if not self._begun:  # but it may have been under way before, and the reader may have seen that
+        if not self._begun:  # an earlier try may have sent some text that the reader has seen
             return
-        text, reasoning = map(without_known, self.texts())  # a secret may come in several pieces
+        text, reasoning = map(without_known, self.texts())  # a secret may be split across pieces
         data = {**self.about, "text": text}
         if reasoning:
             data["reasoning"] = reasoning

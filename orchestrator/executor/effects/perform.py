@@ -1,8 +1,8 @@
-"""Effects of one attempt: what touches the outside is journaled before and after, and never done twice without asking.
+"""Effects of one attempt: external actions are journaled before and after, and never repeated without asking.
 
-`effects.decide` decides what is done with an effect; here it is done. Whatever ends the attempt (a question, a spent
-limit, a lost journal) is noted in `Attempt.signal`: from then on the step touches nothing outside any more, whatever
-its node catches.
+`effects.decide` decides how to handle an effect; this module does it. Whatever ends the attempt (a question, a spent
+limit, a lost journal) is recorded in `Attempt.signal`: from then on the step makes no external call, whatever its node
+catches.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 class AttemptEffects:
-    """The effects of one attempt of a step, against what the journal knows of them."""
+    """The effects of one attempt of a step, checked against the journal."""
 
     __slots__ = ("_asked_for", "_counts", "_failed", "_reused", "_within", "attempt", "under_way")
 
@@ -59,19 +59,19 @@ class AttemptEffects:
         self._counts: dict[tuple[str, str], int] = {}
         self._asked_for: set[str] = set()
         self._reused: set[str] = set()
-        """The asked-for effects whose results were given back: nothing inside them is asked for again."""
+        """Requested effects whose results were reused: nothing inside them is requested again."""
         self._within: dict[str, set[str]] = {}
-        """Key of a call -> keys of the effects asked for inside it that may not be made again."""
+        """Key of a call -> keys of the effects requested inside it that must not be made again."""
         self._failed: list[tuple[BaseException, Ticket]] = []
-        """Calls that failed because of the surroundings, with the errors as raised into the node."""
+        """Calls that failed because of the environment, with the errors raised into the node."""
 
-    # -- doing one -----------------------------------------------------------------------------------------------
+    # -- making an effect ----------------------------------------------------------------------------------------
 
     async def perform(self, effect: Effect[T]) -> T:
-        """Do an effect, or return the outcome that is journaled.
+        """Make an effect, or return its journaled outcome.
 
         Raises:
-            EffectFailed: it failed before, by the journal.
+            EffectFailed: it failed before, according to the journal.
             ReplayMismatch: see `Context.effect`.
             Refused: a limit forbids it.
             Suspend: a person is asked for its outcome.
@@ -99,7 +99,7 @@ class AttemptEffects:
         return self.result(settled, effect)
 
     async def begin(self, effect: Effect[T]) -> tuple[EffectSettled | None, Ticket | None]:
-        """Return the settled result if it is known, else a ticket with a durable intent: make the call, then `end`."""
+        """Return the settled result if there is one, else a ticket with a durable intent: make the call, then `end`."""
         await self.attempt.wait_if_stopped()
         digest = effect.digest
         occurrence = self._counts.get((effect.name, digest), 0)
@@ -121,7 +121,7 @@ class AttemptEffects:
                 why = f"the code now calls {effect.name!r} with another request instead"
                 raise mismatch(self.attempt.log.run_id, other, why)
             case decide.Begin():
-                if entry is not None:  # a fork may make it again: what its parent knows of it is asked for
+                if entry is not None:  # a fork may repeat it: its parent's call is looked up by this request
                     self._asked_for.discard(entry.intended.key)
                 run_id, activation = self.attempt.log.run_id, self.attempt.activation
                 key = decide.idempotency_key(run_id, activation, effect.name, digest, occurrence)
@@ -137,15 +137,15 @@ class AttemptEffects:
                     self._reused.add(found.key)
                     return found, None
                 call = Call(effect, digest, occurrence, decision.entry.intended.key)
-                if decision.entry.intended.taken is not None:  # a replay makes no call that the replayed run made again
+                if decision.entry.intended.taken is not None:  # a replay does not repeat a call
                     return await self._begin_new(call, decision.entry)
                 return None, await self._intend(call, decide.again(decision.entry).tries)
 
     def _resumed(self, effect: Effect[T]) -> Effect[T]:
-        """The call that the step was making, or had made, when it was stopped, if it asks for it with other arguments.
+        """Return the call that was in progress, or made, when the step was stopped, if its arguments differ now.
 
-        So it is for arguments that differ each time the step runs, such as `uuid4()`: what became of the call is asked
-        once. Calls in tasks of the node's own have no order that could distinguish them.
+        Arguments such as `uuid4()` differ each time the step runs: the outcome of the call is asked for once. Calls in
+        tasks that the node starts have no order that could distinguish them.
         """
         if not in_step_task() or effect.continues or self.attempt.log.replay is not None:
             return effect
@@ -164,13 +164,13 @@ class AttemptEffects:
     async def _begin_new(
         self, call: Call, entry: EffectEntry | None = None
     ) -> tuple[EffectSettled | None, Ticket | None]:
-        """Take the result from another run, as a replay or a fork may; else journal the intent of the call.
+        """Reuse the result of another run, as a replay or a fork may; else journal the intent of the call.
 
         Args:
-            entry: the call, if the journal of a replay has it as one that takes a recorded result.
+            entry: the call, if a replay's journal contains it as one that reuses a recorded result.
 
         Raises:
-            Suspend: a person is asked whether it is to be made.
+            Suspend: a person is asked whether to make it.
             CallDenied: the person denied it.
             Refused: a limit forbids it, or the replay ends here.
             TimedOut: the time limit of the step stopped it in the replayed run.
@@ -192,7 +192,7 @@ class AttemptEffects:
         return None, await self._intend(call, tries)
 
     async def _decide(self, entry: EffectEntry | None, effect: Effect[Any]) -> decide.Decision:
-        """Decide what is done with an effect, once effects of tasks next to it had time to be asked for."""
+        """Decide how to handle an effect, once concurrent tasks have had time to request theirs."""
         activation = self.attempt.activation
         answered = entry is not None and outcome_question_id(activation, entry) in activation.answers
         waits = patience()
@@ -237,19 +237,19 @@ class AttemptEffects:
         await anyio.sleep(self.attempt.log.clock.left(until, meant))
         self.attempt.check_running()
 
-    # -- how it ended --------------------------------------------------------------------------------------------
+    # -- ends ----------------------------------------------------------------------------------------------------
 
     def end(self, ticket: Ticket, effect: Effect[T], value: T) -> T:
         """Journal the result of an effect and return it in the form in which a replay returns it.
 
-        What it raises refuses the result of a call that has happened.
+        An exception from it refuses the result of a call that has happened.
         """
         unknown = ticket.irreversible and effect.unknown is not None and effect.unknown(value)
         usage = None if effect.usage is None else effect.usage(value)
         try:
             encoded = effect.encoded(value)
             result = without_known_in(encoded)
-            # A key that was repeated: the node gets what a replay will give it.
+            # A repeated key: the node gets the value that a replay will give it.
             found = effect.decode(result) if effect.reread or result is not encoded else value
         except BaseException:
             ticket.returned = in_words(value)
@@ -267,7 +267,7 @@ class AttemptEffects:
             Whether to retry it, see `intend_retry`.
         """
         if ticket.key not in self.under_way:
-            return False  # the attempt is over; only now something closed what read it
+            return False  # the attempt is over; the stream that read it is only closed now
         ending = self._ending(ticket, error, effect)
         if ending is None:
             self.under_way.forget(ticket.key)
@@ -302,7 +302,7 @@ class AttemptEffects:
         return Ending(error=attempt.failure_named(*why), unknown=ticket.irreversible)
 
     def result(self, settled: EffectSettled | None, effect: Effect[T]) -> T:
-        """The journaled outcome of an effect; see `Effect.result`."""
+        """Return the journaled outcome of an effect; see `Effect.result`."""
         try:
             return effect.result(settled)
         except ModelError as error:
@@ -313,16 +313,16 @@ class AttemptEffects:
     # -- the end of the attempt ----------------------------------------------------------------------------------
 
     def reopen(self, errors: Sequence[BaseException]) -> bool:
-        """Journal that calls are to be made again when the run is taken up the next time.
+        """Journal that calls are to be made again when the run is next resumed.
 
-        These are those that raised the errors, and those that failed at the same time for a like reason. What the node
-        had dealt with before stays as it was: what it did then follows from it.
+        These are the calls that raised the errors, and those that failed at the same time for a similar reason.
+        Failures that the node had handled before stay: its later actions depend on them.
 
         Args:
-            errors: what was raised out of the node.
+            errors: the errors raised out of the node.
 
         Returns:
-            False: none of them is of a call of this attempt.
+            False if none of them comes from a call of this attempt.
         """
         log = self.attempt.log
         entry = log.machine.ledger.entry
@@ -332,22 +332,22 @@ class AttemptEffects:
         spans = [span for raised, _, span in failed if any(raised is error for error in errors)]
         for raised, ticket, (begun, ended) in failed:
             if any(begun <= last and first <= ended for first, last in spans):
-                # No try counts any more: before the run is taken up again, something was repaired, or time has passed.
+                # The tries start again: before the run is resumed, something was repaired, or time has passed.
                 ending = Ending(error=self.attempt.failure(raised), next_at=log.clock.now())
                 self.under_way.settle(ticket.key, ticket.started, ending, tries=0)
         return bool(spans)
 
     def check(self) -> None:
-        """Refuse to end the step while a settled irreversible effect is left behind; end what is open still.
+        """Refuse to end the step if it drops a settled irreversible effect; end effects that are still open.
 
         Raises:
-            ReplayMismatch: one is.
+            ReplayMismatch: it drops one.
         """
         attempt = self.attempt
         entry = self._left_behind()
         if entry is not None:
             raise mismatch(attempt.log.run_id, entry, f"{attempt.activation.node} ended without it")
-        # What the node itself stopped waiting for: it will not ask for it any more.
+        # The node itself stopped waiting for these: it will not request them again.
         for entry in attempt.log.machine.ledger.of(attempt.activation.key):
             intended = entry.intended
             own = intended.attempt == attempt.activation.attempt
@@ -356,10 +356,10 @@ class AttemptEffects:
                 ending = Ending(error=error, unknown=intended.effect == "irreversible")
                 self.under_way.settle(intended.key, intended.ts, ending)
 
-    # -- what the journal knows ----------------------------------------------------------------------------------
+    # -- effects in the journal ----------------------------------------------------------------------------------
 
     def lasts_inside(self, key: str) -> bool:
-        """True if something that cannot be undone happened inside a call, or may have."""
+        """Return True if an irreversible effect happened inside a call, or may have."""
         entry = self.attempt.log.machine.ledger.entry
         return any(known is not None and decide.lasts(known) for known in map(entry, self._within.get(key, ())))
 
@@ -370,7 +370,7 @@ class AttemptEffects:
                 self._within.setdefault(around, set()).add(key)
 
     def is_due(self, effect: Effect[Any]) -> tuple[bool, str]:
-        """Return whether the effect would be made now, by the journal, and its key if it has one."""
+        """Return whether the effect would be made now, according to the journal, and its key if it has one."""
         wanted = effect.digest
         entry, at = self._find(effect, wanted, self._counts.get((effect.name, wanted), 0)), self.attempt.activation
         forked_at = self.attempt.log.machine.forked_at
@@ -393,7 +393,7 @@ class AttemptEffects:
 async def find_outcome(
     under_way: UnderWay, effect: Effect[T], decision: decide.Reconcile | decide.AskOutcome
 ) -> EffectSettled | None:
-    """Find out the outcome of an effect: settled by now, or (None) to be called again.
+    """Determine the outcome of an effect: settled by now, or (None) to be called again.
 
     Raises:
         Suspend: a person is asked.
@@ -441,7 +441,7 @@ async def find_outcome(
 
 
 def mismatch(run_id: str, entry: EffectEntry, why: str) -> ReplayMismatch:
-    """The error for code that no longer makes a call which happened and cannot be undone."""
+    """Return the error for code that no longer makes an irreversible call which happened."""
     intended = entry.intended
     return ReplayMismatch(
         f"run {run_id!r}: {intended.node} did {intended.name} (request {intended.digest}), "

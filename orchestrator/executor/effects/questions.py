@@ -1,13 +1,13 @@
-"""Questions of a step: their ids and digests, the answers to them, and what is asked of an unknown outcome.
+"""Questions of a step: their ids and digests, their answers, and the question about an unknown outcome.
 
 why           what is known
-interrupted   the process, or what in the node waited for the call, was stopped while it was under way
+interrupted   the process, or the task that waited for the call, was stopped while it was in progress
 timeout       time ran out before the other side answered
 connection    the connection to the other side broke
 cancelled     the run stopped it: a cancel, a lost race, a limit
 refused       it returned, and its result could not be used
 failed        a person answered before that it counts as failed
-returned      it returned; the step, which was stopped behind it, asks for it with other arguments
+returned      it returned; the step, which was stopped after it, makes it with other arguments
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ def make_question(
     event: str = "",
     match: Mapping[str, object] | None = None,
 ) -> Question:
-    """A question of a step. Its id follows from the step and from what is asked, so that a replay asks the same.
+    """Make a question of a step. Its id derives from the step and the content, so that a replay asks the same question.
 
     Args:
         occurrence: the number of the question, among those of the node's own task or those with the same `unordered`.
-        unordered: digest of all that is asked, where questions have no order: those of tasks that run concurrently.
+        unordered: digest of all that is asked, for questions without an order: those of concurrent tasks.
         deadline: Unix seconds.
     """
     subject = [payload.get("tool"), tool.schema_digest if tool is not None else "", payload.get("args")]
@@ -84,8 +84,8 @@ def make_question(
 
 
 def identified(attempt: Attempt, question: Question[Any, Any], *more: object) -> Question:
-    """A question with its digest, which is that of all that it shows but its times, and of what else is given."""
-    timeless = question.kind == "unknown_outcome"  # the key and the attempt of its call say which one it is
+    """Return a question with its digest, which covers everything shown except its times, and what else is given."""
+    timeless = question.kind == "unknown_outcome"  # the key and the attempt of its call identify it
     payload = {name: value for name, value in question.payload.items() if not (timeless and name == "began")}
     shown = [question.prompt, payload, list(question.choices), question.schema_]
     place = [attempt.log.run_id, question.path, question.node, question.id]
@@ -93,10 +93,10 @@ def identified(attempt: Attempt, question: Question[Any, Any], *more: object) ->
 
 
 def passed_on(attempt: Attempt, question: Question, faults: Sequence[str]) -> Question:
-    """A question of another run, asked by the step that started that run.
+    """Return a question of another run, asked by the step that started that run.
 
     Args:
-        faults: why the answers that it had before did not fit.
+        faults: why earlier answers did not fit.
     """
     activation = attempt.activation
     again = asking_again(activation)
@@ -113,17 +113,17 @@ def passed_on(attempt: Attempt, question: Question, faults: Sequence[str]) -> Qu
 
 
 def _passed_on_id(activation: Activation, question: str, faults: int, again: Sequence[str]) -> str:
-    """The id under which a step asks a question of another run."""
+    """Return the id under which a step asks a question of another run."""
     return hash_id(activation.key, "passed on", question, *([str(faults)] if faults else []), *again)
 
 
 def was_passed_on(activation: Activation, question: str, asked: Collection[str]) -> bool:
-    """True if a step asked a question of a run that it started.
+    """Return True if a step asked a question of a run that it started.
 
     Args:
         activation: the step.
         question: the question's id in that run.
-        asked: the ids of what the step asked.
+        asked: the ids of the step's questions.
     """
     counts = [(), *(("again", str(count + 1)) for count in range(activation.withdrawn))]
     for faults, again in product(range(len(asked)), counts):
@@ -136,31 +136,31 @@ def was_passed_on(activation: Activation, question: str, asked: Collection[str])
 
 
 def asking_again(activation: Activation) -> tuple[str, ...]:
-    """Part of the id of what a step asks whose answers were withdrawn: an old answer cannot fit it."""
+    """Return a part of the ids of questions whose answers were withdrawn: an old answer cannot fit them."""
     return ("again", str(activation.withdrawn)) if activation.withdrawn else ()
 
 
 def unused_id(activation: Activation, name: str) -> str:
-    """The id of a question. The end of a run withdraws what is open: after it, that is asked under another id."""
+    """Return an unused id for a question. The end of a run withdraws open questions: later they need another id."""
     while name in activation.asked_before:
         name = hash_id(name, "again")
     return name
 
 
 def as_before(activation: Activation, timer: Question) -> Question:
-    """A timer that the end of the run withdrew, and that is asked again, with the time that it had; else as it is."""
+    """Return a timer that the end of the run withdrew and that is asked again, with its earlier time."""
     due = next((due for name, due in activation.timers.items() if hash_id(name, "again") == timer.id), None)
     return timer if due is None else timer.model_copy(update={"prompt": until(due), "deadline": due})
 
 
 def answer_to(attempt: Attempt, question: Question) -> Answer:
-    """The answer to a question of this step.
+    """Return the answer to a question of this step.
 
-    An answer to a question of the same id that showed another call, or in a run that is not believed other words, does
-    not count: a journal that is not believed may hold questions that the step never asked.
+    An answer to a question of the same id with another call (or other words, if the run is not trusted) does not count:
+    an untrusted journal may contain questions that the step never asked.
 
     Raises:
-        Suspend: there is none yet.
+        Suspend: there is no answer yet.
     """
     answered = attempt.activation.answers.get(question.id)
     guard = attempt.log.guard
@@ -175,7 +175,7 @@ def answer_to(attempt: Attempt, question: Question) -> Answer:
 
 
 def why_unknown(entry: EffectEntry) -> str:
-    """The reason why the end of an effect is not known, as one word."""
+    """Return the reason why the end of an effect is not known, as one word."""
     kind, _, returned = _error_of(entry)
     if returned is not None:
         return "refused"
@@ -190,16 +190,16 @@ def why_unknown(entry: EffectEntry) -> str:
 
 
 def _error_of(entry: EffectEntry) -> tuple[str, str, str | None]:
-    """Class and words of the error that an effect ended with, and what came back if its result was refused.
+    """Return class and message of the error of an effect, and the value returned if its result was refused.
 
-    Empty if it did not end.
+    Empty if it did not end with an error.
     """
     settled = settled_of(entry)
     if settled is None:
         return "", "", None
     if settled.error is not None:
         return settled.error.type, settled.error.message, settled.returned
-    # A tool's result that stands for an error.
+    # A tool's result that represents an error.
     result: Mapping[str, object] = settled.result if isinstance(settled.result, Mapping) else {}
     metadata = result.get("metadata")
     kind = metadata.get("exception") if isinstance(metadata, Mapping) else None
@@ -207,12 +207,12 @@ def _error_of(entry: EffectEntry) -> tuple[str, str, str | None]:
 
 
 def returned_by(entry: EffectEntry) -> str | None:
-    """The returned value of a call whose result was refused, in words; None for any other."""
+    """Return the returned value of a call whose result was refused, as text; None for others."""
     return _error_of(entry)[2]
 
 
 def outcome_question_id(activation: Activation, entry: EffectEntry, again: int = 0) -> str:
-    """The id of the question what became of an effect. `again`: how often it was asked before."""
+    """Return the id of the question about an effect's outcome. `again`: how often it was asked before."""
     intended, settled = entry.intended, settled_of(entry)
     parts = [str(intended.seq)] if not again else [str(intended.seq), str(again)]
     if settled is not None and (is_given_up(settled) or (settled.ok and not settled.unknown)):
@@ -223,12 +223,12 @@ def outcome_question_id(activation: Activation, entry: EffectEntry, again: int =
 def outcome_question(
     attempt: Attempt, entry: EffectEntry, again: int, doubts: Mapping[str, str], effect: Effect[Any]
 ) -> Question:
-    """The question what became of an effect.
+    """Return the question about an effect's outcome.
 
     Args:
-        again: how often it was asked before, and the answer did not fit.
-        doubts: what went wrong when it was to be found out otherwise, or with the last answer.
-        effect: the effect as the step asks for it; its `returns` is the schema of the result.
+        again: number of earlier answers that did not fit.
+        doubts: errors of other ways to determine it, or of the last answer.
+        effect: the effect that the step requests; its `returns` is the schema of the result.
     """
     intended, activation = entry.intended, attempt.activation
     why, (_, error, returned) = why_unknown(entry), _error_of(entry)
@@ -270,5 +270,5 @@ def outcome_question(
 
 
 def failed_words(name: str) -> str:
-    """The message of an effect that failed because a person said so."""
+    """Return the message of an effect that failed by a person's answer."""
     return f"{name} failed, according to the answer"

@@ -1,4 +1,4 @@
-"""Tools and functions as a node has them: arguments are checked, every call is an effect."""
+"""Tools and functions as nodes see them: arguments are checked, every call is an effect."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ T = TypeVar("T")
 
 
 def tools_for(effects: AttemptEffects, ctx: Context[Any]) -> JournaledToolbox:
-    """The tools of a step, their calls journaled.
+    """Return the tools of a step, whose calls are journaled.
 
     Raises:
-        GraphUnknown: the node names one that the executor was not given.
+        GraphUnknown: the node names a tool that the executor does not have.
     """
     tools = effects.attempt.resources.tools
     names = effects.attempt.setting("tools")
     if names is None:
         return JournaledToolbox(effects, ctx, tools)
-    # Where the node, or a subgraph around it, has a tool of its own, that is what the name means.
+    # A tool declared by the node, or by an enclosing subgraph, takes precedence.
     own = effects.attempt.own_tools()
     others = tools.subset(name for name in names if name not in own)
     found = (own.get(name) or others.current()[name] for name in names) if own else others
@@ -87,12 +87,12 @@ class JournaledToolbox(Toolbox):
         return result
 
     def _note_failed(self) -> None:
-        """Count a call of the node's own that failed; those that a tool makes are that tool's matter."""
+        """Count a failed call by the node; failed calls by a tool are left to that tool."""
         if not innermost():
             self._effects.attempt.failed_calls += 1
 
     async def _perform(self, tool: Tool, args: Mapping[str, object]) -> ToolResult:
-        """Call a tool with validated arguments, as an effect. What it raises becomes a `ToolFailure`."""
+        """Call a tool with validated arguments, as an effect. Its errors become a `ToolFailure`."""
         effects = self._effects
         effects.attempt.check_may_call(tool.name)
 
@@ -143,8 +143,8 @@ class JournaledToolbox(Toolbox):
         The tool's own `retry` makes the call again inside the same effect, but never one of an irreversible tool whose
         error leaves its outcome open (see `outcome_is_open`), whatever the retry allows: a connection that broke or
         time that ran out ends that call, its result is journaled as unknown, and a further attempt of the step asks
-        first. So it does if its result is refused. Nor is a tool called again inside of which something irreversible
-        happened, or may have: a further attempt of the step gets the results of those calls.
+        first. The same holds if its result is refused. Nor is a tool called again if something irreversible happened
+        inside it, or may have: a further attempt of the step gets the results of those calls.
         """
         attempt, tries = self._effects.attempt, 1
         returned = (ResultRefused,) if tool.effect == "irreversible" else ()
@@ -172,10 +172,10 @@ class JournaledToolbox(Toolbox):
                 await attempt.ensure_held()
 
     async def _landed(self, tool: Tool, done: ToolResult, key: str) -> ToolResult:
-        """The result of a call that was made, as the journal keeps it.
+        """Return the result of a call that was made, in its journaled form.
 
         Raises:
-            ResultRefused: something went wrong behind the call.
+            ResultRefused: an error occurred after the call.
         """
         try:
             if done.metadata.get("new_instance") and await self._began_anew(tool, key):
@@ -185,7 +185,7 @@ class JournaledToolbox(Toolbox):
             raise refused(error, done) from error
 
     async def _began_anew(self, tool: Tool, key: str) -> bool:
-        """True if the run called the tool before: what those calls set up in their instance is gone."""
+        """Return True if the run called the tool before: the state that those calls left in their instance is gone."""
         log = self._effects.attempt.log
         had = log.holdings.of(log.run_id).had
         if tool.name in had:
@@ -200,7 +200,7 @@ class JournaledToolbox(Toolbox):
 def _parted(
     tool: Tool, given: Mapping[str, object] | None, more: Mapping[str, object]
 ) -> tuple[Mapping[str, object], bool]:
-    """The tool's arguments, and whether a failure is to be raised.
+    """Return the tool's arguments, and whether to raise a failure.
 
     Raises:
         TypeError: an argument is given twice.
@@ -219,10 +219,10 @@ def _parted(
 
 
 def _kept(tool: Tool, done: ToolResult) -> ToolResult:
-    """A result as the journal keeps it; a failed one if it cannot keep what was given.
+    """Return a result in its journaled form; a failed one if it cannot be journaled.
 
     Raises:
-        ResultRefused: it cannot, and the call cannot be made again.
+        ResultRefused: it cannot be journaled, and the call cannot be made again.
     """
     result = storable(truncated(done, tool.max_kept))
     if result.failed and not done.failed and tool.effect == "irreversible":
@@ -234,7 +234,7 @@ _NOTHING = ToolResult().model_dump(mode="json")
 
 
 def _data(result: ToolResult) -> dict[str, Any]:
-    """A result as JSON, omitting what equals the defaults of `ToolResult`."""
+    """Return a result as JSON, omitting defaults of `ToolResult`."""
     data = result.model_dump(mode="json", include=set(ToolResult.model_fields))
     found = {name: value for name, value in data.items() if value != _NOTHING.get(name)}
     if result.traceback:
@@ -243,7 +243,7 @@ def _data(result: ToolResult) -> dict[str, Any]:
 
 
 def _tool_result(found: object) -> ToolResult:
-    """A tool's result from the journal, or from a person's answer."""
+    """Return a tool's result from the journal, or from a person's answer."""
     if isinstance(found, Mapping) and found.keys() <= ToolResult.model_fields.keys():
         kind = ToolFailure if found.get("error") is not None and found.get("exit_code") else ToolResult
         return kind.model_validate(found)
@@ -292,7 +292,7 @@ async def call_function(
 
     def decode(found: object) -> T:
         try:
-            return cast(T, codec.load(json_copy(found)))  # from a copy, because the journal keeps what was found
+            return cast(T, codec.load(json_copy(found)))  # from a copy, because the journal stores the result
         except Unfit as error:
             raise InvalidUpdate(f"effect {name!r} has a result that does not fit `returns`: {error}") from None
 

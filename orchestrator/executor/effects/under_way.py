@@ -21,20 +21,21 @@ from orchestrator.graph.limits import Reserve
 from orchestrator.kernel.records import EffectIntended, EffectSettled
 
 inside: ContextVar[tuple[str, ...]] = ContextVar("inside", default=())
-"""Keys of the effects that this task runs inside, outermost first. What they wait for must not wait for them."""
+"""Keys of the effects inside which this task runs, outermost first. A task for which they wait must not wait for them.
+"""
 
 
 def innermost() -> str:
-    """The key of the effect that this task works on, or an empty text."""
+    """Return the key of the effect in which this task runs, or the empty string."""
     around = inside.get()
     return around[-1] if around else ""
 
 
 def patience() -> Iterator[float]:
-    """Seconds in which effects that run concurrently in one node get to be asked for.
+    """Return the seconds that concurrent effects of a node have to be requested.
 
-    In the node's own task a call that is not asked for by now will not be. Concurrent tasks may have been at
-    other places when the run was stopped: only a long silence means that one is missing.
+    In the node's own task, a call that is not requested by now will not be. Concurrent tasks may have been elsewhere
+    when the run was stopped: only a long silence means that one is missing.
     """
     yield from (0.0, 0.0, 0.0, 0.01, 0.05, 0.2, 0.5)
     if not in_step_task():
@@ -48,13 +49,13 @@ class UnderWay:
 
     def __init__(self, attempt: Attempt, callers: Callers | None) -> None:
         self.attempt, self.callers = attempt, callers
-        """The runs around the attempt's run."""
+        """Calling runs of the attempt's run."""
         self.before = attempt.log.machine.ledger.of(attempt.activation.key)
-        """The effects of the step that earlier attempts made, or this one before the step was stopped or suspended."""
+        """Effects of the step that earlier attempts made, or this one before the step was stopped or suspended."""
         self._open: set[str] = set()
         self._landed = anyio.Event()
         self._asking: list[str] = []
-        """Effects that contain an open question: they wait for the suspension, and it does not wait for them."""
+        """Effects that contain an open question: they wait for the suspension, which does not wait for them."""
         self._reading: dict[str, tuple[Ticket, int]] = {}
         """Effects whose results the node is streaming, with the id of the reading task."""
         self._readers: list[Callable[[], Awaitable[None]]] = []
@@ -82,7 +83,7 @@ class UnderWay:
                 self.callers.hurry()
                 await log.durable()
                 await self.callers.durable()
-            if not log.lease.fresh:  # this process may have been stopped for an hour just now
+            if not log.lease.fresh:  # this process may have been suspended for an hour just now
                 await log.ensure_held()
         except BaseException as error:
             why = attempt.stopped()
@@ -97,7 +98,7 @@ class UnderWay:
         return Ticket(key, log.clock.now(), effect.irreversible, attempt, call.digest, call.occurrence, tries)
 
     def adopt(self, call: Call, result: object) -> EffectSettled:
-        """Journal a call that is not made, with the result that it had in another run."""
+        """Journal a call that is not made, with its result in another run."""
         self._note_intent(call)
         return self.settle_now(call.key, Ending(result))
 
@@ -121,7 +122,7 @@ class UnderWay:
         )
 
     def land(self, ticket: Ticket, ending: Ending) -> None:
-        """Journal the end of an effect in progress."""
+        """Journal the end of an effect in progress, and remove it from them."""
         self.forget(ticket.key)
         self.settle(ticket.key, ticket.started, ending, tries=ticket.tries)
 
@@ -156,7 +157,7 @@ class UnderWay:
         return record
 
     def settle_now(self, key: str, ending: Ending) -> EffectSettled:
-        """Like `settle`, for an effect that is not in progress: its outcome was found in another way."""
+        """Like `settle`, for an effect that is not in progress: its outcome was determined in another way."""
         return self.settle(key, self.attempt.log.clock.now(), ending)
 
     def forget(self, key: str) -> None:
@@ -181,13 +182,13 @@ class UnderWay:
                     self._landed = anyio.Event()
                 await self._landed.wait()
         except BaseException:
-            if self.attempt.signal is None:  # the node asks no longer; else another question was quicker
+            if self.attempt.signal is None:  # the node no longer asks; otherwise, another question came first
                 for key in around:
                     self._asking.remove(key)
             raise
 
     def is_suspended_in(self, key: str) -> bool:
-        """True if a question inside this effect suspends the step."""
+        """Return True if a question inside this effect suspends the step."""
         return key in self._asking and isinstance(self.attempt.signal, Suspend)
 
     # -- replies that are read piece by piece --------------------------------------------------------------------
@@ -206,7 +207,7 @@ class UnderWay:
                         await close()
 
     def read_here(self, ticket: Ticket) -> None:
-        """Note that this task streams the effect's result, and that the node runs between two pieces."""
+        """Record that this task streams the effect's result, and that the node runs between two pieces."""
         self._reading[ticket.key] = (ticket, anyio.get_current_task().id)
 
     def pause_reading(self, ticket: Ticket) -> None:

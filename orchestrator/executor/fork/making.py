@@ -1,11 +1,11 @@
-"""Forks of runs: a new run whose journal begins with the first records of another one.
+"""Forks of runs: a new run whose journal starts with the first records of another one.
 
-A fork is drafted from stored records, without a lease on its parent, which may be driven meanwhile. It continues in the
-version of its graph that its parent had, or in one that it is moved to. Then one write adds it to the store: the copied
-records, the record `forked`, and the answers that were given with it. What comes after is the same as for any run that
-is interrupted or paused.
+A fork is drafted from stored records, without a lease on its parent, which may be driven meanwhile. It continues with
+its parent's version of the graph, or with one to which it is migrated. Then one write adds it to the store: the copied
+records, the record `forked`, and the answers given with it. From then on it is like any run that is interrupted or
+paused.
 
-What a fork changes at the moment that it begins from (values, a result, an answer) is checked here, see `changes_of`.
+The changes of a fork at its starting point (values, a result, an answer) are checked here, see `changes_of`.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ async def check_same(store: Store, run_id: str, records: Sequence[r.Record], par
     Args:
         store: the store, which has the run.
         run_id: its id.
-        records: those that the fork begins with.
+        records: those with which the fork starts.
         parent: the run that is forked.
 
     Raises:
-        RunExists: it is another run.
+        RunExists: the run is not this fork.
     """
     at = [record for record in records if isinstance(record, r.Forked)][-1].at
     wanted = [_content(record) for record in records if record.seq > at]
@@ -86,7 +86,7 @@ async def check_same(store: Store, run_id: str, records: Sequence[r.Record], par
 
 
 def _content(record: r.Record) -> r.Record:
-    """A record without what differs from one writing to the next."""
+    """Return a record without the parts that differ each time it is written."""
     plain: dict[str, object] = {"ts": 0.0, "seal": ""}
     if isinstance(record, r.Resumed):
         plain["holder"] = ""
@@ -98,18 +98,18 @@ def _content(record: r.Record) -> r.Record:
 async def version_of(
     host: Host, options: ForkOptions, info: RunInfo, machine: RunState, *, start: bool
 ) -> tuple[GraphDefinition | None, Fit]:
-    """Another version of the graph that was asked for (None: there is none), and how the fork continues.
+    """Return the requested version of the graph (None: none was requested), and how the fork continues.
 
     Args:
-        host: has the code.
+        host: the host, which has the code.
         options: the fork.
         info: the parent's row.
-        machine: the parent at the last record that is copied; if it was over there, reopened.
-        start: whether the fork is to go on at once, so that its code must be there.
+        machine: the parent at the last copied record; reopened, if it had ended there.
+        start: whether the fork continues at once, so that its code must exist.
 
     Raises:
         GraphUnknown: its code, a model or a tool is missing.
-        GraphChanged: the fork cannot go on in it.
+        GraphChanged: the fork cannot continue with it.
     """
     given, resources = options.graph, host.resources
     moves = given is not None or options.migrate is not None
@@ -145,10 +145,10 @@ async def fitting(
     """Return how the fork continues in a version.
 
     Args:
-        moves: whether the version was asked for, so that changes ahead of the run are accepted.
+        moves: whether the version was requested, so that changes ahead of the run are accepted.
 
     Raises:
-        GraphChanged: it cannot.
+        GraphChanged: the fork cannot continue with the version.
     """
     strict = host.strict and not moves
     try:
@@ -160,7 +160,7 @@ async def fitting(
 
 
 def _graph_changed(options: ForkOptions, graph: GraphDefinition, error: GraphChanged) -> GraphChanged:
-    """The refusal, with what makes the fork in place of what resumes a run: naming a graph accepts its changes."""
+    """Return the error, with the call that makes the fork, not one that resumes: `graph=` accepts changes."""
     if options.replay is not None:
         hint = "A replay from a record continues in a graph that the run fits there; without at= it starts over."
         return GraphChanged(f"{error.fault}\n{hint}")
@@ -180,7 +180,7 @@ def _graph_changed(options: ForkOptions, graph: GraphDefinition, error: GraphCha
 
 
 def _tools_changed(options: ForkOptions, error: ToolsChanged) -> ToolsChanged:
-    """The refusal: a fork that is not begun asks about its tools when it is resumed."""
+    """Return the error: a fork that is not started asks about its tools when it is resumed."""
     if options.replay is not None:
         return ToolsChanged(error.fault)
     flags, call = _at(options)
@@ -199,14 +199,14 @@ def _at(options: ForkOptions) -> tuple[tuple[str, ...], str]:
 
 @dataclass(slots=True)
 class Draft:
-    """A fork that is not in the store yet."""
+    """A fork that is not stored yet."""
 
     info: RunInfo
     records: list[r.Record]
     machine: RunState
-    """The state behind these records."""
+    """The state after these records."""
     graph: GraphDefinition
-    """The version of its graph that it continues in, maybe without code."""
+    """The version of its graph with which it continues, maybe without code."""
     changes: tuple[str, ...] = ()
     """Changes of that version."""
 
@@ -217,10 +217,10 @@ class Moment:
 
     info: RunInfo
     records: Sequence[r.Record]
-    """Up to this one."""
+    """The records up to this one."""
     machine: RunState
     stored: GraphDefinition
-    """The graph that it began in, maybe without code."""
+    """The graph with which it started, maybe without code."""
     extra: list[r.Record] = field(default_factory=list)
     """The records that the fork adds."""
 
@@ -230,7 +230,7 @@ async def fork(host: Host, options: ForkOptions, *, start: bool, context: object
     check_flag(start, "start")
     check_options(options)
     if start:
-        host.background()  # refuses a closed executor before there is a fork
+        host.background()  # raises the error of a closed executor before a fork is made
     name = os.urandom(8).hex() if options.run_id is None else check_new_id(options.run_id)
     await _restored(host, options.parent)
     draft = await draft_of(host, options, name, start=start, hold=not start)
@@ -244,9 +244,9 @@ async def fork(host: Host, options: ForkOptions, *, start: bool, context: object
 
 
 async def _restored(host: Host, run_id: str) -> None:
-    """Move an archived parent back into the store: its forks read its journal again and again.
+    """Move an archived parent back into the store: its forks read its journal repeatedly.
 
-    Reading the journal reports an archive that is not given.
+    A missing archive is reported when the journal is read.
     """
     store = host.store
     if isinstance(store, Archiving) and (await store.info(run_id)).archived is not None:
@@ -254,10 +254,10 @@ async def _restored(host: Host, run_id: str) -> None:
 
 
 def check_options(options: ForkOptions) -> None:
-    """Refuse arguments of other types, before the store is asked.
+    """Refuse arguments of other types, before the store is read.
 
     Raises:
-        InvalidValue: one is.
+        InvalidValue: an argument has another type.
     """
     check_text(options.parent, "parent")
     check_position(options.at)
@@ -269,7 +269,7 @@ def check_options(options: ForkOptions) -> None:
 
 
 async def _begin(host: Host, run_id: str, options: ResumeOptions) -> Run:
-    """Drive a fork that was just made, or wait for it if it is driven already."""
+    """Drive a new fork, or wait for it if it is driven already."""
     try:
         live = await open_run(host, run_id, options)
     except RunConflict:
@@ -284,13 +284,13 @@ async def _begin(host: Host, run_id: str, options: ResumeOptions) -> Run:
 
 
 async def draft_of(host: Host, options: ForkOptions, name: str, *, start: bool, hold: bool = False) -> Draft:
-    """The row and the records of a fork.
+    """Return the row and the records of a fork.
 
     Args:
-        options: what is to be forked.
+        options: the run to fork, and the changes.
         name: the fork's id.
-        start: whether it is to go on at once, so that its code must be there.
-        hold: whether nothing is to happen in it before a user resumes or answers it.
+        start: whether it continues at once, so that its code must exist.
+        hold: whether it stays unchanged until a user resumes or answers it.
 
     Raises:
         RunUnknown, InvalidValue, InvalidUpdate, InvalidAnswer, QuestionUnknown, GraphUnknown, GraphChanged
@@ -363,7 +363,7 @@ def _labels(options: ForkOptions, parent: RunState) -> Mapping[str, str]:
 def _check_seen(options: ForkOptions, changed: Changes, before: RunState | None) -> None:
     """
     Raises:
-        StaleAnswer: a question that is answered is none of those that were looked at.
+        StaleAnswer: an answered question is not one of those that were shown.
     """
     known = dict(changed.open_digests)
     if changed.question and before is not None:
@@ -407,10 +407,10 @@ def _forked(
 
 
 def _goes_on_by_itself(options: ForkOptions, fit: Fit, machine: RunState, forked: r.Forked) -> bool:
-    """True if a worker would drive the fork as it is: it does not wait for answers alone.
+    """Return True if a worker would drive the fork: it does not only wait for answers.
 
     Args:
-        machine: the parent at the record that is forked; it is folded on.
+        machine: the parent at the record of the fork; further records are folded into it.
     """
     if options.answers or fit.migrated is not None:
         return True
@@ -419,14 +419,14 @@ def _goes_on_by_itself(options: ForkOptions, fit: Fit, machine: RunState, forked
 
 
 def _answer(host: Host, moment: Moment, options: ForkOptions, question: str, given: Answer) -> None:
-    """Add the answer to a question that is open at the moment of the fork."""
+    """Add the answer to a question that is open at the record of the fork."""
     machine = moment.machine
     now = machine.updated
     offered = host.resources.tools_for_answers(machine.plan.graph)
     try:
         answer = check_answer(machine, question, given, None, offered, now)
     except QuestionUnknown:
-        raise QuestionUnknown(options.parent, question) from None  # the fork is not made
+        raise QuestionUnknown(options.parent, question) from None  # nothing is added: the fork is not made
     shown = about(machine.questions[question])
     _push(
         moment,
@@ -435,7 +435,7 @@ def _answer(host: Host, moment: Moment, options: ForkOptions, question: str, giv
 
 
 async def moment_of(host: Host, info: RunInfo, at: int | None) -> Moment:
-    """A run at one of its records.
+    """Return a run at one of its records.
 
     Args:
         at: the record; None: the last one before the run's end.
@@ -480,14 +480,14 @@ class Changes:
     answer: Answer | None = None
     withdrawn: tuple[str, ...] = ()
     told: list[r.EffectSettled] = field(default_factory=list)
-    """Endings of calls whose outcome was unknown; their numbers are not final."""
+    """Ends of calls whose outcome was unknown; their numbers are not final."""
     open_digests: dict[str, str] = field(default_factory=dict)
     """Open question -> its digest in the parent."""
     over: bool = False
     """True if the result of the parent is kept."""
 
     def fields(self) -> dict[str, Any]:
-        """The fields of the record `forked`."""
+        """Return the fields of the record `forked`."""
         return {
             "update": dict(self.update),
             "ops": self.ops,
@@ -502,25 +502,25 @@ class Changes:
         }
 
     def digests(self, run_id: str) -> dict[str, str]:
-        """The digests that open questions have in the fork: an answer to the parent's does not fit them."""
+        """Return the digests of open questions in the fork: an answer to the parent's question does not fit them."""
         return {name: digest([run_id, before]) for name, before in self.open_digests.items()}
 
 
 def changes_of(
     machine: RunState, records: Sequence[r.Record], options: ForkOptions, before: RunState | None
 ) -> Changes:
-    """The changes that a fork begins with.
+    """Return the changes with which a fork starts.
 
     Args:
-        machine: the parent at the last record that is copied; reopened if the fork reopens it.
-        records: the records that are copied.
+        machine: the parent at the last copied record; reopened if the fork reopens it.
+        records: the copied records.
         options: the changes.
         before: the parent one record before; needed to replace an answer.
 
     Raises:
         InvalidUpdate: a field or a value does not fit the state.
-        InvalidValue: there is no such branch, or the last record is no result.
-        InvalidAnswer: the last record is no answer, or the new answer does not fit its question.
+        InvalidValue: there is no such branch, or the last record is not a result.
+        InvalidAnswer: the last record is not an answer, or the new answer does not fit its question.
     """
     found = Changes()
     update, branch, answer, result = options.update, options.branch, options.answer, options.result
@@ -553,7 +553,7 @@ def _questions(records: Sequence[r.Record]) -> list[r.Asked]:
 
 
 def _update(machine: RunState, update: Mapping[str, object], branch: str | None) -> tuple[JsonObject, dict[str, str]]:
-    """An update as its record holds it: it sets values, past their reducers."""
+    """Return an update in the form that is journaled. It sets values directly, without calling reducers."""
     tokens = edited_tokens(machine, branch)
     run_id = machine.run_id
     listed = ", ".join(f"{one.path or '(trunk)'} ({one.node})" for one in in_places(machine.live_tokens())) or "none"
@@ -591,7 +591,7 @@ def _update(machine: RunState, update: Mapping[str, object], branch: str | None)
 
 
 def _misfits(schema: StateSchema, update: JsonObject) -> list[str]:
-    """Faults of values for the fields of a state whose class is not loaded, by the JSON Schemas that are stored."""
+    """Return faults of values for the fields of a state whose class is not loaded, by the stored JSON Schemas."""
     data: Any = schema.data()
     found: list[str] = []
     for name, value in update.items():
@@ -606,7 +606,7 @@ def _misfits(schema: StateSchema, update: JsonObject) -> list[str]:
 
 
 def _result(machine: RunState, records: Sequence[r.Record], given: object) -> tuple[str, object]:
-    """The call whose result is replaced, and the result as the journal keeps it."""
+    """Return the call whose result is replaced, and the result in its journaled form."""
     last = records[-1]
     if not isinstance(last, r.EffectSettled):
         fault = (
@@ -638,7 +638,7 @@ def _encoded(intended: r.EffectIntended, given: object) -> object:
 
 
 def _reply(given: object, where: str) -> object:
-    """A model's reply: a `Reply`, its data, or its text."""
+    """Return a model's reply: a `Reply`, its data, or its text."""
     if isinstance(given, Reply):
         return given.data()
     try:
@@ -651,7 +651,7 @@ def _reply(given: object, where: str) -> object:
 
 
 def _superseded(before: RunState, records: Sequence[r.Record], given: object) -> tuple[str, Answer]:
-    """The question of which the answer is replaced, and the new answer. `before`: the run before it was answered."""
+    """Return the question whose answer is replaced, and the new answer. `before`: the run before the answer."""
     last = records[-1]
     if not isinstance(last, r.Answered) or last.question == PAUSE:
         fault = f"takes the place of an answer: record {last.seq} of run {before.run_id!r} is {last.type}; for "
@@ -663,9 +663,9 @@ def _superseded(before: RunState, records: Sequence[r.Record], given: object) ->
 
 
 def _told(machine: RunState, question: Question, answer: Answer) -> Iterator[r.EffectSettled]:
-    """The ending of a call, by the answer to the question what became of it.
+    """Return the end of a call, from the answer to the question about its outcome.
 
-    Nothing follows from `retry`: the fork makes the call itself, and asks before it does.
+    `retry` has no effect: the fork makes the call itself, and asks first.
     """
     choice, result = outcome_answer(answer)
     if question.kind != "unknown_outcome" or choice == "retry":
@@ -680,7 +680,7 @@ def _told(machine: RunState, question: Question, answer: Answer) -> Iterator[r.E
         before = settled_of(entry)
         returned = None if before is None else before.returned
     elif call.kind == "effect" and not call.request and call.name == call.node and token is not None:
-        result = given_result(token.frame.plan.schema, result)  # of an irreversible node
+        result = given_result(token.frame.plan.schema, result)  # call of an irreversible node
     yield r.EffectSettled(
         seq=machine.head,
         ts=machine.updated,

@@ -1,8 +1,8 @@
-"""Previews of forks: what one at a record can change, and what it would reuse, make again and ask about.
+"""Previews of forks: what a fork at a record can change, and what it would reuse, repeat and ask about.
 
-The fork is drafted as it would be made, so whatever refuses it refuses the preview. What becomes of the calls of its
-open steps is what `replay` decides when a step asks for them; the calls that it would ask about are those that the
-question before them would show.
+The fork is drafted as if it were made, so the preview raises the same errors. `replay` decides what happens to the
+calls of its open steps when a step requests them; the calls that the fork would ask about are those shown by the
+question.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from orchestrator.tasks import away
 
 @dataclass(frozen=True, slots=True)
 class EditableBranch:
-    """A state that a fork can set values of."""
+    """A state whose values a fork can set."""
 
     path: str | None
     """`branch=` of the fork; None: the trunk."""
@@ -77,9 +77,9 @@ class ForkChoices:
     result: EditableResult | None
     answer: EditableAnswer | None
     known: bool
-    """True if the executor has the graph: else it can make the fork, and not run it."""
+    """True if the executor has the graph: without it, the fork can be made, but not run."""
     other_version: bool
-    """True if it has another version of the graph than the run had."""
+    """True if the executor has another version of the graph than the run."""
 
 
 async def choices(host: Host, info: RunInfo, at: int | None) -> ForkChoices:
@@ -139,12 +139,12 @@ async def _answer(host: Host, moment: Moment) -> EditableAnswer | None:
 
 
 _JOURNALS = 20
-"""Journals of relatives that are read for a preview: those of the nearest."""
+"""Maximum number of relatives' journals read for a preview: the nearest ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForkedCall:
-    """A call in the records that a fork begins with, and what becomes of it in the fork."""
+    """A call in the records with which a fork starts, and how the fork treats it."""
 
     seq: int
     """Number of the record with its intent."""
@@ -153,7 +153,7 @@ class ForkedCall:
     node: str
     effect: str
     became: Literal["reused", "repeated"]
-    """`reused`: its result counts in the fork. `repeated`: it counts as not made."""
+    """`reused`: its result counts in the fork. `repeated`: the call counts as not made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,26 +163,25 @@ class ForkPreview:
     at: int
     status: str
     steps: int
-    """Number of steps that had ended: they do not run again."""
+    """Number of ended steps: they do not run again."""
     calls: int
     """Number of settled calls."""
     usage: Usage
-    """Usage that counts against the limits of the fork: `fork.inherited`."""
+    """Usage that counts towards the limits of the fork: `fork.inherited`."""
     open_calls: tuple[ForkedCall, ...]
     """Calls of the steps that had not ended."""
     done: tuple[ForkedCall, ...]
-    """Calls of ended steps that cannot be undone: they are not made again."""
+    """Irreversible calls of ended steps: they are not made again."""
     relatives: tuple[tuple[str, FamilyCall], ...]
-    """Name and call of all that relatives made behind what the fork has, and that cannot be undone: the fork asks
-    before it makes them."""
+    """Name and call of irreversible calls of relatives after the fork's records: the fork asks before it makes them."""
     gone: tuple[str, ...]
-    """Relatives that are deleted, so that what they called is not known."""
+    """Deleted relatives, whose calls are unknown."""
     irreversible: tuple[str, ...]
-    """The tools that the steps ahead may call, and whose calls cannot be undone: the fork asks before each call."""
+    """Irreversible tools that the steps ahead may call: the fork asks before each call."""
     withdrawn: int
     """Number of approvals that do not count in the fork."""
     changes: tuple[str, ...]
-    """Changes of the version of the graph that it continues in."""
+    """Changes of the version of the graph with which it continues."""
 
 
 async def preview(host: Host, options: ForkOptions, *, start: bool) -> ForkPreview:
@@ -216,14 +215,14 @@ def _ahead(host: Host, draft: Draft) -> tuple[str, ...]:
 
 
 def _open_calls(machine: RunState, copied: Sequence[Record]) -> Iterator[ForkedCall]:
-    """The calls of the steps that the fork goes on with."""
+    """Return the calls of the steps that the fork continues."""
     for entry in _calls(copied):
         token = machine.activation(entry.intended.activation)
         if token is None:
             continue
         intended, entries = entry.intended, machine.ledger.of(token.key)
         subject = intended.name, intended.digest, intended.occurrence, token.attempt
-        inner = entry.settled is not None and end_inside(entry.settled) != ""  # a graph was called
+        inner = entry.settled is not None and end_inside(entry.settled) != ""  # a called graph
         known = find(entries, *subject, reopened=token.reopened, continues=inner)
         kept = None
         if known is not None and known.intended.key == intended.key:
@@ -232,7 +231,7 @@ def _open_calls(machine: RunState, copied: Sequence[Record]) -> Iterator[ForkedC
 
 
 def _done(machine: RunState, copied: Sequence[Record]) -> Iterator[ForkedCall]:
-    """The calls of steps that are over which cannot be undone, and happened."""
+    """Return the irreversible calls of ended steps that happened."""
     for entry in _calls(copied):
         settled = entry.settled
         lasts = entry.intended.effect == "irreversible" or (settled is not None and did_irreversible(settled.result))
@@ -241,7 +240,7 @@ def _done(machine: RunState, copied: Sequence[Record]) -> Iterator[ForkedCall]:
 
 
 def _calls(records: Sequence[Record]) -> list[EffectEntry]:
-    """The calls in some records, with how each ended."""
+    """Return the calls in some records, with the end of each."""
     found: dict[str, EffectEntry] = {}
     for record in records:
         if isinstance(record, EffectIntended):

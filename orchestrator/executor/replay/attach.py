@@ -1,4 +1,4 @@
-"""Replays that are about to be driven: the recording of the replayed run is read from the store."""
+"""Replays about to be driven: reads the recording of the replayed run from the store."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 async def attach(store: Store, loader: RunLoader, live: Mapping[str, Drive], drive: Drive) -> None:
-    """Give a run its `RunningReplay`, if it is a replay, or a replay called it, directly or through other runs.
+    """Attach a `RunningReplay` to a run that is a replay, or that a replay called, directly or through other runs.
 
     Args:
         store: the store of the run.
         loader: reads graphs.
-        live: the runs that are driven here.
+        live: the runs driven here.
         drive: the run.
 
     Raises:
-        GraphUnknown: a model that the replay was started with is not there.
+        GraphUnknown: a model with which the replay was started is missing.
         StoreError: the store failed.
     """
     log, machine = drive.log, drive.log.machine
@@ -71,7 +71,7 @@ def _check_models(resources: Resources, fork: Forked) -> None:
 
 
 async def _recording(store: Store, loader: RunLoader, fork: Forked, structure: str) -> Recording:
-    """The recording of the replayed run, in the names of the replay's version; empty if that run is deleted."""
+    """Return the recording of the replayed run, with names of the replay's version; empty if that run is deleted."""
     try:
         info = await store.info(fork.parent)
         records = await store.read(fork.parent)
@@ -89,7 +89,7 @@ async def _recording(store: Store, loader: RunLoader, fork: Forked, structure: s
 
 
 def _inner_run(call: RecordedCall) -> str:
-    """The run that a call of a graph started."""
+    """Return the run that a call of a graph started."""
     settled = call.result
     found = settled.result if settled is not None and call.intended.kind == "tool" else None
     metadata = found.get("metadata") if isinstance(found, Mapping) else None
@@ -97,7 +97,7 @@ def _inner_run(call: RecordedCall) -> str:
 
 
 async def _mode_of(store: Store, run_id: str) -> Live | None:
-    """The `live` mode of a run that a replay called; None: no replay is around it."""
+    """Return the `live` mode of a run that a replay called; None if no replay called it."""
     try:
         records: Sequence[Record] = await store.read(run_id)
     except RunUnknown:

@@ -1,10 +1,10 @@
-"""A replay while it runs: the recording of the run that it replays, what of it is taken, and which steps are live.
+"""A running replay: the recording of the replayed run, its part not yet taken, and the live steps.
 
-A `Recording` is read from the journal of the replayed run: results of calls, answers, and what came from outside. A
-call is found by its place (path and node), its name, the digest of its request, and its number among equal ones.
+A `Recording` is read from the journal of the replayed run: results of calls, answers, and external events. A call is
+found by its place (path and node), its name, the digest of its request, and its number among equal ones.
 
-A step is live if it asked something that the replayed run did not, or if such a step is among its causes. Calls of a
-live step never take a recorded result; other branches are not concerned. All of this follows from the replay's own
+A step is live if it requested something that the replayed run did not, or if such a step is among its causes. Calls of
+a live step never take a recorded result; other branches are not affected. All of this follows from the replay's own
 journal, so a replay that was killed continues as it started.
 """
 
@@ -33,7 +33,7 @@ from orchestrator.views.superseded import Superseded, VersionNames
 from orchestrator.views.timeline import is_asked
 
 Outside: TypeAlias = r.Cancelled | r.LimitSpent | r.TimerFired | r.EventReceived
-"""Records of what time and people brought about while calls were in progress."""
+"""Records of external events (by time and people) while calls were in progress."""
 
 _STOPPED = frozenset({"Cancelled", "NotMade", "Suspended"})
 _LATE = "StepTimeout"
@@ -47,17 +47,17 @@ class RecordedCall:
 
     intended: r.EffectIntended
     state: str = ""
-    """Digest of the state that the node saw, if the node itself is the call: then its request says nothing."""
+    """Digest of the state that the node saw, if the node itself is the call: then its request is empty."""
     settled: r.EffectSettled | None = None
-    """Its last result; None: it has none."""
+    """Its last result; None if it has none."""
     inner: r.Spent | None = None
-    """Spent amounts of the run that it started."""
+    """Usage of the run that it started."""
     content: str = ""
     """Digest of the content of the graph that it ran, if it called a graph."""
 
     @property
     def result(self) -> r.EffectSettled | None:
-        """Its result; None if it has none, because the run stopped it, or because the journal ends before."""
+        """Return its result; None if it has none, because the run stopped it, or because the journal ends before."""
         settled = self.settled
         if settled is None or settled.next_at is not None:
             return None
@@ -65,12 +65,12 @@ class RecordedCall:
 
     @property
     def late(self) -> bool:
-        """True if the time limit of its step stopped it."""
+        """Return True if the time limit of its step stopped it."""
         return self.settled is not None and self.settled.error is not None and self.settled.error.type == _LATE
 
     @property
     def seq(self) -> int:
-        """The record that a replay refers to: that of its result, else that of its intent."""
+        """Return the number of the record that a replay refers to: that of its result, else that of its intent."""
         found = self.result
         return self.intended.seq if found is None else found.seq
 
@@ -87,7 +87,7 @@ class RecordedQuestion:
 
 @dataclass(slots=True)
 class Recording:
-    """Everything that a replay takes from the journal of another run. It is only read."""
+    """All that a replay takes from the journal of another run. Read-only."""
 
     calls: dict[Place, list[RecordedCall]] = field(default_factory=dict)
     questions: dict[Place, list[RecordedQuestion]] = field(default_factory=dict)
@@ -95,32 +95,32 @@ class Recording:
     ends: dict[str, int] = field(default_factory=dict)
     """Activation -> the record that ended its step."""
     stopped: set[str] = field(default_factory=set)
-    """Activations that were dropped before they ended: by a failure or a stop elsewhere, or by a join of some."""
+    """Activations that were dropped before they ended: by a failure or a stop elsewhere, or by a join of `some`."""
     stopping: set[str] = field(default_factory=set)
-    """Activations that ended their graph, or dropped others, when they ended."""
+    """Activations that, at their end, ended their graph or dropped others."""
     arriving: set[str] = field(default_factory=set)
-    """Activations that led to a join of some, which merges those that come first."""
+    """Activations that led to a join of `some`, which merges the first arrivals."""
     went_on: set[tuple[str, str, int]] = field(default_factory=set)
-    """Activation, type of a record, attempt: what steps came to before they ended."""
+    """Activation, type of a record, attempt: records of steps before they ended."""
 
     def all_calls(self) -> Iterator[RecordedCall]:
-        """All calls, by place."""
+        """Return all calls, by place."""
         for calls in self.calls.values():
             yield from calls
 
     def denial(self, place: Place, tool: str, args: object) -> Deny | None:
-        """The answer by which a person denied this call, which the replayed run asked about as a fork or reopened."""
+        """Return the answer by which a person denied this call, if the replayed run asked as a fork or reopened."""
         for asked in self._asked_about(place, tool, args):
             if asked.answered is not None and isinstance(asked.answered.answer, Deny):
                 return asked.answered.answer
         return None
 
     def asks_about(self, place: Place, tool: str, args: object) -> bool:
-        """True if the replayed run, as a fork or reopened, asked about this call and has no answer."""
+        """Return True if the replayed run, as a fork or reopened, asked about this call and has no answer."""
         return any(asked.answered is None for asked in self._asked_about(place, tool, args))
 
     def open_inside(self, call: RecordedCall) -> RecordedQuestion | None:
-        """The question without an answer for which the replayed run waits, if it was asked inside this call."""
+        """Return the unanswered question for which the replayed run waits, if it was asked inside this call."""
         begun = call.intended
         for asked in self.questions.get((begun.path, begun.node), ()):
             if asked.answered is None and asked.activation == begun.activation and asked.seq > begun.seq:
@@ -135,12 +135,12 @@ class Recording:
 
 
 def recording_of(plan: Plan, records: Sequence[Record], after: int = 0, withdrawn: Collection[str] = ()) -> Recording:
-    """Recording of the records behind `after`; where the run was reopened, of those that count.
+    """Return the recording of the records after `after`; if the run was reopened, of those that count.
 
     Args:
-        plan: of the run's graph; its code is not needed.
+        plan: plan of the run's graph; its code is not needed.
         records: all records of the run.
-        after: a call counts if its result is behind this record, a question if its answer is.
+        after: a call counts if its result follows this record, a question if its answer does.
         withdrawn: questions whose answers count although they came before.
     """
     found, superseded = _Recorder(), Superseded()
@@ -172,15 +172,15 @@ def _is_undone(superseded: Superseded, record: Outside) -> bool:
 
 
 def state_digest(activation: Activation) -> str:
-    """Digest of the state that an activation sees."""
+    """Return the digest of the state that an activation sees."""
     return digest(activation.frame.plan.schema.dump(activation.values))
 
 
 def question_digest(question: Question) -> str:
-    """Digest of what a question asks, without what each run has its own of; of a timer without its time."""
+    """Return the digest of a question's content, without what differs between runs; for a timer, without its time."""
     if question.kind == "timer":
         return "timer"
-    if in_family(question):  # each run sees what the others have done by then
+    if in_family(question):  # each run sees the progress of the others at that time
         return digest([FAMILY, question.payload.get("tool"), question.payload.get("args")])
     call, shown = parts_of(question.kind, question.payload)
     call = {key: value for key, value in call.items() if key not in OWN_PARTS}
@@ -189,7 +189,7 @@ def question_digest(question: Question) -> str:
 
 
 def is_node_itself(kind: str, name: str, node: str, request: Mapping[str, object]) -> bool:
-    """True for the call of an irreversible node, whose request is the state that it sees."""
+    """Return True for the call of an irreversible node, whose request is the state that it sees."""
     return kind == "effect" and name == node and not request
 
 
@@ -199,7 +199,7 @@ class _Recorder(Fold):
         self._calls: dict[str, RecordedCall] = {}
         self._asked: dict[str, RecordedQuestion] = {}
         self._ending = ""
-        """The activation that the record being folded ends."""
+        """The activation that the record now being folded ends."""
 
     def applying(self, record: Record) -> None:
         """See `Observer.applying`."""
@@ -261,7 +261,7 @@ class _Recorder(Fold):
             self.recording.ends[token.key] = token.late.seq
 
     def applied(self, record: Record, delta: Delta) -> None:
-        """See `Fold.applied`. Steps continue by timers and events, too."""
+        """See `Fold.applied`. Timers and events also continue steps."""
         if isinstance(record, r.Asked | r.TimerSet) and is_asked(self.run, record, delta):
             self._ask(record, record.question if isinstance(record, r.Asked) else timer_question(record))
         for _, question, answer in delta.moved:
@@ -269,7 +269,7 @@ class _Recorder(Fold):
                 self._asked[question.id].answered = answer
 
     def _leave_out_open(self, settled: Collection[str]) -> None:
-        """Leave out the calls that a fork found without a result: they count as not made, and it made its own."""
+        """Leave out the calls that a fork found without a result: they count as not made, and the fork made its own."""
         gone = {call for key, call in self._calls.items() if call.result is None and key not in settled}
         self._calls = {key: call for key, call in self._calls.items() if call not in gone}
         for place, calls in self.recording.calls.items():
@@ -282,7 +282,7 @@ class _Recorder(Fold):
     def _intended(self, record: r.EffectIntended) -> None:
         known = self._calls.get(record.key)
         if known is not None:
-            known.settled = None  # it is made again
+            known.settled = None  # the call is made again
             return
         call = self._calls[record.key] = RecordedCall(record)
         if is_node_itself(record.kind, record.name, record.node, record.request):
@@ -291,11 +291,11 @@ class _Recorder(Fold):
         self.recording.calls.setdefault((record.path, record.node), []).append(call)
 
 
-# -- of a run that moved to other versions of its graph ----------------------------------------------------------------
+# -- runs that migrated to other versions of their graphs --------------------------------------------------------------
 
 
 def rename(recording: Recording, names: VersionNames) -> None:
-    """Put everything where it is in the version. Within a place the journal's order holds."""
+    """Move everything to its place in the new version. Within a place the journal's order stays."""
     calls = sorted(recording.all_calls(), key=lambda call: call.intended.seq)
     asked = sorted((one for some in recording.questions.values() for one in some), key=lambda one: one.seq)
     recording.calls, recording.questions = {}, {}
@@ -329,18 +329,18 @@ def _outside(record: Outside, names: VersionNames) -> Outside:
 
 Live: TypeAlias = Literal["never", "ask", "always"]
 _MOST_BESIDE = 200
-"""Recorded calls with the same request that are looked at for the one of the same step."""
+"""Maximum number of recorded calls with the same request that are searched for that of the same step."""
 
 
 class RunningReplay(Observer):
-    """State of a replay: the recorded results that it has not taken yet, and its live steps.
+    """State of a replay: recorded results that it has not taken yet, and its live steps.
 
     It observes the replay's machine.
 
     Args:
-        live: whether calls are made that the recording has no result for.
-        recording: of the replayed run; None: of none, so that every step is live, as in a run that a replay called.
-        models: names of the models that the replay has instead of those of the replayed run.
+        live: whether calls without a recorded result are made.
+        recording: the recording of the replayed run; None: every step is live, as in a run that a replay called.
+        models: names of the replay's models that replace those of the replayed run.
     """
 
     def __init__(self, live: Live, recording: Recording | None, models: Mapping[str, str] | None = None) -> None:
@@ -349,7 +349,7 @@ class RunningReplay(Observer):
         self.models = dict(models or {})
         self._calls_by_request: dict[tuple[str, str, str, str, str], deque[RecordedCall]] = {}
         self._models: dict[tuple[str, str], dict[str, None]] = {}
-        """Path and node -> names of the models that were asked there."""
+        """Path and node -> names of the models called there."""
         self._questions: dict[tuple[str, str, str], list[RecordedQuestion]] = {}
         self._index()
         self._all_live = self._counts_records = recording is None
@@ -357,7 +357,8 @@ class RunningReplay(Observer):
         self._happened: set[int] = set()
         self._causes_live: list[bool] = []
         self.waiting: Counter[str] = Counter()
-        """Activations that wait for what stopped them in the replayed run, or for steps that ended there before."""
+        """Activations that wait for the cause of their stop in the replayed run, or for steps that ended there before.
+        """
         self._begin()
         self._counts_records = self._all_live
 
@@ -374,10 +375,10 @@ class RunningReplay(Observer):
                 self._questions.setdefault((*place, question_digest(one.question)), []).append(one)
 
     def _begin(self) -> None:
-        """Only what follows the record of a fork is the fork's own."""
+        """Only records after that of a fork are the fork's own."""
         self._counts_records = True
         self.diverged: set[tuple[str, str, int]] = set()
-        """Key of an activation, digest, occurrence: of what the journal says that it diverged."""
+        """Key of an activation, digest, occurrence: places at which the replay diverges, by its journal."""
         self._taken: set[int] = set()
         self._answered: Counter[tuple[str, str, str]] = Counter()
         self._calls: set[str] = set()
@@ -385,26 +386,26 @@ class RunningReplay(Observer):
         self._live_from_start: set[str] = set()
         """Activations that are live from their first call on, because a live step is among their causes."""
         self._had_live_result: set[str] = set()
-        """Activations that had the result of a live call."""
+        """Activations that got the result of a live call."""
         self._live_outcomes: set[str] = set()
         """Activations whose outcome is live."""
         self._live_frames: set[str] = set()
         self._live_items: set[tuple[str, int]] = set()
         self._approved: Counter[str] = Counter()
 
-    # -- what is taken -------------------------------------------------------------------------------------------
+    # -- results taken -------------------------------------------------------------------------------------------
 
     def is_live(self, activation: Activation) -> bool:
-        """True if something live causes the next call of a step."""
+        """Return True if something live causes the next call of a step."""
         return self._all_live or activation.key in self._live_from_start or activation.key in self._had_live_result
 
     def call(
         self, activation: Activation, kind: str, name: str, wanted: str, request: Mapping[str, object]
     ) -> RecordedCall | None:
-        """The recorded call that a call of a step is, if no earlier one was.
+        """Return the recorded call for a call of a step, if no earlier call took it.
 
         Args:
-            wanted: digest of the request.
+            wanted: digest of the requested call.
         """
         state = state_digest(activation) if is_node_itself(kind, name, activation.node, request) else ""
         left = self._calls_by_request.get((activation.path, activation.node, kind, name, wanted))
@@ -412,19 +413,19 @@ class RunningReplay(Observer):
             left.popleft()
         first = islice(left or (), _MOST_BESIDE)
         found = [call for call in first if call.state == state and call.seq not in self._taken]
-        # Steps of one node may run at the same place at the same time: then the key of the step tells them apart.
+        # Steps of one node may run at the same place at the same time: then the key of the step distinguishes them.
         own = (call for call in found if call.intended.activation == activation.key)
         return next(own, found[0] if found else None)
 
     def model_name(
         self, activation: Activation, given: str, alias: str, request: Mapping[str, object], known: Mapping[str, str]
     ) -> str:
-        """The name under which a request to a model is looked for.
+        """Return the name under which a request to a model is searched.
 
-        Unless the replay has another model, it is the name that the replayed run's model had, whatever model is there.
+        Unless the replay has another model, it is the name of the replayed run's model, whichever model there is now.
 
         Args:
-            given: the name of the model that is there.
+            given: the name of the current model.
             alias: the name that the node uses for it.
             known: digest -> name of the calls of the step that the replay's own journal has.
         """
@@ -443,17 +444,17 @@ class RunningReplay(Observer):
         return next(iter(names), given) if self.live == "never" or given == ABSENT else given
 
     def asks_about_live_call(self, activation: Activation) -> bool:
-        """True if a step that is not live itself made, or is about to make, a live call."""
+        """Return True if a step that is not live itself made, or is about to make, a live call."""
         return activation.key in self._live_outcomes
 
     def question(self, activation: Activation, question: Question) -> RecordedQuestion | None:
-        """The recorded question that a question of a step is, if no earlier one was."""
+        """Return the recorded question for a question of a step, if no earlier question took it."""
         wanted = activation.path, activation.node, question_digest(question)
         alike, passed = self._questions.get(wanted, ()), self._answered[wanted]
         return alike[passed] if passed < len(alike) else None
 
     def next_outside(self) -> Outside | None:
-        """The next record from outside of the replayed run; each is given once."""
+        """Return the next external record of the replayed run, each once."""
         for record in self.recording.outside:
             if record.seq not in self._happened:
                 self._happened.add(record.seq)
@@ -461,19 +462,19 @@ class RunningReplay(Observer):
         return None
 
     def was_approved(self, name: str, args: object) -> bool:
-        """True if a person approved this call of a tool in the replay itself, and it was not made since."""
+        """Return True if a person approved this tool call in the replay itself, and it was not made since."""
         return self._approved[digest([name, args])] > 0
 
     def was_stopped(self, activation: Activation) -> bool:
-        """True if a step was stopped in the replayed run before it ended, and nothing live is among its causes here."""
+        """Return True if a step was stopped in the replayed run before it ended, and nothing live caused it."""
         return activation.key in self.recording.stopped and not self.is_live(activation)
 
     @property
     def is_as_recorded(self) -> bool:
-        """True if nothing has been live so far."""
+        """Return True if nothing has been live so far."""
         return not self._live_outcomes
 
-    # -- what follows from the replay's own journal -------------------------------------------------------------------
+    # -- state from the replay's own journal --------------------------------------------------------------------------
 
     def applying(self, record: Record) -> None:
         """See `Observer.applying`."""
@@ -549,7 +550,7 @@ class RunningReplay(Observer):
             self._mark(token)
 
     def item_ready(self, item: MapItem) -> None:
-        """See `Observer.item_ready`. An item sees what the items that it needs made."""
+        """See `Observer.item_ready`. An item sees the results of the items that it needs."""
         token = item.ordered_map.pending.get(item.index)
         if token is not None and any((item.fork.key, need) in self._live_items for need in item.needs):
             self._live_from_start.add(token.key)
@@ -572,7 +573,7 @@ def running_replay(
     plan: Plan,
     own: Sequence[Record],
 ) -> RunningReplay:
-    """The state of a replay, as its own records so far leave it."""
+    """Return the state of a replay after its own records so far."""
     replay = RunningReplay(live, recording, models)
     machine = RunState(plan, (replay,))
     for record in own:

@@ -1,4 +1,4 @@
-"""Replays of runs: new runs that take their results from the journals of others; one, or many in the background."""
+"""Starts replays: new runs that take their results from the journals of others; one, or many in the background."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def replay(host: Host, options: ReplayOptions) -> Replay:
 def check_options(live: str, approve: str | None, at: int | None) -> None:
     """
     Raises:
-        ValueError: one of these has no meaning.
+        ValueError: one of these is not valid.
     """
     if live not in ("never", "ask", "always"):
         raise ValueError(f"live={live!r}: use 'never', 'ask' or 'always'")
@@ -78,7 +78,7 @@ def check_options(live: str, approve: str | None, at: int | None) -> None:
 
 
 async def _moment_of(host: Host, options: ReplayOptions, parent: Run) -> int | None:
-    """The record that the replay starts behind; None: it starts as the run did.
+    """Return the record after which the replay starts; None: it starts as the run did.
 
     Raises:
         InvalidValue: it is not clear which answer or result is to be replaced.
@@ -104,7 +104,7 @@ async def _moment_of(host: Host, options: ReplayOptions, parent: Run) -> int | N
 
 
 async def _from(host: Host, options: ReplayOptions, name: str, at: int) -> Drive | None:
-    """Begin the replay as a fork; None: another executor drives it."""
+    """Start the replay as a fork; None: another executor drives it."""
     superseded = await _superseded(host, options.parent, at)
     if superseded.was_undone(at):
         raise InvalidValue(
@@ -144,7 +144,7 @@ async def _from(host: Host, options: ReplayOptions, name: str, at: int) -> Drive
 async def _from_its_start(
     host: Host, options: ReplayOptions, parent: Run, name: str, resources: Resources
 ) -> Drive | None:
-    """Start the replay as the run started; None: there is a run of this id, which is the same replay."""
+    """Start the replay as the run started; None: a run of this id exists, and is the same replay."""
     graph = _graph_of(host, options, parent)
     first = parent.machine.started
     assert first is not None
@@ -154,7 +154,7 @@ async def _from_its_start(
     began = VersionNames(await host.store.read(options.parent), graph.structure).start(first.values)
     superseded = await _superseded(host, options.parent, 0)
     given = {**began, **(options.update or {})}
-    if graph.structure != first.structure:  # fields that the graph does not have any more are left out
+    if graph.structure != first.structure:  # fields that the graph no longer has are left out
         given = {field: value for field, value in given.items() if field in graph.schema.fields}
     values = await away(lambda: initial_values(graph, Recorded(given)), given)
     started, forked = _first_records(host, options, parent, graph, name, superseded, values)
@@ -180,14 +180,14 @@ async def replayed(host: Host, run_id: str) -> Replay:
 
 
 def with_models(resources: Resources, models: Mapping[str, Model]) -> Resources:
-    """The resources of an executor, with other models."""
+    """Return the resources of an executor, with other models."""
     named = {name: model for name, model in models.items() if name != DEFAULT or name in resources.models}
     own = models.get(DEFAULT) if DEFAULT not in resources.models else None
     return replace(resources, model=own or resources.model, models={**resources.models, **named})
 
 
 def _graph_of(host: Host, options: ReplayOptions, parent: Run) -> GraphDefinition:
-    """The graph that the replay runs in.
+    """Return the graph with which the replay runs.
 
     Raises:
         GraphUnknown: its code is missing.
@@ -210,10 +210,10 @@ def _first_records(
     superseded: Superseded,
     values: JsonObject,
 ) -> tuple[RunStarted, Forked]:
-    """The first record of the replayed run as it is with this graph, and the record of the replay.
+    """Return the first record of the replayed run as it is with this graph, and the record of the replay.
 
     Args:
-        superseded: what of the replayed run does not count.
+        superseded: records of the replayed run that do not count.
         values: the whole state that it starts with.
     """
     first = parent.machine.started
@@ -255,7 +255,7 @@ def _first_records(
 
 
 def _given(options: ReplayOptions, superseded: Superseded) -> dict[str, Any]:
-    """Fields of the record `forked` that only a replay has."""
+    """Return the fields of the record `forked` that only a replay has."""
     return {
         "live": options.live,
         "models": {alias: model.name for alias, model in (options.models or {}).items()},
@@ -265,7 +265,7 @@ def _given(options: ReplayOptions, superseded: Superseded) -> dict[str, Any]:
 
 
 async def _superseded(host: Host, run_id: str, after: int) -> Superseded:
-    """Records that no longer count in a run because it was reopened."""
+    """Return the records that no longer count in a run because it was reopened."""
     records = await host.store.read(run_id)
     found = Superseded(after)
     read(await host.loader.plan_of(await host.store.info(run_id), records), records, found)
@@ -276,11 +276,11 @@ async def _check_same(host: Host, name: str, began: RunStarted, wanted: Forked) 
     """Accept a run of the same id if it is the same replay.
 
     Raises:
-        RunExists: it is not.
+        RunExists: the run is not the same replay.
     """
     machine = (await host.loader.load(name)).machine
     found, first = machine.fork, machine.started
-    # The run may have been reopened since the replay started: then that is a replay of the run as it was.
+    # The run may have been reopened since the replay started: then the replay is one of the earlier run.
     same = {"ts": wanted.ts, "seal": "", "set_aside": wanted.set_aside, "raised": wanted.raised}
     if (
         found is None
@@ -296,28 +296,29 @@ async def _check_same(host: Host, name: str, began: RunStarted, wanted: Forked) 
 
 
 ReplayState: TypeAlias = Literal["waiting", "running", "over", "failed", "stopped"]
-"""waiting: it has not started; running; over: it ended or paused; failed: the run cannot be replayed, or its replay was
-given up; stopped: the batch was stopped before it was over, or its executor closed."""
+"""waiting: it has not started; running; over: it ended or paused; failed: the run cannot be replayed, or its replay
+failed; stopped: the batch was stopped before it was over, or its executor closed.
+"""
 
 
 @dataclass(slots=True)
 class ReplayProgress:
-    """A run of a batch, and how far its replay is."""
+    """A run of a batch, and the state of its replay."""
 
     run_id: str
     """The run that is replayed."""
     replay_id: str
-    """The id of the replay, a run of its own once it has started."""
+    """Id of the replay, which is a separate run once it has started."""
     state: ReplayState = "waiting"
     error: OrchestratorError | None = None
-    """The reason why the run cannot be replayed, or why its replay was given up."""
+    """The reason why the run cannot be replayed, or why its replay failed."""
 
 
 def begin(host: Host, runs: Mapping[str, str], options: ReplayOptions, concurrency: int) -> ReplayBatch:
     """See `ExecutorReplays.submit`.
 
     Args:
-        options: what each replay is, without its run and its id.
+        options: the options of each replay, without its run and its id.
     """
     if concurrency < 1:
         raise ValueError(f"concurrency={concurrency!r}: use 1 or more")
@@ -333,7 +334,7 @@ class ReplayBatch:
     A run that cannot be replayed does not stop the others.
 
     Attributes:
-        runs: Each run and how far it is, in their order.
+        runs: The runs with the state of their replays, in the given order.
     """
 
     def __init__(self, runs: Mapping[str, str]) -> None:
@@ -343,11 +344,11 @@ class ReplayBatch:
 
     @property
     def over(self) -> bool:
-        """True if no replay continues, and none will start."""
+        """Return True if no replay continues, and none will start."""
         return self._over.is_set()
 
     def stop(self) -> None:
-        """Begin no further replay, and interrupt those that run. `Executor.resume` continues an interrupted one."""
+        """Start no further replay, and interrupt those that run. `Executor.resume` continues an interrupted one."""
         self._scope.cancel()
 
     async def wait(self) -> None:
@@ -382,7 +383,7 @@ async def _replay(host: Host, options: ReplayOptions, one: ReplayProgress) -> No
         await replay(host, options)
     except OrchestratorError as error:
         one.state, one.error = "failed", error
-    except Exception as error:  # whatever it is, the other runs continue
+    except Exception as error:  # an error must not stop the other runs
         log.warning("run %s could not be replayed", options.parent, exc_info=error)
         one.state, one.error = "failed", OrchestratorError(f"{type(error).__name__}: {error}")
     else:

@@ -1,7 +1,7 @@
 """Steps and calls of a replay.
 
-Steps wait for what stopped them in the replayed run, and their questions get its answers. Calls take the result that
-the replayed run had, wait as that run did, or are live:
+Steps wait for the cause of their stop in the replayed run, and their questions get its answers. Calls take the result
+from the replayed run, wait as that run did, or are live:
 
 recorded, with a result              journaled as taken from the record of that result; nothing is called
 recorded, stopped by its time limit  the step's time is over here too
@@ -60,10 +60,11 @@ _MOMENT = 0.02
 
 
 async def wait_to_land(log: RunLog, replay: RunningReplay, activation: Activation, record: r.Record) -> r.Record:
-    """Wait until a step may land as far as this record.
+    """Wait until a step may land with this record.
 
-    A step that was stopped in the replayed run before it came so far waits for what stopped it, or until nothing else
-    happens. A step that ended its graph there, or stopped others, lands when those have come as far as they did there.
+    A step that was stopped in the replayed run before this record waits for the cause of the stop, or until nothing
+    else happens. A step that ended its graph there, or stopped others, lands when those have come as far as they did
+    there.
 
     Returns:
         The record, with a stamp that fits when it lands.
@@ -80,9 +81,9 @@ async def wait_to_land(log: RunLog, replay: RunningReplay, activation: Activatio
 
 
 async def wait_for_stop(log: RunLog, replay: RunningReplay, activation: Activation) -> None:
-    """Wait for what stopped the step in the replayed run. Returns when nothing else will happen.
+    """Wait for the cause that stopped the step in the replayed run. Returns when nothing else will happen.
 
-    What people and time did there happens when every step that runs waits for it.
+    External events of that run are applied when every running step waits for them.
     """
     with _waiting(log, replay, activation):
         while True:
@@ -110,12 +111,12 @@ def _waiting(log: RunLog, replay: RunningReplay, activation: Activation) -> Iter
 
 
 def _moves(log: RunLog, replay: RunningReplay) -> bool:
-    """True if a step runs that waits for nothing."""
+    """Return True if a step runs that waits for nothing."""
     return any(key not in replay.waiting for key in log.machine.running)
 
 
 def _came_to(replay: RunningReplay, activation: Activation, record: r.Record) -> bool:
-    """True if a step that was stopped in the replayed run came to this record before."""
+    """Return True if a step that was stopped in the replayed run reached this record before."""
     if isinstance(record, r.Asked | r.TimerSet):
         question = record.question if isinstance(record, r.Asked) else timer_question(record)
         return replay.question(activation, question) is not None
@@ -125,10 +126,10 @@ def _came_to(replay: RunningReplay, activation: Activation, record: r.Record) ->
 
 
 def _is_early(log: RunLog, replay: RunningReplay, activation: Activation) -> bool:
-    """True if a step is about to end before others have come so far, and its end decides about others.
+    """Return True if a step is about to end before the others that its end affects have come as far.
 
-    Where it ended its graph, stopped others or led to a join of some, those that ended before it there have to end; and
-    those that it stopped have to wait.
+    If it ended its graph there, stopped others or led to a join of `some`, those that ended before it there must end,
+    and those that it stopped must wait.
     """
     recording = replay.recording
     stops = activation.key in recording.stopping
@@ -142,7 +143,7 @@ def _is_early(log: RunLog, replay: RunningReplay, activation: Activation) -> boo
 
 
 def _apply_next_outside(log: RunLog, replay: RunningReplay) -> bool:
-    """Let happen what came from outside next in the replayed run. False: nothing more did."""
+    """Apply the next external event of the replayed run. Returns False if there are no more."""
     record = replay.next_outside()
     if record is None:
         return False
@@ -165,7 +166,7 @@ def _apply_next_outside(log: RunLog, replay: RunningReplay) -> bool:
 
 
 def apply_outside_at_rest(log: RunLog, replay: RunningReplay) -> None:
-    """Let happen what came from outside while no step ran in the replayed run."""
+    """Apply the external events that came while no step ran in the replayed run."""
     machine = log.machine
     while not log.closing and machine.result is None and not machine.running and not machine.paused:
         askers = (machine.askers.get(name) for name in machine.questions)
@@ -179,18 +180,18 @@ def apply_outside_at_rest(log: RunLog, replay: RunningReplay) -> None:
 
 
 def answer_as_recorded(log: RunLog, replay: RunningReplay, activation: Activation, question: Question) -> bool:
-    """Answer an open question of a replay as the replayed run was answered.
+    """Answer an open question of a replay with the answer in the replayed run.
 
-    What was not answered there stays open. What was not asked there is journaled, and with `live="never"` the replay
-    ends.
+    Questions without an answer there stay open. Questions not asked there are journaled, and with `live="never"` the
+    replay ends.
 
     Returns:
-        Whether nothing more is to be done about it.
+        Whether the question needs no further handling.
     """
     if in_family(question) or replay.is_live(activation) or replay.asks_about_live_call(activation):
-        return False  # no recorded answer admits a call
+        return False  # a recorded answer never admits a call
     found = replay.question(activation, question)
-    answer: Answer | None = LATE if found is None and question.kind == "timer" else None  # nothing is asked by it
+    answer: Answer | None = LATE if found is None and question.kind == "timer" else None  # it asks nothing
     if found is not None:
         answer = None if found.answered is None else found.answered.answer
     if answer is not None:
@@ -220,25 +221,25 @@ def answer_as_recorded(log: RunLog, replay: RunningReplay, activation: Activatio
 
 
 _SHOWN = 2000
-"""Characters of a prompt that a question about a live call shows."""
+"""Characters of a prompt shown by a question about a live call."""
 
 
 async def take_or_admit(
     under_way: UnderWay, replay: RunningReplay, call: Call, entry: EffectEntry | None
 ) -> tuple[r.EffectSettled | None, int | None]:
-    """Give a call of a replay its recorded result, or let it be made.
+    """Return the recorded result of a call of a replay, or let the call be made.
 
     Args:
         under_way: the effects of the step.
         replay: the replay.
         call: the call. The journal of the replay has no result for it.
-        entry: the call, if the journal of the replay has it as one that takes a recorded result.
+        entry: the call, if the replay's journal contains it as one that takes a recorded result.
 
     Returns:
         The result, journaled. Or None: the call is to be made, with the number of its try if it is intended already.
 
     Raises:
-        Suspend: a person is asked whether it is to be made.
+        Suspend: a person is asked whether to make it.
         CallDenied: a person denied it, here or in the replayed run.
         Refused: the replay ends here.
         TimedOut: the time limit of the step stopped it in the replayed run.
@@ -247,7 +248,7 @@ async def take_or_admit(
     recorded = _recorded(replay, attempt, call, entry)
     if recorded is None:
         if effect.kind != "effect" and exceeded_limit(attempt.activation) is not None:
-            return None, None  # the limit refuses it, as it did in the replayed run
+            return None, None  # the limit refuses it, as in the replayed run
         if _is_up_to_a_person(replay, attempt, call):
             return None, None
         if not inside.get() and replay.was_stopped(attempt.activation):
@@ -285,7 +286,7 @@ async def take_or_admit(
 
 
 def _is_up_to_a_person(replay: RunningReplay, attempt: Attempt, call: Call) -> bool:
-    """True if a call is asked about, as in the replayed run, or a person has said not to make it."""
+    """Return True if a call is asked about, as in the replayed run, or a person has denied it."""
     at, effect = attempt.activation, call.effect
     if not effect.irreversible or inside.get():
         return False
@@ -299,7 +300,7 @@ async def _ask_as_inside(under_way: UnderWay, replay: RunningReplay, call: Recor
     """Wait for the answer for which the replayed run waits inside a call.
 
     Raises:
-        Suspend: it is asked for.
+        Suspend: the question is asked.
     """
     attempt = under_way.attempt
     asked = replay.recording.open_inside(call) if replay.live == "never" else None
@@ -310,7 +311,7 @@ async def _ask_as_inside(under_way: UnderWay, replay: RunningReplay, call: Recor
 
 
 def _denied(replay: RunningReplay, attempt: Attempt, effect: Effect[Any]) -> Deny | None:
-    """The answer by which a person denied the replayed run this call; None: it was not denied."""
+    """Return the answer by which a person denied this call in the replayed run; None if it was not denied."""
     if inside.get() or replay.is_live(attempt.activation):
         return None
     at, args = attempt.activation, effect.request.get("args", effect.request)
@@ -318,7 +319,7 @@ def _denied(replay: RunningReplay, attempt: Attempt, effect: Effect[Any]) -> Den
 
 
 def _recorded(replay: RunningReplay, attempt: Attempt, call: Call, entry: EffectEntry | None) -> RecordedCall | None:
-    """The recorded call that a call is; None if it is live."""
+    """Return the recorded call for a call; None if the call is live."""
     if entry is not None:
         return next((one for one in replay.recording.all_calls() if one.seq == entry.intended.taken), None)
     if inside.get() or replay.is_live(attempt.activation):
@@ -330,7 +331,7 @@ def _recorded(replay: RunningReplay, attempt: Attempt, call: Call, entry: Effect
 
 
 def _settle(under_way: UnderWay, key: str, call: RecordedCall) -> r.EffectSettled:
-    """Journal the result that the replayed run had."""
+    """Journal the result from the replayed run."""
     attempt = under_way.attempt
     log, settled = attempt.log, call.result
     assert settled is not None
@@ -350,9 +351,9 @@ def _settle(under_way: UnderWay, key: str, call: RecordedCall) -> r.EffectSettle
 
 
 def as_raised(error: r.Failure) -> EffectFailed:
-    """A recorded error as the node of the replayed run saw it: of a class with its name, which is also a built-in one.
+    """Return a recorded error as in the replayed run: of a class with its name, derived from the built-in one.
 
-    So `except ConnectionError` catches it as it did there, and it is journaled as it was.
+    So `except ConnectionError` catches it as in that run, and it is journaled in the same way.
     """
     cls = _class_of(error)
     built_in = cls.__module__ == "builtins" and cls is not Exception
@@ -367,7 +368,7 @@ def _class_of(error: r.Failure) -> type[Exception]:
 
 
 def _intended(attempt: Attempt, call: Call, taken: int, reserve: Reserve | None) -> r.EffectIntended:
-    """The intent of a call that takes a recorded result."""
+    """Return the intent of a call that takes a recorded result."""
     log, activation, effect = attempt.log, attempt.activation, call.effect
     return r.EffectIntended(
         **log.at(activation),
@@ -413,7 +414,7 @@ async def _admit_live(under_way: UnderWay, replay: RunningReplay, call: Call, wh
 
 def _is_asked_about(attempt: Attempt, replay: RunningReplay, effect: Effect[Any], args: object) -> bool:
     if effect.irreversible:
-        return False  # a fork asks about these, and says what is known of them
+        return False  # a fork asks about these, and shows the known earlier calls
     if effect.kind != "tool":
         return replay.live == "ask"
     approve = attempt.log.machine.approve
@@ -444,7 +445,7 @@ def _note(attempt: Attempt, replay: RunningReplay, call: Call, why: str) -> None
 
 
 def _end_replay(attempt: Attempt, why: str) -> Refused:
-    """End a replay: cancel its run. Gives the signal to raise in the node."""
+    """End a replay: cancel its run. Returns the signal to raise in the node."""
     Stop("cancel", REPLAYED, f"diverged: {why}").apply(attempt.log)
     signal = Refused()
     attempt.signalled(signal)
@@ -452,7 +453,7 @@ def _end_replay(attempt: Attempt, why: str) -> Refused:
 
 
 def _question(attempt: Attempt, call: Call, why: str) -> Question:
-    """The question whether a live call is to be made. Its id follows from the call."""
+    """Return the question whether to make a live call. Its id derives from the call."""
     activation, effect = attempt.activation, call.effect
     name = hash_id(activation.key, "live", call.key, *asking_again(activation))
     payload: dict[str, object] = {"call": effect.name, "kind": effect.kind, "effect": effect.effect}

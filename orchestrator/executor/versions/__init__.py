@@ -1,1 +1,1 @@
-"""A run that moves to another version of its graph: the comparison of both, the migration, and the moved state."""
+"""Migration of a run to another version of its graph: comparison of both versions, migration, and migrated state."""

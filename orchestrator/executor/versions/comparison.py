@@ -1,11 +1,11 @@
 """Grades the changes between the graph of a run and a new version of it, by what the run depends on.
 
-A *compatible* change is where no token stands, and nothing that is open depends on it: the run goes on. A *decision* is
-any other change ahead of the run: a user accepts it. A *migration* is a change under a token, a value, a join or a fork
-that is in use: a user says what becomes of it.
+A *compatible* change is at a place without tokens on which nothing open depends: the run continues. A *decision* is any
+other change ahead of the run: a user must accept it. A *migration* is a change of a node with a token, or of a value, a
+join or a fork in use: a user must specify how to migrate it.
 
-`StateMove` finds which values of the state stay, and which are added, mapped or given up. `Comparison` only compares:
-the run, its graph and the new version stay as they are.
+`StateMove` determines which values of the state stay, and which are added, mapped or dropped. `Comparison` only
+compares: the run, its graph and the new version stay as they are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from orchestrator.values import Unfit
 
 
 def field_names(migration: Migration, new: GraphDefinition) -> dict[str, str]:
-    """Old path of a field -> its new path, of fields that are renamed, or kept under a changed type."""
+    """Return old path of a field -> its new path, for fields that are renamed, or kept under a changed type."""
     if not isinstance(migration.state, Mapping):
         return {}
     sources = [source for source in migration.state.values() if isinstance(source, str)]
@@ -47,7 +47,7 @@ def field_names(migration: Migration, new: GraphDefinition) -> dict[str, str]:
 
 
 def graph_at(graph: GraphDefinition | None, place: str) -> GraphDefinition | None:
-    """The graph at a path; None if there is none."""
+    """Return the graph at a path; None if there is none."""
     for name in place.split("/") if place else ():
         node = graph.nodes.get(name) if graph is not None else None
         graph = None if node is None else node.subgraph
@@ -59,21 +59,21 @@ class FrameValues:
     """The values of one running graph in the new version."""
 
     given: dict[str, object] = field(default_factory=dict)
-    """New field -> its value, of fields that are added or mapped, as plain JSON."""
+    """New field -> its value as plain JSON, for fields that are added or mapped."""
     lost: set[str] = field(default_factory=set)
-    """Old fields whose value would be lost, or does not fit, and of which the migration says nothing."""
+    """Old fields whose value would be lost, or does not fit, and that the migration does not mention."""
     reset: set[str] = field(default_factory=set)
-    """Old fields of another type that hold their default, and begin with the new one."""
+    """Old fields of another type that have their default, and get the new default."""
     missing: set[str] = field(default_factory=set)
     """New fields that need a value and get none."""
 
 
 class StateMove:
-    """Finds the values of a running graph in the new version.
+    """Determines the values of a running graph in the new version.
 
     Args:
-        migration: what the user decided.
-        names: what is renamed.
+        migration: the user's decisions.
+        names: the renamed parts.
         frame: the running graph.
         new: the state of its graph in the new version.
         changed: its fields, by their old names, whose type changed.
@@ -88,10 +88,10 @@ class StateMove:
         self.versions = list(live_versions(frame))
 
     def values(self) -> FrameValues:
-        """The values.
+        """Return the values.
 
         Raises:
-            InvalidMigration: what the migration says of the state does not fit.
+            InvalidMigration: the migration of the state does not fit.
         """
         found = FrameValues()
         mapped = self._mapped()
@@ -117,7 +117,7 @@ class StateMove:
         return found
 
     def written_in_branches(self, name: str) -> bool:
-        """True if branches that a later join merges wrote a field."""
+        """Return True if branches that a later join merges wrote a field."""
         return any(name in (version.update or {}) for version in _history(self.versions))
 
     # -- one field -----------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class StateMove:
             found.missing.add(name)
 
     def _keep(self, source: str, name: str, found: FrameValues) -> None:
-        """Keep the value of a field whose type changed, where the new type accepts it."""
+        """Keep the value of a field whose type changed, if the new type accepts it."""
         values = [self.old.dump({source: one.values[source]})[source] for one in self.versions]
         made = [self._encoded({name: value})[name] for value in values]
         if all(one == made[0] for one in made):
@@ -140,11 +140,11 @@ class StateMove:
         return inside(self.place, source) in self.migration.drop or inside(self.there, name) in self.migration.drop
 
     def _kept(self, source: str) -> bool:
-        """True if the migration keeps a value, under this name or another one."""
+        """Return True if the migration keeps a value, under this name or another one."""
         return inside(self.place, source) in self.names.fields
 
     def _used(self, name: str) -> bool:
-        """True if the migration covers a field that is gone."""
+        """Return True if the migration covers a removed field."""
         state = self.migration.state
         path = inside(self.place, name)
         if path in self.migration.drop:
@@ -154,7 +154,7 @@ class StateMove:
         return callable(state) and not self.place
 
     def _is_default(self, name: str) -> bool:
-        """True if a field holds its default wherever the run is."""
+        """Return True if a field has its default wherever the run is."""
         spec = self.old.field(name)
         try:
             default = spec.codec.encode(spec.default(), validators=False)
@@ -166,7 +166,7 @@ class StateMove:
     # -- mapped values -------------------------------------------------------------------------------------------
 
     def _mapped(self) -> dict[str, object]:
-        """New field -> what the migration makes of the old state."""
+        """Return new field -> value that the migration makes of the old state."""
         state = self.migration.state
         if callable(state):
             return {} if self.place else self._same({None: state})
@@ -183,7 +183,7 @@ class StateMove:
                 old = source.rpartition("/")[2]
                 if old not in self.old.fields:
                     raise InvalidMigration(f"state: the old version has no field {source!r}, which {path!r} comes from")
-                if self.names.fields.get(inside(self.place, old)) != path:  # one source of several fields
+                if self.names.fields.get(inside(self.place, old)) != path:  # several fields share one source
                     functions[name] = _copies(old)
             elif callable(source):
                 functions[name] = source
@@ -192,7 +192,7 @@ class StateMove:
         return self._same(functions)
 
     def _same(self, functions: Mapping[str | None, Any]) -> dict[str, object]:
-        """The results of functions of the old state, if it is the same wherever the run is."""
+        """Return the results of functions of the old state, if they are the same wherever the run is."""
         found: dict[str, object] | None = None
         for version in self.versions if functions else ():
             values: dict[str, object] = {}
@@ -227,7 +227,7 @@ class StateMove:
 
 
 def live_versions(frame: FrameState) -> Iterator[Version]:
-    """The states that a graph can still go on from, each once: of one that failed, where it was frozen."""
+    """Return the states from which a graph can still continue, each once; for a failed graph, where it was frozen."""
     seen: set[int] = set()
     tokens = list(frame.live.values())
     found = [token.version for token in tokens] + list(frame.ended_versions)
@@ -242,7 +242,7 @@ def live_versions(frame: FrameState) -> Iterator[Version]:
 
 
 def _history(versions: list[Version]) -> Iterator[Version]:
-    """Versions, and all that are among their causes."""
+    """Return versions, and all that are among their causes."""
     seen: set[int] = set()
     stack = list(versions)
     while stack:
@@ -266,7 +266,7 @@ GRADES: Sequence[Grade] = ("compatible", "decision", "migration")
 
 
 def highest(grades: Iterable[Grade]) -> Grade:
-    """The grade that needs most."""
+    """Return the most demanding grade."""
     found: Grade = "compatible"
     for grade in grades:
         if GRADES.index(grade) > GRADES.index(found):
@@ -276,7 +276,7 @@ def highest(grades: Iterable[Grade]) -> Grade:
 
 @dataclass(frozen=True, slots=True)
 class GradedChange:
-    """A difference, as far as the run is concerned."""
+    """A difference, with its effect on the run."""
 
     grade: Grade
     text: str
@@ -286,19 +286,19 @@ class GradedChange:
     fork: str = ""
     """The open fork whose join it is."""
     proof: bool = False
-    """True if it is a proof that is lost."""
+    """True if a proof is lost."""
 
     def __str__(self) -> str:
         return f"{self.grade}{' (given)' if self.settled else ''}: {self.text}"
 
 
 class Compared:
-    """A run that is compared with a new version of its graph.
+    """A run compared with a new version of its graph.
 
     Attributes:
         new: The new version.
-        migration: What a user decided.
-        names: What is renamed.
+        migration: The user's decisions.
+        names: The renamed parts.
         frames: Path of a graph -> the running ones.
     """
 
@@ -309,7 +309,7 @@ class Compared:
 
 
 def _forks(run: Compared) -> Iterator[tuple[str, OpenFork, FrameState]]:
-    """Each open fork once, with the path of its graph and one of the running graphs that it is open in."""
+    """Yield each open fork once, with the path of its graph and one of the running graphs in which it is open."""
     seen: set[tuple[str, str]] = set()
     for place, frames in run.frames.items():
         for frame in frames:
@@ -320,10 +320,10 @@ def _forks(run: Compared) -> Iterator[tuple[str, OpenFork, FrameState]]:
 
 
 def changed_joins(run: Compared) -> Iterator[GradedChange]:
-    """The joins of open forks that changed.
+    """Return the joins of open forks that changed.
 
     Raises:
-        InvalidMigration: it names a join that the fork does not have in the new version.
+        InvalidMigration: the migration names a join that the fork does not have in the new version.
     """
     for place, fork, frame in _forks(run):
         graph = graph_at(run.new, run.names.place(place))
@@ -355,7 +355,7 @@ def changed_joins(run: Compared) -> Iterator[GradedChange]:
 
 
 def misplaced(run: Compared) -> Iterator[GradedChange]:
-    """Tokens that the new version does not allow where they are."""
+    """Return tokens at places where the new version does not allow them."""
     for place, frames in run.frames.items():
         graph = graph_at(run.new, run.names.place(place))
         if graph is None:
@@ -387,7 +387,7 @@ def _words(node: str, forks: tuple[str, ...]) -> str:
 
 
 def _node_of(vertex: str) -> str:
-    """The node of a fork: a map beside other edges has a name of its own."""
+    """Return the node of a fork: a map next to other edges has its own name."""
     return vertex.partition("*")[0]
 
 
@@ -398,17 +398,17 @@ class Comparison(Compared):
         machine: the run.
         old: its graph; code is not needed.
         new: the new version.
-        migration: what a user decided, or the new version declares.
+        migration: the decisions of a user, or those that the new version declares.
         accepts: old paths of the graphs whose changes ahead of the run are accepted, with those inside them; None: that
             of the whole graph, if the migration accepts changes.
 
     Attributes:
-        names: What is renamed.
-        changes: Every difference with its grade, those that need most first.
+        names: The renamed parts.
+        changes: Every difference with its grade, the most demanding first.
         values: Key of a running graph -> its values in the new version.
 
     Raises:
-        InvalidMigration: the migration names what is not there, or its values do not fit.
+        InvalidMigration: the migration names missing parts, or its values do not fit.
     """
 
     def __init__(
@@ -438,12 +438,12 @@ class Comparison(Compared):
 
     @property
     def grade(self) -> Grade:
-        """The highest grade of a change that the migration does not settle."""
+        """Return the highest grade of a change that the migration does not settle."""
         return highest(one.grade for one in self.changes if not one.settled)
 
     @property
     def undecided(self) -> bool:
-        """True if there are changes ahead of the run that a user has to accept: those that the migration does not."""
+        """Return True if a user has to accept changes ahead of the run that the migration does not accept."""
         return any(
             one.grade == "decision"
             and not one.settled
@@ -452,11 +452,11 @@ class Comparison(Compared):
         )
 
     def _accepted(self, place: str) -> bool:
-        """True if the migration accepts changes in a graph."""
+        """Return True if the migration accepts changes in a graph."""
         return any(not one or place == one or place.startswith(f"{one}/") for one in self._accepts)
 
     def touched(self, token: Activation) -> bool:
-        """True if the node that a token is at changed, or has another path."""
+        """Return True if the node of a token changed, or has another path."""
         place, node = token.frame.place, token.node
         if self._accepted(place) and self._is_same(place, node):
             return False
@@ -470,7 +470,7 @@ class Comparison(Compared):
         )
 
     def _is_same(self, place: str, name: str) -> bool:
-        """True if a node is the same in both versions but for its content, and its approval leads to the same nodes."""
+        """Return True if a node differs at most in its content, and its approval leads to the same nodes."""
         old, new = graph_at(self.old, place), graph_at(self.new, self.names.place(place))
         if old is None or new is None or self.names.node(place, name) != name or name not in new.nodes:
             return False
@@ -482,7 +482,7 @@ class Comparison(Compared):
     # -- names ---------------------------------------------------------------------------------------------------
 
     def _check_names(self) -> None:
-        """Refuse a migration that names what is not there."""
+        """Refuse a migration that names missing parts."""
         named = [("nodes", self.migration.nodes), ("forks", self.migration.forks)]
         for what, path, target in ((what, *pair) for what, names in named for pair in names.items()):
             place, _, name = path.rpartition("/")
@@ -522,7 +522,7 @@ class Comparison(Compared):
         return found
 
     def values_beside(self, frame: FrameState) -> dict[str, object]:
-        """The values of a graph that a step keeps although it failed, in the new version; none if some are missing."""
+        """Return the new version's values of a graph that a step keeps although it failed; none if some are missing."""
         graph = graph_at(self.new, self.names.place(frame.place))
         if graph is None:
             return {}
@@ -551,7 +551,7 @@ class Comparison(Compared):
                 yield self._graded_change(change)
 
     def _given(self) -> Iterator[GradedChange]:
-        """Renames of the migration, where the run is."""
+        """Return renames of the migration, by the position of the run."""
         for path, target in self.migration.nodes.items():
             place, _, name = path.rpartition("/")
             if name in self.at.get(place, ()):
@@ -606,7 +606,7 @@ class Comparison(Compared):
         return "migration" if said else "compatible", said, change.text
 
     def _needs_value(self, change: Change) -> bool:
-        """True if a new field has no default, and the run is in its graph."""
+        """Return True if a new field has no default, and the run is in its graph."""
         graph = graph_at(self.new, self.names.place(change.place))
         return graph is not None and graph.schema.field(change.name).required and change.place in self.frames
 
@@ -618,13 +618,13 @@ class Comparison(Compared):
 
 
 def _led_to(graph: GraphDefinition, name: str, outcome: str) -> list[tuple[str, object]]:
-    """The nodes that an outcome leads to, with their kinds."""
+    """Return the nodes to which an outcome leads, with their kinds."""
     targets = [edge.target for edge in graph.edges if edge.source == name and edge.outcome in (None, outcome)]
     return [(one, _kind(graph.nodes[one]) if one in graph.nodes else None) for one in targets]
 
 
 def _kind(node: Node) -> object:
-    """The kind of a node, also of one whose code is not known; of a function, which one."""
+    """Return the kind of a node, also if its code is not known; for a function, its name."""
     data = node_data(node)
     return data.get("kind"), data.get("ref")
 
@@ -636,13 +636,13 @@ def _has(graph: GraphDefinition | None) -> str:
 def _regions(
     comparison: Comparison, graph: GraphDefinition, place: str, *, entered: bool
 ) -> Iterator[tuple[str, set[str]]]:
-    """Path of a graph -> the nodes that the run is at, or may still come to.
+    """Return path of a graph -> the nodes that the run is at, or may still reach.
 
     Args:
         comparison: the run.
         graph: the graph, in the run's version.
         place: its path.
-        entered: whether it may begin anew.
+        entered: whether it may start again.
     """
     topology = graph.topology
     at = comparison.at.get(place, set())

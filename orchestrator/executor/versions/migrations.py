@@ -1,11 +1,11 @@
-"""Moving a run to a new version of its graph: the record of its migration, or the refusal.
+"""Migration of a run to a new version of its graph: the record of the migration, or the error.
 
-`planned` decides; nothing is journaled here. The record is applied to a copy of the run first, so that a migration that
-would leave a state which does not fit is refused whole. The migrations that a graph declares for runs of its earlier
-versions are tried: its own, and those of the graphs inside it.
+`planned` decides; nothing is journaled here. The record is applied to a copy of the run first, so that a migration to a
+state that does not fit is refused as a whole. The migrations that a graph declares for runs of its earlier versions are
+tried: its own, and those of the graphs inside it.
 
-Where a run is refused, `remedies` suggests migrations: for each change that needs one, what a user may mean by it. Each
-suggestion is only a guess, so it is tried on a copy of the run before it is shown.
+If a run is refused, `remedies` suggests migrations: for each change that needs one, its likely meaning. A suggestion is
+only a guess, so it is tried on a copy of the run before it is shown.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from orchestrator.kernel.state import Activation, Phase
 STATE = "state."
 """Prefix of a state field's name in `--rename`, `--set` and `--drop`."""
 _SAMPLES: tuple[object, ...] = ("", 0, 0.0, False, [], {}, None)
-"""Values that a field without a default may begin with."""
+"""Candidate values for a field without a default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,13 @@ class Remedy:
     joins: Mapping[str, str | None] = field(default_factory=dict)
     drop: tuple[str, ...] = ()
     accept: bool = False
-    """True if there are changes to accept, too."""
+    """True if there are also changes to accept."""
     guesses: tuple[str, ...] = ()
-    """Assumptions that no user has confirmed, line by line."""
+    """Assumptions that no user has confirmed, one a line."""
 
     @property
     def migration(self) -> Migration:
-        """The migration."""
+        """Return the migration."""
         return Migration(
             nodes=self.nodes,
             state=mapping_of(self.fields, self.given) if self.fields or self.given else None,
@@ -72,7 +72,7 @@ class Remedy:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The options of `orchestrator resume RUN`."""
+        """Return the options of `orchestrator resume RUN`."""
         words: list[str] = []
         for old, new in self.nodes.items():
             words += ["--rename", f"{old}={new}"]
@@ -91,7 +91,7 @@ class Remedy:
 
     @property
     def call(self) -> str:
-        """The arguments of `executor.resume(run_id, ...)`."""
+        """Return the arguments of `executor.resume(run_id, ...)`."""
         said = [f"nodes={dict(self.nodes)}"] if self.nodes else []
         if self.fields or self.given:
             state = [f"{new!r}: {old!r}" for old, new in self.fields.items()]
@@ -104,7 +104,7 @@ class Remedy:
 
 
 def mapping_of(fields: Mapping[str, str], given: Mapping[str, object]) -> StateMapping:
-    """A mapping of the state, from renamed fields and from values."""
+    """Return a mapping of the state, from renamed fields and from values."""
     found: dict[str, str | Callable[[dict[str, Any]], Any]] = {new: old for old, new in fields.items()}
     for name, value in given.items():
         found[name] = _constant(value)
@@ -116,10 +116,10 @@ def _constant(value: object) -> Callable[[dict[str, Any]], Any]:
 
 
 def remedies(comparison: Comparison) -> Iterator[Remedy]:
-    """Possible meanings of the user, the likeliest first."""
+    """Return possible migrations, the likeliest first."""
     said = comparison.migration
     if callable(said.state) or any(callable(source) for source in (said.state or {}).values()):
-        return  # no command says what a function does
+        return  # no option of a command can express a function
     needed = [one for one in comparison.changes if one.grade == "migration" and not one.settled]
     if undecided(comparison):
         return
@@ -154,7 +154,7 @@ def _of_join(old: str, new: str | None) -> str:
 
 
 def undecided(comparison: Comparison) -> dict[str, tuple[str, ...]]:
-    """State fields that are gone, each with several new ones that it may have become: nothing says which."""
+    """Return the removed state fields that may have become one of several new fields, with these."""
     needed = [one for one in comparison.changes if one.grade == "migration" and not one.settled]
     likes = {
         change.path: _alike(comparison, change) for change in _field_changes(needed) if change.kind == "field_gone"
@@ -171,7 +171,7 @@ def _field_changes(needed: list[GradedChange]) -> list[Change]:
 
 
 def _alike(comparison: Comparison, change: Change) -> tuple[str, ...]:
-    """New fields of the type of one that is gone, of which the migration says nothing."""
+    """Return new fields with the type of a removed one that the migration does not mention."""
     there = comparison.names.place(change.place)
     old, new = graph_at(comparison.old, change.place), graph_at(comparison.new, there)
     if old is None or new is None:
@@ -188,7 +188,7 @@ def _alike(comparison: Comparison, change: Change) -> tuple[str, ...]:
 
 
 def _nodes(comparison: Comparison, path: str) -> Iterator[str]:
-    """Possible new names of a node that is gone: new nodes that are like it, then those that came after it."""
+    """Return possible new names of a removed node: new nodes that are like it, then those that came after it."""
     place, _, name = path.rpartition("/")
     old, new = graph_at(comparison.old, place), graph_at(comparison.new, comparison.names.place(place))
     if old is None or new is None or name not in old.nodes:
@@ -205,7 +205,7 @@ def _nodes(comparison: Comparison, path: str) -> Iterator[str]:
 
 
 def _likeness(old: GraphDefinition, node: Node, name: str, new: GraphDefinition, other: str) -> tuple[bool, int, int]:
-    """Similarity of a node of the new version to one of the old version."""
+    """Return the similarity of a node of the new version to one of the old version."""
     now = new.nodes[other]
     return (
         now.outcomes == node.outcomes,
@@ -215,13 +215,13 @@ def _likeness(old: GraphDefinition, node: Node, name: str, new: GraphDefinition,
 
 
 def _around(graph: GraphDefinition, name: str) -> set[tuple[str, str | None]]:
-    """The targets of a node's edges, and the sources of the edges to it."""
+    """Return the targets of a node's edges, and the sources of the edges to it."""
     after = {(edge.target, edge.outcome) for edge in graph.edges if edge.source == name}
     return after | {(edge.source, edge.outcome) for edge in graph.edges if edge.target == name}
 
 
 def _join(comparison: Comparison, one: GradedChange) -> dict[str, str | None]:
-    """The join of the new version that may take the place of one of an open fork."""
+    """Return the join of the new version that may replace one of an open fork."""
     assert one.change is not None
     place, name = one.change.place, one.change.name
     new = graph_at(comparison.new, comparison.names.place(place))
@@ -232,7 +232,7 @@ def _join(comparison: Comparison, one: GradedChange) -> dict[str, str | None]:
     joins = new.topology.joins_of(fork)
     if comparison.names.node(place, name) in joins:
         return {inside(place, name): inside(comparison.names.place(place), comparison.names.node(place, name))}
-    if comparison.names.node(place, name) in new.nodes:  # it is there, and joins nothing of this fork any more
+    if comparison.names.node(place, name) in new.nodes:  # the join exists, but joins nothing of this fork any more
         return {inside(place, name): None}
     free = [join for join in joins if join not in old.nodes]
     there = comparison.names.place(place)
@@ -242,7 +242,7 @@ def _join(comparison: Comparison, one: GradedChange) -> dict[str, str | None]:
 def _fields(
     comparison: Comparison, needed: list[GradedChange]
 ) -> tuple[dict[str, str], dict[str, object], tuple[str, ...]]:
-    """Renamed fields, values of fields without a default, and fields that are given up."""
+    """Return renamed fields, values of fields without a default, and dropped fields."""
     renamed: dict[str, str] = {}
     given: dict[str, object] = {}
     drop: list[str] = []
@@ -276,7 +276,7 @@ def _shape(graph: GraphDefinition, name: str) -> object:
 
 
 def _fits(comparison: Comparison, place: str, name: str, new: GraphDefinition) -> bool:
-    """True if the values of a field fit its new type."""
+    """Return True if the values of a field fit its new type."""
     for frame in comparison.frames.get(place, ()):
         for token in frame.live.values():
             value = frame.plan.schema.dump({name: token.values[name]})[name] if name in token.values else None
@@ -294,12 +294,12 @@ def _is_value(graph: GraphDefinition, name: str, value: object) -> bool:
 
 
 _MOST = 30
-"""Combinations of migrations that are tried for one run."""
+"""Maximum number of combinations of migrations that are tried for one run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A migration of a whole graph, from those that it and the graphs inside it declare."""
+    """A migration of a whole graph, from the declarations of it and of the graphs inside it."""
 
     migration: Migration
     accepts: frozenset[str] = frozenset()
@@ -308,7 +308,7 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A migration that one of the graphs declares, and where that graph is."""
+    """A migration declared by one of the graphs, and the path of that graph."""
 
     migration: Migration
     old: str
@@ -316,11 +316,11 @@ class _Part:
 
 
 def declared(old: GraphDefinition, new: GraphDefinition) -> Iterator[Declared]:
-    """The migrations from one version of a graph to another that the new version declares.
+    """Return the migrations from one version of a graph to another that the new version declares.
 
     Args:
-        old: the version before.
-        new: the version after.
+        old: the old version.
+        new: the new version.
     """
     for parts in islice(_choices(old, new, "", ""), _MOST):
         if parts and (merged := _merged(parts)) is not None:
@@ -328,7 +328,7 @@ def declared(old: GraphDefinition, new: GraphDefinition) -> Iterator[Declared]:
 
 
 def _choices(old: GraphDefinition, new: GraphDefinition, old_place: str, new_place: str) -> Iterator[tuple[_Part, ...]]:
-    """The ways to choose a migration for a graph and for each graph inside it; none for those that did not change."""
+    """Yield the choices of a migration for a graph and for each graph inside it; none for unchanged graphs."""
     if old.structure == new.structure:
         yield ()
         return
@@ -348,7 +348,7 @@ def _choices(old: GraphDefinition, new: GraphDefinition, old_place: str, new_pla
 
 
 def _applies(migration: Migration, old: GraphDefinition, new: GraphDefinition, place: str) -> bool:
-    """True if both versions have the nodes that it names. A function of the whole state is about the whole graph."""
+    """Return True if both versions have the nodes that it names. A function of the state needs the whole graph."""
     if callable(migration.state) and place:
         return False
     names = Renames(dict(migration.nodes))
@@ -363,7 +363,7 @@ def _applies(migration: Migration, old: GraphDefinition, new: GraphDefinition, p
 
 
 def _merged(parts: Sequence[_Part]) -> Declared | None:
-    """The migration of the whole graph; None if what they say of the state cannot be said in one."""
+    """Return the migration of the whole graph; None if their changes of the state cannot be combined."""
     functions = [part.migration.state for part in parts if callable(part.migration.state)]
     mappings = [_state_of(part) for part in parts]
     state: StateFunction | StateMapping | None = {name: one for mapping in mappings for name, one in mapping.items()}
@@ -385,7 +385,7 @@ def _merged(parts: Sequence[_Part]) -> Declared | None:
 
 
 def _state_of(part: _Part) -> StateMapping:
-    """Entries of a migration about fields, with their paths in the whole graph."""
+    """Return entries of a migration about fields, with their paths in the whole graph."""
     state = part.migration.state
     if not isinstance(state, Mapping) or not part.old:
         return state if isinstance(state, Mapping) else {}
@@ -401,7 +401,7 @@ def _source(part: _Part, name: str, source: str) -> str:
 
 
 _TRIES = 30
-"""Suggestions that are tried for one refusal."""
+"""Maximum number of suggestions tried for one error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,9 +409,9 @@ class PlannedMigration:
     """A migration that fits."""
 
     record: Migrated
-    """The record to journal; its number and time are those of the run when it was planned."""
+    """The record to journal, with the number and time of the run when it was planned."""
     trial: RunState
-    """The run as it will be, without observers."""
+    """The run after the migration, without observers."""
     changes: Sequence[GradedChange] = ()
     """Every difference."""
 
@@ -431,14 +431,14 @@ def planned(
         machine: the run. It is not changed.
         old: the graph that it has; code is not needed.
         new: the new version.
-        migration: what a user decided. None: if the run does not fit the new version, it continues by the first
+        migration: the decisions of a user. None: if the run does not fit the new version, it continues by the first
             migration that the new version declares and that it fits.
         accept: whether the user accepts changes ahead of the run.
-        strict: whether compatible changes, and those of declared migrations, have to be accepted, too.
+        strict: whether compatible changes, and those of declared migrations, also have to be accepted.
 
     Raises:
-        GraphChanged: the run cannot go on without a decision, or without another migration; the message has every
-            difference with its grade, and the command that continues the run.
+        GraphChanged: the run cannot continue without a decision, or without another migration; the message contains
+            every difference with its grade, and the command that continues the run.
         InvalidMigration: the migration does not fit the run, or the new version.
     """
     comparison = Comparison(machine, old, new, migration or NO_MIGRATION)
@@ -460,9 +460,9 @@ class _Declared:
 
     def __init__(self, plain: Comparison) -> None:
         self.faults: list[str] = []
-        """Why the run does not fit them, one line each."""
+        """Why the run does not fit them, one reason a line."""
         self.acceptable: Comparison | None = None
-        """The first one that it fits once a user accepts its changes."""
+        """The first one that fits once a user accepts its changes."""
         self._fit: list[tuple[Comparison, PlannedMigration]] = []
         machine, old, new = plain.machine, plain.old, plain.new
         for one in declared(old, new):
@@ -477,7 +477,7 @@ class _Declared:
                 self.faults.append(error.fault)
 
     def planned(self, *, accept: bool, strict: bool) -> PlannedMigration | None:
-        """The first migration that the run fits; None if it fits none without a decision."""
+        """Return the first migration that the run fits; None if none fits without a decision."""
         for comparison, found in self._fit:
             if not _refused(comparison, accept=accept, strict=strict):
                 return found
@@ -487,13 +487,13 @@ class _Declared:
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """Needs of the migration of a run to a new version of its graph."""
+    """What a run needs to migrate to a new version of its graph."""
 
     grade: Grade
     changes: Sequence[GradedChange]
     """Every difference."""
     remedy: Remedy | None = None
-    """A way to go on, if the grade is not compatible; None: none is known."""
+    """A way to continue, if the grade is not compatible; None if none is known."""
     undecided: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """See `GraphChanged.undecided`."""
 
@@ -530,13 +530,13 @@ def _refused(comparison: Comparison, *, accept: bool, strict: bool) -> bool:
 
 
 def _is_same(comparison: Comparison) -> bool:
-    """True if only the digests differ: versions of the library before left the order of joins out of them."""
+    """Return True if only the digests differ: earlier versions of the library left the order of joins out of them."""
     old, new = comparison.old, comparison.new
     return (old.structure, old.content) == (new.structure, new.content)
 
 
 def _tried(comparison: Comparison) -> PlannedMigration:
-    """The migration, applied to a copy of the run.
+    """Apply the migration to a copy of the run.
 
     Raises:
         InvalidMigration: the run would not fit the new version.
@@ -589,7 +589,7 @@ def _record(comparison: Comparison) -> Migrated:
 
 
 def _asks_again(comparison: Comparison, token: Activation) -> bool:
-    """True if a step asks again: its node changed, and it waits for an answer, or has an approval that is not used."""
+    """Return True if a step asks again: its node changed, and it waits for an answer, or has an unused approval."""
     asking = token.phase is Phase.ASKING
     approved = [answer.seq for answer in token.answers.values() if isinstance(answer.answer, Approve)]
     if not asking and not approved:
@@ -621,7 +621,7 @@ def _refusal(comparison: Comparison, *, accept: bool, strict: bool, tries: _Decl
 
 
 def _remedy(comparison: Comparison, *, strict: bool = False) -> Remedy | None:
-    """A way to go on that was tried on a copy of the run."""
+    """Return a way to continue that was tried on a copy of the run."""
     tries = 0
     todo: list[tuple[Comparison, tuple[str, ...]]] = [(comparison, ())]
     while todo:
@@ -634,7 +634,7 @@ def _remedy(comparison: Comparison, *, strict: bool = False) -> Remedy | None:
             try:
                 better = Comparison(comparison.machine, comparison.old, comparison.new, remedy.migration)
                 if better.grade == "migration":
-                    todo.append((better, guesses))  # what is inside a renamed subgraph can be compared now
+                    todo.append((better, guesses))  # the content of a renamed subgraph can be compared now
                     continue
                 _tried(better)
             except InvalidMigration:
