@@ -417,7 +417,7 @@ class Host:
         """Drive a run in the calling task until it ends or pauses.
 
         Raises:
-            RuntimeError: the executor was closed before its steps began.
+            RuntimeError: the executor was closed before its steps started.
             and see `Drive.run`
         """
         tasks = self.tasks
