@@ -113,7 +113,7 @@ async def _check_run(host: Host, run_id: str, found: Checked, *, repair: bool) -
         for record in records:
             apply_stored(machine, record)
     except RunUnknown:
-        return  # deleted meanwhile
+        return  # deleted since then
     except StoreCorrupt as error:
         found.findings.append(Finding(f"{error}", run_id))
         return
@@ -129,7 +129,7 @@ async def _check_run(host: Host, run_id: str, found: Checked, *, repair: bool) -
         try:
             wrong += await _beside(store, info, machine)
         except RunUnknown:
-            return  # deleted meanwhile
+            return  # deleted since then
     if wrong:
         repaired = await _rewrite(host, info, machine) if repair else ""
         found.findings += [Finding(what, run_id, repaired, note) for what, note in wrong]

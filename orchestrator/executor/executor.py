@@ -378,7 +378,7 @@ class Executor:
             RunExists: another run has the id.
             GraphUnknown: a model or tool that the graph refers to is missing.
             StoreError, RunConflict: the journal cannot be written; the run can be resumed.
-            RuntimeError: the executor is not open, or was closed before the first step began; then the run can be
+            RuntimeError: the executor is not open, or was closed before the first step started; then the run can be
                 resumed, if the store has it.
         """
         options = RunOptions(

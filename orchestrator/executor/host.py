@@ -1,7 +1,7 @@
 """The runs that one executor holds: their leases, drives and shared resources. `executor.resuming` resumes runs.
 
 The context of a run (`ctx.context` in its nodes) is given or made, and never stored. References to the code of
-a run are text: nothing here, and nothing in a store, imports what they name.
+a run are text: neither this module nor a store imports the code.
 """
 
 from __future__ import annotations
@@ -417,7 +417,7 @@ class Host:
         """Drive a run in the calling task until it ends or pauses.
 
         Raises:
-            RuntimeError: the executor was closed before its steps began.
+            RuntimeError: the executor was closed before its steps started.
             and see `Drive.run`
         """
         tasks = self.tasks

@@ -363,7 +363,7 @@ class ExecutorGraphs(Mapping[str, GraphDefinition]):
 
         Returns:
             For each of these runs, the newest first, whether it would be refused, and what it would need. A run that
-            cannot be read is there with a `fault`.
+            cannot be read is included with a `fault`.
         """
         return await check_against(self._host, graph)
 

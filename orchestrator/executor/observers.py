@@ -133,7 +133,7 @@ class Notices:
                 return None
             mine = await self._posted(run_id, f"notice {left[-1]}")
             there = {message.id: message for message in await self._store.inbox([run_id])}
-        except RunUnknown:  # deleted meanwhile
+        except RunUnknown:  # deleted since then
             return None
         if mine not in there or not self._is_own(there[mine]):
             self._mine.discard(mine)

@@ -42,7 +42,7 @@ async def delete(host: Host, run_id: str, *, children: bool) -> list[str]:
             except RunUnknown:
                 if name == run_id:
                     raise
-                continue  # deleted meanwhile
+                continue  # deleted since then
             if children:
                 todo += await children_of(host, name)
         for name in holds:
@@ -290,7 +290,7 @@ async def _archive_all(host: Host, store: Archiving, found: list[RunInfo], done:
                 done.written += archived.size
                 done.runs.append(info.run_id)
             except RunUnknown:
-                continue  # deleted meanwhile
+                continue  # deleted since then
             except (RunConflict, StoreCorrupt) as error:
                 done.skipped[info.run_id] = str(error)
             except Exception as error:

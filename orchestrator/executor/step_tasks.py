@@ -80,7 +80,7 @@ async def run_step(log: RunLog, resources: Resources, activation: Activation) ->
     if activation.fault is not None:
         return _faulted(log, activation, activation.fault)
     spec = log.node_of(activation)
-    waits = log.replay is None or log.replay.is_live(activation)  # a replay does not wait where it makes no calls
+    waits = log.replay is None or log.replay.is_live(activation)  # a replay does not wait if it makes no calls
     until = activation.not_before if waits else None
     if until is not None and (left := log.clock.left(until, activation.backoff)) > 0:
         await anyio.sleep(left)

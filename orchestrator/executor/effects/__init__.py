@@ -4,7 +4,7 @@ The law: every external action is journaled before and after, and never repeated
 
     effect          what an effect is, and the attempt of a step that makes it
     decide          what the journal decides about an effect, as data
-    perform         does what was decided
+    perform         carries out the decision
     under_way       effects in progress, journaled before and after
     limits          admits a call by the limits of the run and of its calling runs
     questions       questions of a step, also about effects with an unknown outcome

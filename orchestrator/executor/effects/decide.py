@@ -124,7 +124,7 @@ def decide(
     Args:
         entry: its journal entry, see `find`.
         attempt: the number of the step's attempt, from 1.
-        answered: whether a person has answered what its outcome is.
+        answered: whether a person has answered which outcome it had.
         left_behind: an irreversible effect that the step has not asked for again, see `left_behind`.
         forked_at: see `RunState.forked_at`. Calls of the runs that a fork comes from are never made again under their
             keys: the fork makes its own.
@@ -180,7 +180,7 @@ class Ending:
     error: Failure | None = None
     usage: Usage | None = None
     unknown: bool = False
-    """True if it is unknown what the effect did, or what its result is."""
+    """True if the action or the result of the effect is unknown."""
     returned: str | None = None
     """The returned value as text, if it was refused as a result."""
     answered: bool = False

@@ -3,7 +3,7 @@
     running     results of the replayed run that are not taken yet, and which steps are live
     steps       a call takes the recorded result, waits, or is live; questions get the recorded answers
     attach      reads the recording when a replay is about to be driven
-    start       starts replays, one or many, and compares them with the replayed runs
+    start       starts one or many replays, and compares them with the replayed runs
 
 The first three are imported only while a replay runs.
 """
