@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from orchestrator.stores import open_store
 from orchestrator.stores.payloads import Disorder
 from orchestrator.stores.requests import Append
-from orchestrator.stores.sqlite import maintenance
+from orchestrator.stores.sqlite.maintenance import look_at_payloads, tidy
 from tests.stores.runs import add_run, event, events
 from tests.support.sizes import quick_on
 
@@ -34,11 +35,11 @@ def steps_of_repair(path: Path) -> int:
         steps += 1
 
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        found = maintenance.look_at_payloads(connection)
+        found = look_at_payloads(connection)
         assert found.wrong
         connection.execute("BEGIN IMMEDIATE")
         connection.set_progress_handler(count, 1)
-        maintenance.tidy(connection, found)
+        tidy(connection, found)
         connection.set_progress_handler(None, 1)
         connection.execute("COMMIT")
     return steps
@@ -64,13 +65,13 @@ async def test_the_records_of_other_runs_are_not_read_while_others_wait(tmp_path
 
 @quick_on("asyncio")
 async def test_a_check_looks_before_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    look, reads = maintenance.look_at_payloads, list[bool]()
+    reads = list[bool]()
 
     def looking(connection: sqlite3.Connection) -> Disorder:
         reads.append(bool(connection.execute("PRAGMA query_only").fetchone()[0]))
-        return look(connection)
+        return look_at_payloads(connection)
 
-    monkeypatch.setattr(maintenance, "look_at_payloads", looking)
+    monkeypatch.setattr(sys.modules[look_at_payloads.__module__], "look_at_payloads", looking)
     store = open_store(f"sqlite:///{tmp_path}/runs.db")
     await add_run(store, "a", 1, LONG)
     assert await store.check(repair=True) == []
@@ -91,13 +92,13 @@ async def test_what_others_wrote_since_it_was_looked_at_stays(tmp_path: Path) ->
         connection.execute("INSERT INTO payloads (digest, data) VALUES (?, ?)", (digest(LEFT), LEFT.encode()))
         free = max(numbers.values()) + 1
         connection.execute("INSERT INTO payload_uses (digest, run) VALUES (?, ?)", (digest(OTHER), free))
-        found = maintenance.look_at_payloads(connection)
+        found = look_at_payloads(connection)
         assert (set(found.unnoted), found.stale, found.unused) == (set(numbers.values()), {free}, [digest(LEFT)])
         await store.append(Append("used", [event(2, LEFT)], after=1))  # no longer unused
         await store.delete("goes")  # nothing is to be noted for it
         await add_run(store, "new", 1, OTHER)  # gets the number for which too much was noted
         connection.execute("BEGIN IMMEDIATE")
-        maintenance.tidy(connection, found)
+        tidy(connection, found)
         connection.execute("COMMIT")
         numbers = dict(connection.execute("SELECT run_id, id FROM runs").fetchall())
         assert numbers["new"] == free
