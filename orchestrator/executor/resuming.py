@@ -245,6 +245,8 @@ class Waiting:
             run, by_itself = self._paused, host.watched.waits_on(self._paused.machine)
             if run.status == "running":
                 return None  # it continued between the two reads
+            if overdue and is_held(info.lease):
+                return None  # another executor is taking it up
             if overdue and self._may_act(info) and not moved_by_others(run.machine):
                 await self._take_up_after(info, _GAP)
                 return None

@@ -6,6 +6,7 @@ import itertools
 import signal
 import time
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -13,7 +14,7 @@ import pytest
 
 from orchestrator import Context, Executor, Graph, Run, Update, node
 from orchestrator.errors import ModelMisconfigured
-from orchestrator.executor.resuming import borrow
+from orchestrator.executor.resuming import Waiting, borrow
 from orchestrator.models import ModelRequest, Reply, RequestModel
 from orchestrator.nodes import Sleep, Wait
 from orchestrator.stores.rows import MAX_DEATHS
@@ -133,6 +134,18 @@ THIN = [(KINDS[n % 2], HOWS[n % 6], WHATS[n % 7], FATES[(n + n // 3) % 3]) for n
 ALL = [cell for cell in itertools.product(KINDS, HOWS, WHATS, FATES) if cell[1::2] != ("resume", "alive")]
 """Where another executor is quicker, `resume` alone says so by an error."""
 CELLS = sized([*THIN, ("sqlite", "wait", "answered", "killed")], ALL)
+
+
+async def test_a_run_that_another_executor_is_taking_up_is_not_returned_as_paused(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    async with Executor(url) as executor:
+        await bring(executor, "deadline passed")
+    await anyio.sleep(SHORT)
+    async with Executor(url, graphs=[graph_of("deadline passed")]) as executor:
+        await executor.store.take_lease(a_lease("r", "other"), ttl=60.0)
+        assert await Waiting(executor._host, "r").look() is None
+        await executor.store.drop_lease("r", "other")
+        assert (await executor.wait("r")).status == "completed"
 
 
 @pytest.mark.parametrize(("places", "how", "what", "fate"), CELLS, indirect=["places"])
