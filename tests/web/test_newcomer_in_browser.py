@@ -88,7 +88,7 @@ class Newcomer:
 
 def variant(person: Newcomer) -> None:
     """From the first page to a variant of `react` with a router and a confirmation that has run."""
-    person.click("link", "graphs", sees="Thinks, calls tools and observes")
+    person.click("link", "graphs", sees="Think, call tools, observe the results")
     person.click("link", "react", sees="Start a run")
     person.click("link", "Edit", sees="No problems, 4 nodes.")
     person.click("button", "route", sees="The outcomes long, short are those of an example")
@@ -150,7 +150,7 @@ def test_the_variant_is_saved_started_forked_compared_replayed_and_its_cost_foun
 def test_the_pages_of_the_first_steps_keep_nobody_out(screens: Screens, width: int, theme: str) -> None:
     page = screens.open("/runs", size=(width, 900), color_scheme=theme, reduced_motion="reduce")
     person, faults = Newcomer(page), serious_faults(page)
-    person.click("link", "graphs", sees="Thinks, calls tools and observes")
+    person.click("link", "graphs", sees="Think, call tools, observe the results")
     faults += serious_faults(page)
     person.click("link", "react", sees="Start a run")
     person.click("link", "Edit", sees="No problems, 4 nodes.")
