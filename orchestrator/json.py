@@ -123,7 +123,7 @@ _PLAIN: tuple[Any, ...] = (str, int, float, dict, list, tuple, bytes, Mapping, S
 
 
 def is_small(value: object, most: int = SMALL) -> bool:
-    """Return True if plain values, or models of them, have at most `limit` characters. Reads no more than that.
+    """Return True if plain values, or models of them, have at most `most` characters. Reads no more than that.
 
     Values of other types are not small, since their size is not known.
     """
@@ -136,9 +136,9 @@ def size_of(value: object) -> int:
 
 
 def _room_beside(value: object, most: int, other: int) -> int:
-    """Return the characters left of `limit`; negative if there are too many. `other`: the count for other types."""
+    """Return the characters left of `most`; negative if there are too many. `other`: the count for other types."""
     todo: list[Any] = [value]
-    for one in todo:  # another thread may change it
+    for one in todo:  # the loop adds to it
         if most < 0:
             break
         if one is None:

@@ -138,20 +138,20 @@ def _answer(run_id: str, given: Callable[[Question], Answer], how: options.Answe
         return await executor.answer(run_id, asked.id, said, by=who, digest=asked.digest, resume=resume)
 
     async def tell_workers(executor: Executor) -> Run:
-        told = await tell(executor, resume=False)
+        delivered = await tell(executor, resume=False)
         await run_session.submit(engine, run_id)
-        return told
+        return delivered
 
     if how.no_resume:
-        told = run_lookup.one_run(url, run_id, tell_workers, writes=True)
-        display = run_session.display_of(told, url, then.store, json=then.json)
+        delivered = run_lookup.one_run(url, run_id, tell_workers, writes=True)
+        display = run_session.display_of(delivered, url, then.store, json=then.json)
         display = replace(
             display, shows=False, next_commands=replace(display.next_commands, code=run_session.typed(then))
         )
-        if (told.queued or told.status == "interrupted") and not then.json:
+        if (delivered.queued or delivered.status == "interrupted") and not then.json:
             warn(f"{run_id} is answered; {run_session.continuation(engine, display.next_commands.resume(run_id))}")
         else:
-            run_session.conclude(told, display)
+            run_session.conclude(delivered, display)
         return exits.COMPLETED
     prepared = run_session.prepare(run_id, then, seen=seen)
 
@@ -257,10 +257,10 @@ def send(
     delivers = run_session.engine_of(engine) if no_resume else None
 
     async def tell(executor: Executor, *, to: str, resume: bool) -> Run:
-        told = await executor.send(to, event, data, id=name, by=who, resume=resume)
+        delivered = await executor.send(to, event, data, id=name, by=who, resume=resume)
         if not resume:
             await run_session.submit(delivers, to)
-        return told
+        return delivered
 
     codes = [
         _kept(url, one, partial(tell, to=one, resume=False), then, delivers)
@@ -280,12 +280,12 @@ def _kept(
 ) -> int:
     """Record the event, and print how the run continues."""
 
-    told = run_lookup.one_run(url, run_id, tell, writes=True)
-    display = replace(run_session.display_of(told, url, then.store, json=then.json), shows=False)
-    if (told.queued or told.status == "interrupted") and not then.json:
+    delivered = run_lookup.one_run(url, run_id, tell, writes=True)
+    display = replace(run_session.display_of(delivered, url, then.store, json=then.json), shows=False)
+    if (delivered.queued or delivered.status == "interrupted") and not then.json:
         warn(f"{run_id} has the event; {run_session.continuation(engine, display.next_commands.resume(run_id))}")
     else:
-        run_session.conclude(told, display)
+        run_session.conclude(delivered, display)
     return exits.COMPLETED
 
 

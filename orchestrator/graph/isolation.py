@@ -110,7 +110,7 @@ class SharedList:
         return self._flat
 
     def since(self, other: object) -> list[Any] | None:
-        """Return the items added since `base`; None if this list was not made from it, or not within one store."""
+        """Return the items added since `other`; None if this list was not made from it, or not within one store."""
         if isinstance(other, SharedList) and other._items is self._items and other._below is self._below:
             return self._items[other._count : self._count] if other._count <= self._count else None
         return None

@@ -19,8 +19,8 @@ def reach_problems(graph: GraphDefinition) -> Iterator[Problem]:
     reached = _reached(ways, START)
     lost = tuple(name for name in graph.nodes if name not in reached)
     if lost:
-        mend = "add an edge to it, or remove it" if len(lost) == 1 else "add edges to them, or remove them"
-        yield Problem("C1.reach", f"no path leads from START to {listed_names(lost)}: {mend}", lost)
+        fix = "add an edge to it, or remove it" if len(lost) == 1 else "add edges to them, or remove them"
+        yield Problem("C1.reach", f"no path leads from START to {listed_names(lost)}: {fix}", lost)
     back = [(target, source) for source, target in ways]
     ending = _reached(back, END, STOP)
     caught = tuple(name for name in graph.nodes if name in reached and name not in ending)

@@ -274,15 +274,15 @@ def _with_failures(event: ModelEvent, reply: Reply, name: str, failed: list[tupl
 
 
 def _all(failed: list[tuple[str, Exception]]) -> ModelError:
-    told = f"all {len(failed)} models failed: " + "; ".join(f"{name!r}: {_line(error)}" for name, error in failed)
+    summary = f"all {len(failed)} models failed: " + "; ".join(f"{name!r}: {_line(error)}" for name, error in failed)
     again = [error for _, error in failed if getattr(error, "retryable", False) or isinstance(error, OSError)]
     if not again:
         mended = any(isinstance(error, ModelMisconfigured) for _, error in failed)
-        return (ModelMisconfigured if mended else ModelError)(told)
+        return (ModelMisconfigured if mended else ModelError)(summary)
     waits: list[Any] = [getattr(error, "retry_after", None) for error in again]
     # A model that names no delay may be available at once.
     return ModelUnavailable(
-        told, retry_after=None if None in waits else min(wait for wait in waits if wait is not None)
+        summary, retry_after=None if None in waits else min(wait for wait in waits if wait is not None)
     )
 
 
@@ -347,21 +347,21 @@ class Logged(Middleware):
             log("was left by", lambda: f" after {after()}")
             raise
         if reply is not None:
-            told = self._of_reply(reply)
-            log("replied to", lambda: f" in {after()}: {told}")
+            summary = self._of_reply(reply)
+            log("replied to", lambda: f" in {after()}: {summary}")
 
     def _of_request(self, request: ModelRequest) -> str:
-        told = f"{len(request.messages)} messages, {len(request.tools)} tools"
+        summary = f"{len(request.messages)} messages, {len(request.tools)} tools"
         last = request.messages[-1] if request.messages else None
         if last is None or not self._content:
-            return told
-        return f"{told}: {last.role} {self._shown(last.content)}{self._calls(last.tool_calls)}"
+            return summary
+        return f"{summary}: {last.role} {self._shown(last.content)}{self._calls(last.tool_calls)}"
 
     def _of_reply(self, reply: Reply) -> str:
         usage = reply.usage
         spent = "" if usage is None else f", {usage.input_tokens} tokens in and {usage.output_tokens} out"
-        told = f"{self._shown(reply.finish)[1:-1]}{spent}{', cached' if reply.details.get('cached') else ''}"
-        return f"{told}: {self._shown(reply.text)}{self._calls(reply.tool_calls)}" if self._content else told
+        summary = f"{self._shown(reply.finish)[1:-1]}{spent}{', cached' if reply.details.get('cached') else ''}"
+        return f"{summary}: {self._shown(reply.text)}{self._calls(reply.tool_calls)}" if self._content else summary
 
     def _calls(self, calls: tuple[ToolCall, ...]) -> str:
         written = ((call.name, call.raw if call.arguments is None else json.dumps(call.arguments)) for call in calls)
