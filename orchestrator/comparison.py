@@ -12,7 +12,7 @@ import anyio
 
 from orchestrator.errors import GraphUnknown, OrchestratorError
 from orchestrator.executor import Executor
-from orchestrator.executor.effects.limits import child_id
+from orchestrator.executor.calls.limits import child_id
 from orchestrator.render import to_svg
 from orchestrator.render.svg import image_element
 from orchestrator.stores import Codec, open_store

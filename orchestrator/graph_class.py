@@ -33,7 +33,7 @@ from orchestrator.json import JsonObject
 
 if TYPE_CHECKING:
     from orchestrator.executor import Run
-    from orchestrator.executor.effects.graph_tool import GraphTool
+    from orchestrator.executor.calls.graph_tool import GraphTool
     from orchestrator.graph.report import CheckReport
     from orchestrator.models import Model
     from orchestrator.stores import Codec
@@ -459,7 +459,7 @@ class Graph(GraphDefinition[StateT]):
         Raises:
             ValueError: `depth` is below 1.
         """
-        from orchestrator.executor.effects.graph_tool import GraphTool
+        from orchestrator.executor.calls.graph_tool import GraphTool
 
         return GraphTool(self, name, description, risk=risk, limits=limits, depth=depth)
 

@@ -24,7 +24,7 @@ from orchestrator.cli.report import NextCommands
 from orchestrator.cli.run_session import opened
 from orchestrator.cli.trust import seal as sealed
 from orchestrator.errors import DISTRIBUTION, ModelError, OrchestratorError, RunUnknown, install_command
-from orchestrator.executor.effects.graph_tool import GraphTool
+from orchestrator.executor.calls.graph_tool import GraphTool
 from orchestrator.kernel.status import RunStatus
 from orchestrator.render.terminal import texts
 from orchestrator.tools.mcp.untrusted import names_of

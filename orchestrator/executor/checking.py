@@ -14,7 +14,7 @@ from orchestrator.errors import (
     StoreError,
 )
 from orchestrator.executor import lease as leases
-from orchestrator.executor.effects.memory import value_of
+from orchestrator.executor.calls.memory import value_of
 from orchestrator.executor.host import Host
 from orchestrator.executor.journal import questions_of, row_of, totals_of
 from orchestrator.kernel.fold import apply_stored

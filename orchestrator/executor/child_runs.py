@@ -26,9 +26,9 @@ from orchestrator.errors import (
     StoreCorrupt,
 )
 from orchestrator.executor import resuming
+from orchestrator.executor.calls.limits import child_id
+from orchestrator.executor.calls.questions import was_passed_on
 from orchestrator.executor.commands import PassTime, SendEvent, Stop, is_answerable
-from orchestrator.executor.effects.limits import child_id
-from orchestrator.executor.effects.questions import was_passed_on
 from orchestrator.executor.host import Host
 from orchestrator.executor.options import NO_OPTIONS, ForkOptions, ResumeOptions, RunOptions
 from orchestrator.executor.run_log import Command, RunLog

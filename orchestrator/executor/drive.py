@@ -23,9 +23,9 @@ from pydantic import ValidationError
 
 from orchestrator._lazy import lazy_modules
 from orchestrator.errors import EncryptionKeyMissing, InvalidUpdate, InvalidValue, RunError
+from orchestrator.executor.calls.limits import Spend, child_id, total_up
 from orchestrator.executor.commands import about, answered_by_rule, by_policy, command_of, policy_answers
 from orchestrator.executor.concurrency import Signal
-from orchestrator.executor.effects.limits import Spend, child_id, total_up
 from orchestrator.executor.failures import fault_of, find_exception, unwrap_single
 from orchestrator.executor.journal import LAST_FLUSH
 from orchestrator.executor.lease import LeaseHandle, give_back, given_back

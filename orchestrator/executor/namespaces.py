@@ -25,7 +25,7 @@ from orchestrator.values import check_position
 
 if TYPE_CHECKING:
     from orchestrator.executor import schedules, worker
-    from orchestrator.executor.effects import memory
+    from orchestrator.executor.calls import memory
     from orchestrator.executor.fork import making, preview
     from orchestrator.executor.fork.preview import ForkChoices, ForkPreview
     from orchestrator.executor.replay import start as replays
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from orchestrator.views.worker_info import WorkerInfo
 else:
     schedules, worker = lazy_modules("orchestrator.executor", "schedules worker")
-    (memory,) = lazy_modules("orchestrator.executor.effects", "memory")
+    (memory,) = lazy_modules("orchestrator.executor.calls", "memory")
     making, preview = lazy_modules("orchestrator.executor.fork", "making preview")
     (replays,) = lazy_modules("orchestrator.executor.replay", "start")
     (migrations,) = lazy_modules("orchestrator.executor.versions", "migrations")

@@ -9,8 +9,8 @@ from typing import Any, Protocol, cast
 import anyio.to_thread
 
 from orchestrator.errors import GraphUnknown, InvalidInput, InvalidOutcome, InvalidUpdate
+from orchestrator.executor.calls.effect import Attempt, Effect
 from orchestrator.executor.concurrency import Place
-from orchestrator.executor.effects.effect import Attempt, Effect
 from orchestrator.executor.node_result import decided, given_result, landed, recorded, result_schema
 from orchestrator.executor.result_cache import cached
 from orchestrator.executor.run_log import RunLog

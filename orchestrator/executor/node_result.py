@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from orchestrator.errors import InvalidOutcome, InvalidUpdate
-from orchestrator.executor.effects.effect import Attempt
+from orchestrator.executor.calls.effect import Attempt
 from orchestrator.executor.failures import TryAgain, decide
 from orchestrator.graph.codec import shown
 from orchestrator.graph.names import plain_name

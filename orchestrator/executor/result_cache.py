@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 from orchestrator import __version__
 from orchestrator.errors import MemoryFull, StoreError, StoreUnavailable
-from orchestrator.executor.effects.effect import Attempt, Effect
+from orchestrator.executor.calls.effect import Attempt, Effect
 from orchestrator.executor.failures import Lost
 from orchestrator.executor.node_result import Recorded, landed
 from orchestrator.executor.step_context import StepContext

@@ -13,7 +13,7 @@ import anyio
 
 from orchestrator.errors import RunArchived, RunConflict, RunUnknown, StoreCorrupt, StoreError
 from orchestrator.executor import lease as leases
-from orchestrator.executor.effects.limits import child_id
+from orchestrator.executor.calls.limits import child_id
 from orchestrator.executor.host import Host
 from orchestrator.kernel.records import EffectIntended, Record, check_readable
 from orchestrator.kernel.status import FINAL

@@ -12,11 +12,11 @@ from pydantic_core import to_jsonable_python
 
 from orchestrator.context import Context
 from orchestrator.errors import InvalidValue, StepTimeout
-from orchestrator.executor.effects.effect import Attempt
-from orchestrator.executor.effects.limits import remaining_limits
-from orchestrator.executor.effects.perform import AttemptEffects
-from orchestrator.executor.effects.questions import answer_to, as_before, make_question
-from orchestrator.executor.effects.under_way import innermost
+from orchestrator.executor.calls.effect import Attempt
+from orchestrator.executor.calls.limits import remaining_limits
+from orchestrator.executor.calls.perform import AttemptEffects
+from orchestrator.executor.calls.questions import answer_to, as_before, make_question
+from orchestrator.executor.calls.under_way import innermost
 from orchestrator.executor.failures import in_step_task
 from orchestrator.graph.codec import as_json, shown
 from orchestrator.graph.isolation import isolated
@@ -35,7 +35,7 @@ from orchestrator.tools.toolbox import Toolbox
 from orchestrator.values import LATEST, check_name, check_text, checked, fault_in
 
 if TYPE_CHECKING:
-    from orchestrator.executor.effects.tools import JournaledToolbox
+    from orchestrator.executor.calls.tools import JournaledToolbox
 
 T = TypeVar("T")
 
@@ -128,13 +128,13 @@ class StepContext(Context):
 
     @property
     def model(self) -> Model:
-        from orchestrator.executor.effects.models import model_for
+        from orchestrator.executor.calls.models import model_for
 
         return model_for(self.effects)
 
     @property
     def models(self) -> Mapping[str, Model]:
-        from orchestrator.executor.effects.models import models_for
+        from orchestrator.executor.calls.models import models_for
 
         return models_for(self.effects)
 
@@ -145,14 +145,14 @@ class StepContext(Context):
     @property
     def _toolbox(self) -> JournaledToolbox:
         if self._tools is None:
-            from orchestrator.executor.effects.tools import tools_for
+            from orchestrator.executor.calls.tools import tools_for
 
             self._tools = tools_for(self.effects, self)
         return self._tools
 
     @property
     def memory(self) -> Memory:
-        from orchestrator.executor.effects.memory import JournaledMemory
+        from orchestrator.executor.calls.memory import JournaledMemory
 
         self._attempt.varies = "ctx.memory"
         return JournaledMemory(self.effects)
@@ -170,7 +170,7 @@ class StepContext(Context):
         effect: EffectClass = "idempotent",
         reconcile: Callable[[str], Awaitable[T | None] | T | None] | None = None,
     ) -> T:
-        from orchestrator.executor.effects.tools import call_function
+        from orchestrator.executor.calls.tools import call_function
 
         return await call_function(self.effects, name, fn, args, returns, effect, reconcile)
 

@@ -23,8 +23,8 @@ from anyio.abc import TaskGroup
 
 from orchestrator._lazy import lazy_modules
 from orchestrator.errors import GraphUnknown, ModelError, ReplayMismatch, StepError, StepTimeout
+from orchestrator.executor.calls.effect import Attempt
 from orchestrator.executor.concurrency import YieldBudget
-from orchestrator.executor.effects.effect import Attempt
 from orchestrator.executor.failures import (
     GiveUp,
     Lost,

@@ -29,7 +29,7 @@ class Profile(BaseModel, metaclass=Spelled):
     """True if the server accepts `parallel_tool_calls`; otherwise it is left out."""
     output: Literal["json_schema", "json_object", "prompt"] = "json_schema"
     """How to ask for an answer in a schema: by the schema, as any JSON object with the schema in the prompt, or in the
-    prompt only. only."""
+    prompt only."""
     stream_usage: bool = True
     """True if the server accepts `stream_options`, which asks for the usage of a stream."""
     max_tokens: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"

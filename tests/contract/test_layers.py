@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2] / "orchestrator"
 
 FLOOR = "_lazy errors json tasks values visible redaction clock user_code private"
 BELOW_EXECUTOR = f"{FLOOR} graph kernel stores models views tools memory context nodes"
-BELOW_GRAPH_CLASS = f"{BELOW_EXECUTOR} executor executor/effects executor/drive executor/runs render"
+BELOW_GRAPH_CLASS = f"{BELOW_EXECUTOR} executor executor/calls executor/drive executor/runs render"
 ABOVE_ALL = f"{BELOW_GRAPH_CLASS} render/terminal graph_class models/refs"
 ROOMS = {
     "_lazy": "",
@@ -43,9 +43,9 @@ ROOMS = {
     "nodes": f"{FLOOR} graph kernel models tools context",
     "views/embedia": f"{FLOOR} graph kernel views nodes",
     "executor": BELOW_EXECUTOR,
-    "executor/effects": f"{BELOW_EXECUTOR} executor",
-    "executor/drive": f"{BELOW_EXECUTOR} executor executor/effects",
-    "executor/runs": f"{BELOW_EXECUTOR} executor executor/effects executor/drive",
+    "executor/calls": f"{BELOW_EXECUTOR} executor",
+    "executor/drive": f"{BELOW_EXECUTOR} executor executor/calls",
+    "executor/runs": f"{BELOW_EXECUTOR} executor executor/calls executor/drive",
     "engines": f"{FLOOR} kernel executor executor/runs",
     "render": f"{FLOOR} graph kernel views",
     "render/terminal": f"{FLOOR} graph kernel views stores models tools render",
@@ -60,7 +60,7 @@ ROOMS = {
 }
 """Each room, and the rooms that it may import. A room is a folder or a module, or a folder inside of one.
 
-The executor has four: `executor` is the ground, `executor/effects` are calls that touch the outside, `executor/drive`
+The executor has four: `executor` is the ground, `executor/calls` are calls that touch the outside, `executor/drive`
 is one run while a process drives it, and `executor/runs` are all runs of an executor.
 """
 
@@ -73,7 +73,7 @@ OF_A_DRIVE = "drive node_call node_result result_cache step_context step_tasks t
 """Files of the executor that make up these two rooms; all others that are in no room's folder are `executor/runs`."""
 ROOMS_OF_EXECUTOR = {
     "executor": {*GROUND.split()},
-    "executor/effects": {"replay/steps"},
+    "executor/calls": {"replay/steps"},
     "executor/drive": {*OF_A_DRIVE.split()},
 }
 
@@ -88,7 +88,7 @@ UNTYPED = {"nodes/route.py"}
 def room_of(name: str) -> str:
     """The room of a file, by its path below `orchestrator`."""
     parts = name.removesuffix(".py").split("/")
-    if parts[0] == "executor" and parts[1] != "effects":
+    if parts[0] == "executor" and parts[1] != "calls":
         inside = {"/".join(parts[1:]), parts[1]}
         return next((room for room, files in ROOMS_OF_EXECUTOR.items() if inside & files), "executor/runs")
     return "/".join(parts[:2]) if "/".join(parts[:2]) in ROOMS else parts[0]

@@ -18,7 +18,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from orchestrator import Context, Executor, Graph, ToolCall, ToolResult, append, errors, node, tool
 from orchestrator.errors import InvalidValue
-from orchestrator.executor.effects.effect import INSIDE
+from orchestrator.executor.calls.effect import INSIDE
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel.records import EffectSettled, StepDone, decode, encode
 from orchestrator.models import Reply

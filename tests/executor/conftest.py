@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.executor.effects import earlier_calls, perform
-from orchestrator.executor.effects.under_way import patience
+from orchestrator.executor.calls import earlier_calls, perform
+from orchestrator.executor.calls.under_way import patience
 from orchestrator.stores import Store, open_store
 from orchestrator.stores.memory import MemoryStore
 from tests.support.sizes import FULL

@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from orchestrator import Approve, Executor, OfflineModel, Question, Run, tool
-from orchestrator.executor.effects.effect import Effect, witness
+from orchestrator.executor.calls.effect import Effect, witness
 from orchestrator.json import canonical
 from orchestrator.kernel.records import Answered, Asked, EffectIntended, EffectSettled, Record
 from tests.frozen.strategies import MAKERS, SUM, bye

@@ -13,7 +13,7 @@ from pydantic import BaseModel, SecretStr
 
 from orchestrator import Context, Executor, Graph, MemoryOptions, Update, node
 from orchestrator.errors import InvalidValue, MemoryFull, SecretInState, StoreUnavailable
-from orchestrator.executor.effects.memory import MemoryAccess
+from orchestrator.executor.calls.memory import MemoryAccess
 from orchestrator.memory import Access
 from orchestrator.redaction import know
 from orchestrator.stores.items import Area, Item

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import EffectFailed, ModelUnavailable, StepTimeout
-from orchestrator.executor.effects.decide import (
+from orchestrator.executor.calls.decide import (
     NOT_MADE,
     SUSPENDED,
     Again,
@@ -26,7 +26,7 @@ from orchestrator.executor.effects.decide import (
     find,
     left_behind,
 )
-from orchestrator.executor.effects.effect import Effect
+from orchestrator.executor.calls.effect import Effect
 from orchestrator.executor.failures import PATIENCE, GiveUp, TryAgain
 from orchestrator.executor.failures import decide as retried
 from orchestrator.graph.limits import Retry

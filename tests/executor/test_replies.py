@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from orchestrator import Context, Executor, Graph, Retry, Run, Update, node
 from orchestrator.executor import Event, streaming
-from orchestrator.executor.effects import models
-from orchestrator.executor.effects.models import PartialReply
+from orchestrator.executor.calls import models
+from orchestrator.executor.calls.models import PartialReply
 from orchestrator.models import Reply
 from orchestrator.models.base import ModelEvent, ModelRequest
 from orchestrator.stores.base import Store

@@ -29,7 +29,7 @@ LOADED = (
     "anyio._backends._asyncio", "anyio._backends._trio", "dotenv", "griffe", "networkx", "orchestrator.cli.app",
     "orchestrator.cli.terminal_questions", "orchestrator.cli.run_session", "orchestrator.cli.launch_refs",
     "orchestrator.cli.run_lookup", "orchestrator.context", "orchestrator.executor.drive",
-    "orchestrator.executor.executor", "orchestrator.executor.effects.models",
+    "orchestrator.executor.executor", "orchestrator.executor.calls.models",
     "orchestrator.executor.streaming", "orchestrator.graph.checks.all", "orchestrator.graph.reading",
     "orchestrator.models", "orchestrator.nodes",
     "orchestrator.render", "orchestrator.render.terminal.tree", "orchestrator.stores.sqlite",

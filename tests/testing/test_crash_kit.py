@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from orchestrator import Context, Graph, Update, node
-from orchestrator.executor.effects.effect import Call, Effect, Ticket, witness
-from orchestrator.executor.effects.perform import AttemptEffects
-from orchestrator.executor.effects.under_way import UnderWay
+from orchestrator.executor.calls.effect import Call, Effect, Ticket, witness
+from orchestrator.executor.calls.perform import AttemptEffects
+from orchestrator.executor.calls.under_way import UnderWay
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.models import OfflineModel
 from orchestrator.nodes import Ask

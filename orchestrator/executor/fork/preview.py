@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from orchestrator.executor.calls.decide import end_inside, find, kept_in_fork
+from orchestrator.executor.calls.earlier_calls import FamilyCall, irreversible_calls, relatives
 from orchestrator.executor.commands import is_answerable
-from orchestrator.executor.effects.decide import end_inside, find, kept_in_fork
-from orchestrator.executor.effects.earlier_calls import FamilyCall, irreversible_calls, relatives
 from orchestrator.executor.fork.making import Draft, Moment, check_options, draft_of, moment_of
 from orchestrator.executor.host import Host
 from orchestrator.executor.options import ForkOptions

@@ -31,7 +31,7 @@ from typing import Any, Literal, TypeVar
 import anyio
 
 from orchestrator.errors import StoreUnavailable
-from orchestrator.executor.effects.effect import Effect, witness
+from orchestrator.executor.calls.effect import Effect, witness
 from orchestrator.executor.executor import Executor
 from orchestrator.graph.refs import resolve
 from orchestrator.kernel.records import EffectSettled

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import anyio
 
 from orchestrator.errors import StoreError
-from orchestrator.executor.effects.effect import witness
+from orchestrator.executor.calls.effect import witness
 from orchestrator.executor.executor import Executor
 from orchestrator.executor.failures import unwrap_single
 from orchestrator.graph_class import Graph

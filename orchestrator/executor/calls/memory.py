@@ -15,8 +15,8 @@ from typing import Any, cast
 import anyio
 
 from orchestrator.errors import EncryptionKeyMissing, InvalidValue, MemoryFull, StoreUnavailable
-from orchestrator.executor.effects.effect import Effect
-from orchestrator.executor.effects.perform import AttemptEffects
+from orchestrator.executor.calls.effect import Effect
+from orchestrator.executor.calls.perform import AttemptEffects
 from orchestrator.executor.failures import Lost
 from orchestrator.graph.codec import shown
 from orchestrator.graph.isolation import isolated

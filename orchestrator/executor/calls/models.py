@@ -14,8 +14,8 @@ from typing import Any, Self
 from pydantic_core import to_jsonable_python
 
 from orchestrator.errors import GraphUnknown, InvalidValue, ModelError
-from orchestrator.executor.effects.effect import INSIDE, Attempt, Effect, witness
-from orchestrator.executor.effects.perform import AttemptEffects
+from orchestrator.executor.calls.effect import INSIDE, Attempt, Effect, witness
+from orchestrator.executor.calls.perform import AttemptEffects
 from orchestrator.executor.replay import ABSENT, DEFAULT
 from orchestrator.json import digest
 from orchestrator.kernel.run_state import RunState

@@ -36,7 +36,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from orchestrator.executor.effects.effect import Effect
+from orchestrator.executor.calls.effect import Effect
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel.ledger import EffectEntry, did_irreversible
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Failure, failed_result

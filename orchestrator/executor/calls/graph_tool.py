@@ -17,10 +17,10 @@ from orchestrator.errors import (
     RunConflict,
     StoreError,
 )
-from orchestrator.executor.effects.limits import child_id, depth_of, total_up
-from orchestrator.executor.effects.perform import AttemptEffects
-from orchestrator.executor.effects.questions import answer_to, passed_on
-from orchestrator.executor.effects.under_way import UnderWay
+from orchestrator.executor.calls.limits import child_id, depth_of, total_up
+from orchestrator.executor.calls.perform import AttemptEffects
+from orchestrator.executor.calls.questions import answer_to, passed_on
+from orchestrator.executor.calls.under_way import UnderWay
 from orchestrator.executor.failures import Lost
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition

@@ -13,9 +13,9 @@ import anyio
 from orchestrator.context import Context
 from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ResultRefused, ToolFailed
 from orchestrator.executor.approvals import CallDenied
-from orchestrator.executor.effects.effect import Effect
-from orchestrator.executor.effects.perform import AttemptEffects
-from orchestrator.executor.effects.under_way import innermost
+from orchestrator.executor.calls.effect import Effect
+from orchestrator.executor.calls.perform import AttemptEffects
+from orchestrator.executor.calls.under_way import innermost
 from orchestrator.executor.failures import TryAgain, bounded, decide, outcome_is_open, traceback_of_tool
 from orchestrator.graph.codec import Codec, as_json
 from orchestrator.graph.isolation import json_copy

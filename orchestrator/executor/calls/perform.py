@@ -17,12 +17,11 @@ import anyio.lowlevel
 
 from orchestrator._lazy import lazy_modules
 from orchestrator.errors import ModelError, ReplayMismatch, ResultRefused, message_of
-from orchestrator.executor.commands import outcome_answer
-from orchestrator.executor.effects import decide
-from orchestrator.executor.effects.decide import Ending
-from orchestrator.executor.effects.effect import Attempt, Call, Effect, Ticket, witness
-from orchestrator.executor.effects.limits import admit, callers_of
-from orchestrator.executor.effects.questions import (
+from orchestrator.executor.calls import decide
+from orchestrator.executor.calls.decide import Ending
+from orchestrator.executor.calls.effect import Attempt, Call, Effect, Ticket, witness
+from orchestrator.executor.calls.limits import admit, callers_of
+from orchestrator.executor.calls.questions import (
     answer_to,
     failed_words,
     outcome_question,
@@ -30,7 +29,8 @@ from orchestrator.executor.effects.questions import (
     returned_by,
     why_unknown,
 )
-from orchestrator.executor.effects.under_way import UnderWay, innermost, inside, patience
+from orchestrator.executor.calls.under_way import UnderWay, innermost, inside, patience
+from orchestrator.executor.commands import outcome_answer
 from orchestrator.executor.failures import in_step_task, outcome_is_open, wait_before
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.records import EffectSettled
@@ -39,10 +39,10 @@ from orchestrator.tools.result import in_words
 from orchestrator.user_code import contained, current_fence
 
 if TYPE_CHECKING:
-    from orchestrator.executor.effects import earlier_calls
+    from orchestrator.executor.calls import earlier_calls
     from orchestrator.executor.replay import steps
 else:
-    (earlier_calls,) = lazy_modules("orchestrator.executor.effects", "earlier_calls")
+    (earlier_calls,) = lazy_modules("orchestrator.executor.calls", "earlier_calls")
     (steps,) = lazy_modules("orchestrator.executor.replay", "steps")
 
 T = TypeVar("T")

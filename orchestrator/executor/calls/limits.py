@@ -24,8 +24,8 @@ from hashlib import blake2b
 import anyio
 
 from orchestrator.errors import RunConflict, RunEnded, RunUnknown, StoreError
+from orchestrator.executor.calls.effect import Attempt, Call
 from orchestrator.executor.commands import Stop
-from orchestrator.executor.effects.effect import Attempt, Call
 from orchestrator.executor.failures import Lost, Refused
 from orchestrator.executor.run_log import Children, RunLog, ToolsFor
 from orchestrator.graph.limits import LimitsLeft, Reserve, Usage

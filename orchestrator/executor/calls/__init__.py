@@ -1,4 +1,4 @@
-"""Effects of a step: calls of models, tools and functions, and questions.
+"""Calls that a step makes: to models, tools and functions, and questions to people. The journal names them effects.
 
 The law: every external action is journaled before and after, and never repeated without asking.
 
@@ -11,6 +11,6 @@ The law: every external action is journaled before and after, and never repeated
     earlier_calls   the question before a call that another run or attempt may have made
     models          models as nodes see them
     tools           tools and functions as nodes see them
-    graphs          a graph as a tool
+    graph_tool      a graph as a tool
     memory          memory across runs as nodes see it
 """
