@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.tools.validation import BY_NAME, INNER, LISTS
-
 _NOTES = ("default", "title", "examples", "discriminator")
 """Keywords that restrict no value."""
 _BOUNDS = (
@@ -26,6 +24,9 @@ _BOUNDS = (
     "maxProperties",
 )
 _REFUSED = ("allOf", "not", "if", "patternProperties", "prefixItems", "dependentSchemas", "contains")
+_PARTS = (*_REFUSED, "items", "additionalProperties", "then", "else", "propertyNames", "anyOf", "oneOf")
+_NAMED_PARTS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+"""Keywords with a schema or a list of schemas, and those with schemas by name."""
 _NULL = {"type": "null"}
 _DEEPEST = 50
 
@@ -106,12 +107,11 @@ def with_items(schema: Any, depth: int = 0) -> Any:
         return schema
     found = dict(schema)
     for key, value in schema.items():
-        if key in INNER:
-            found[key] = with_items(value, depth + 1)
-        elif key in BY_NAME and isinstance(value, Mapping):
+        if key in _NAMED_PARTS and isinstance(value, Mapping):
             found[key] = {name: with_items(inner, depth + 1) for name, inner in value.items()}
-        elif key in LISTS and isinstance(value, list):
-            found[key] = [with_items(inner, depth + 1) for inner in value]
+        elif key in _PARTS:
+            several = isinstance(value, list)
+            found[key] = [with_items(one, depth + 1) for one in value] if several else with_items(value, depth + 1)
     kinds = found.get("type")
     if (kinds == "array" or (isinstance(kinds, list) and "array" in kinds)) and not isinstance(
         found.get("items"), Mapping
