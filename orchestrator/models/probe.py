@@ -137,15 +137,16 @@ class _Probe:
         self, messages: Sequence[Message], tools: Sequence[JsonObject] = (), output: Any = None, **options: Any
     ) -> Reply | ModelError:
         """Return the reply or the refusal. A temporary failure is tried once more."""
-        error: ModelError
-        for _ in range(2):
-            try:
-                return await self.model.complete(messages, tools, output, max_tokens=_REPLY, **options)
-            except ModelError as failed:
-                error = failed
-                if not isinstance(failed, ModelUnavailable):
-                    break
-        return error
+        try:
+            return await self.model.complete(messages, tools, output, max_tokens=_REPLY, **options)
+        except ModelUnavailable:
+            pass
+        except ModelError as error:
+            return error
+        try:
+            return await self.model.complete(messages, tools, output, max_tokens=_REPLY, **options)
+        except ModelError as error:
+            return error
 
     async def plain(self) -> None:
         """The plain request, and the flags that it needs: the name of `max_tokens`, the role of system messages."""
@@ -170,7 +171,7 @@ class _Probe:
 
     async def stream(self) -> None:
         """A streamed reply, and whether it has the usage."""
-        default = self.model.profile
+        default, refused = self.model.profile, ""
         for stream_usage in dict.fromkeys((default.stream_usage, False)):
             self._use(stream_usage=stream_usage)
             pieces, reply = 0, None
@@ -180,7 +181,7 @@ class _Probe:
                         pieces += bool(event.text or event.reasoning)
                         reply = event.reply or reply
             except ModelError as error:
-                refused = error
+                refused = str(error)
                 continue
             assert reply is not None
             self._found("stream", "yes" if pieces > 1 else "one piece", f"{pieces} pieces")
@@ -188,7 +189,7 @@ class _Probe:
             return
         self.streams = False
         self.model.profile = default
-        self._found("stream", "refused", str(refused))
+        self._found("stream", "refused", refused)
 
     async def stop(self) -> None:
         if not self.model.profile.stop:
