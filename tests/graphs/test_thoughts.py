@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from importlib import import_module
 from typing import Any
 
@@ -32,7 +32,7 @@ class Streaming(ScriptedModel):
 
     streams = True
 
-    async def _stream_request(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+    async def _stream_request(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         reply = await self.respond(request)
         for start in range(0, len(reply.text), 3):
             yield ModelEvent(text=reply.text[start : start + 3])
