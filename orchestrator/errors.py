@@ -42,6 +42,7 @@
     ├── ToolDisconnected          the server was lost during a call (also a `ConnectionError`)
     ├── ModelError                a model call failed
     │   ├── ModelUnavailable      temporary (`retryable`)
+    │   ├── ReplyIncomplete       the reply has no known end, or lacks the tool calls that it announces
     │   ├── ReplyTooLarge         the answer exceeds the size limit
     │   └── ModelMisconfigured    wrong key, model name, address or account
     ├── EngineUnavailable         an engine that delivers runs cannot be asked (`retryable`)
@@ -71,6 +72,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
+
+    from orchestrator.graph.limits import Usage
 
 
 DISTRIBUTION = "agent-graph-orchestrator"
@@ -574,6 +577,21 @@ class ModelMisconfigured(ModelError):
     """Raised when a server refuses calls until a key, a model's name, an address or an account is corrected."""
 
     resumable = True
+
+
+class ReplyIncomplete(ModelError):
+    """Raised when a reply cannot be taken as complete: its end is unknown, or tool calls that it announces are missing.
+
+    The model is asked once more, if the call is retried at all. `usage` is the usage of the reply.
+    """
+
+    retryable = True
+    attempts: ClassVar[int] = 2
+    """Maximum number of tries, whatever a retry allows."""
+
+    def __init__(self, message: str, *, usage: Usage | None = None) -> None:
+        self.usage = usage
+        super().__init__(message)
 
 
 class ReplyTooLarge(ModelError):

@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import BaseModel
 
-from orchestrator import OpenAIModel, tool
+from orchestrator import Context, Executor, Graph, OpenAIModel, Retry, node, tool
 from orchestrator.errors import ModelError
-from orchestrator.models import Reply
-from tests.models.peers import KEY, ask
+from orchestrator.models import Price, Profile, Reply
+from orchestrator.strategies.react import react
+from tests.models.peers import KEY, ask, chat, tries_of
 from tests.support.wire import Raw, said, served, sse
 
 pytestmark = pytest.mark.anyio
@@ -30,7 +32,12 @@ ERRORS = {
     "misconfigured": "ModelMisconfigured",
     "failed": "ModelError",
 }
+QUICK = Retry(attempts=5, wait=0)
 FUNCTION = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1, "b": 2}'}}
+
+
+class Nothing(BaseModel):
+    pass
 
 
 @tool(risk="none", effect="pure")
@@ -128,3 +135,77 @@ def check(row: dict[str, Any], found: Reply | ModelError) -> None:
 @pytest.mark.parametrize(("row", "way", "answer"), [*cases()])
 async def test_an_odd_reply_has_its_one_outcome(row: dict[str, Any], way: str, answer: Raw) -> None:
     check(row, await outcome(way, answer))
+
+
+# -- asked again once --------------------------------------------------------------------------------------------------
+
+
+def ended(text: str, finish: str, **fields: Any) -> dict[str, Any]:
+    """An answer with this end, and its usage."""
+    usage = {"prompt_tokens": 7, "completion_tokens": 3}
+    return {"choices": [choice({"content": text, **fields}, finish, "message")], "usage": usage}
+
+
+@pytest.mark.parametrize("watched", [False, True], ids=["whole", "watched"])
+async def test_a_reply_without_a_known_end_is_asked_for_once_more_and_both_count(watched: bool) -> None:
+    with served(ended("Par", "error"), ended("Paris.", "stop")) as wire:
+        async with (
+            OpenAIModel("m", wire.url, KEY, retry=QUICK, price=Price(input=1, output=1)) as model,
+            Executor(model=model, graphs=[chat], streams="always" if watched else "watched") as executor,
+        ):
+            run = await executor.start("chat", "Capital of France?", run_id="r")
+            assert (run.status, run.output, len(wire.seen)) == ("completed", "Paris.", 2)
+            assert (run.usage.calls, run.usage.input_tokens, run.usage.output_tokens) == (1, 14, 6)
+            assert run.usage.cost == pytest.approx(20e-6)
+            assert await tries_of(executor, "r") == [(False, 1, True), (True, 2, False)]
+            again = (await executor.replay("r")).run
+            assert (again.status, again.output, len(wire.seen)) == ("completed", "Paris.", 2)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (ended("Par", "banana"), 'Profile(ends={"banana": "stop"})'),
+        (ended("I add them.", "tool_calls"), "contains no tool call"),
+        (ended('<tool_call>{"name": "add", "arguments": {}}</tool_call>', "stop"), "TextProtocol(model)"),
+    ],
+)
+async def test_after_the_second_such_reply_the_step_fails(answer: dict[str, Any], words: str) -> None:
+    with served(lambda seen: answer) as wire:
+        async with (
+            OpenAIModel("m", wire.url, KEY, retry=QUICK) as model,
+            Executor(model=model, tools=[add], graphs=[react()]) as executor,
+        ):
+            run = await executor.start("react", "1 + 2?", run_id="r")
+            assert (run.status, len(wire.seen)) == ("failed", 2)
+            assert run.error is not None
+            assert words in run.error.message
+            assert (run.usage.input_tokens, run.usage.output_tokens) == (14, 6)
+
+
+async def test_without_a_retry_and_with_a_profile_that_knows_the_end_there_is_one_request() -> None:
+    with served(lambda seen: ended("Paris.", "banana")) as wire:
+        async with OpenAIModel("m", wire.url, KEY, retry=None) as model, Executor(model=model) as executor:
+            assert (await executor.start(chat, "q")).status == "failed"
+        assert len(wire.seen) == 1
+        known = Profile(ends={"banana": "stop"})
+        async with OpenAIModel("m", wire.url, KEY, profile=known) as model, Executor(model=model) as executor:
+            assert (await executor.start(chat, "q")).output == "Paris."
+        cut = Profile(ends={"banana": "length"})
+        async with OpenAIModel("m", wire.url, KEY, profile=cut) as model:
+            reply = await model.complete("q")
+    assert (len(wire.seen), reply.cut, reply.details["finish_reason"]) == (3, True, "banana")
+
+
+async def test_an_unknown_end_fails_at_once_where_a_node_has_read_pieces() -> None:
+    @node
+    async def read(ctx: Context) -> dict[str, str]:
+        async for _ in ctx.model.stream("q"):
+            pass
+        return {}
+
+    graph = Graph(name="g", state=Nothing, nodes={"read": read}, edges="START -> read -> END")
+    with served(lambda seen: stream({"choices": [choice({"content": "Par"}, "error", "delta")]})) as wire:
+        async with OpenAIModel("m", wire.url, KEY, retry=QUICK) as model, Executor(model=model) as executor:
+            run = await executor.start(graph)
+    assert (run.status, len(wire.seen)) == ("failed", 1)
