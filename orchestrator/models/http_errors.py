@@ -31,7 +31,10 @@ _CODES = {
     "content_policy_violation": "the provider's content filter rejected this request",
     "exceed_context_size_error": "the conversation is longer than the model accepts: shorten it",
 }
+_BOUNDS = "the server does not support a bound in the schema: use Profile(strict_output=True), which leaves bounds out"
 _WORDS = {
+    "is not permitted": _BOUNDS,
+    "not supported by xgrammar": _BOUNDS,
     "response_format": "the server does not support answers in a schema: use Profile(output='json_object') or 'prompt'",
     "json_schema": "the server does not support answers in a schema: use Profile(output='json_object') or 'prompt'",
     "stream_options": "the server does not support stream_options: use Profile(stream_usage=False)",
@@ -43,6 +46,8 @@ _WORDS = {
 """Parts of a request that some servers reject, and how to leave them out."""
 
 
+_LOADING = re.compile(r"\b(?:loading|warming up|starting up|not (?:yet )?ready)\b", re.IGNORECASE)
+_BROKEN = re.compile(r"\b(?:fail\w*|unable|cannot|could not|error (?:while )?loading)\b", re.IGNORECASE)
 _NAMES = {
     "rate_limit_exceeded": 429,
     "rate_limit_error": 429,
@@ -100,6 +105,11 @@ def refusal(
         mend = next((words for name, words in _WORDS.items() if name in said), mend)
     kind = ModelMisconfigured if status in _SURROUNDINGS else ModelError
     return kind(f"model {model!r}: HTTP {status}: {mend}: {said}")
+
+
+def is_loading(status: int, words: str) -> bool:
+    """Return True if a server refuses a request because it still loads the model."""
+    return status == 503 and _LOADING.search(words) is not None and _BROKEN.search(words) is None
 
 
 # -- what servers say, in whatever form --------------------------------------------------------------------------------

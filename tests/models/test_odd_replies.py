@@ -95,8 +95,8 @@ def cases() -> Iterator[Any]:
                 yield pytest.param(row, way, answer, id=f"{section}-{number}-{row['server']}-{way}")
 
 
-async def outcome(way: str, answer: Raw) -> Reply | ModelError:
-    """What the model makes of one answer."""
+async def outcome(way: str, answer: Raw, requests: int = 1) -> Reply | ModelError:
+    """What the model makes of an answer."""
     with served(answer, said("a second request")) as wire:
         async with OpenAIModel("m", wire.url, KEY) as model:
             try:
@@ -104,7 +104,7 @@ async def outcome(way: str, answer: Raw) -> Reply | ModelError:
             except ModelError as error:
                 return error
             finally:
-                assert len(wire.seen) == 1
+                assert len(wire.seen) == requests
 
 
 def check(row: dict[str, Any], found: Reply | ModelError) -> None:
@@ -134,7 +134,7 @@ def check(row: dict[str, Any], found: Reply | ModelError) -> None:
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize(("row", "way", "answer"), [*cases()])
 async def test_an_odd_reply_has_its_one_outcome(row: dict[str, Any], way: str, answer: Raw) -> None:
-    check(row, await outcome(way, answer))
+    check(row, await outcome(way, answer, row.get("requests", 1)))
 
 
 # -- asked again once --------------------------------------------------------------------------------------------------
