@@ -67,13 +67,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 from urllib.parse import urlsplit, urlunsplit
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
-
-    from orchestrator.graph.limits import Usage
 
 
 DISTRIBUTION = "agent-graph-orchestrator"
@@ -582,14 +580,14 @@ class ModelMisconfigured(ModelError):
 class ReplyIncomplete(ModelError):
     """Raised when a reply cannot be taken as complete: its end is unknown, or tool calls that it announces are missing.
 
-    The model is asked once more, if the call is retried at all. `usage` is the usage of the reply.
+    The model is asked once more, if the call is retried at all. `usage` is the `Usage` of the reply, if it is known.
     """
 
     retryable = True
     attempts: ClassVar[int] = 2
     """Maximum number of tries, whatever a retry allows."""
 
-    def __init__(self, message: str, *, usage: Usage | None = None) -> None:
+    def __init__(self, message: str, *, usage: Any = None) -> None:
         self.usage = usage
         super().__init__(message)
 

@@ -102,11 +102,12 @@ def _call_in(text: str, names: Iterable[str]) -> str | None:
     return next((name for name in called if name in names), None)
 
 
-def _name_in(written: Any) -> object:
+def _name_in(written: Any) -> str | None:
     """Return the name in a JSON object that has the fields of a call; None if it has not."""
     if isinstance(written, Mapping) and isinstance(written.get("function"), Mapping):
         written = written["function"]
     if not isinstance(written, Mapping):
         return None
     given = any(isinstance(written.get(key), dict | str) for key in ("arguments", "parameters"))
-    return written.get("name") if given else None
+    name = written.get("name")
+    return name if given and isinstance(name, str) else None
