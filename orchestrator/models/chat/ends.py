@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from orchestrator.models.base import ModelRequest, unfenced
+from orchestrator.models.base import ModelRequest
 from orchestrator.models.chat.request import offered_names
 from orchestrator.models.messages import Reply
 from orchestrator.models.profile import Profile
+from orchestrator.models.reading import unfenced
 
 _WORDS = {
     "stop": "stop_sequence stop_token end end_turn endturn end_of_turn endoftext end_of_text eos eos_token complete "
@@ -72,7 +73,6 @@ def unfinished(reply: Reply, request: ModelRequest, profile: Profile) -> str | N
 
 # -- calls that stand in the text --------------------------------------------------------------------------------------
 
-_thoughts = re.compile(r"\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
 _opening = re.compile(
     r"^[ \t]*(?:<tool_call>|<function=|<function_calls>|<invoke |<minimax:tool_call>|\[TOOL_CALLS\]|<\|python_tag\|>"
     r"|<\|tool_call|<｜tool▁call)",
@@ -83,11 +83,10 @@ _ENDINGS = (">", "]", "}")
 
 def _call_in(text: str, names: Iterable[str]) -> str | None:
     """Return the tool whose call a text is, or ends with, in a form in which models are trained to write calls."""
-    names = list(names)
-    if not names or not text.rstrip("` \t\r\n").endswith(_ENDINGS):
+    rest = text.strip()
+    names = list(names) if rest.endswith((*_ENDINGS, "`")) else []
+    if not names:
         return None
-    thoughts = _thoughts.match(text)
-    rest = text[thoughts.end() :].strip() if thoughts else text.strip()
     opening = _opening.search(rest) if rest.endswith(_ENDINGS) else None
     if opening is not None:
         return next((name for name in names if re.search(rf"\b{re.escape(name)}\b", rest[opening.end() - 1 :])), None)
