@@ -20,14 +20,18 @@ from orchestrator.errors import AgentError, GraphError, ModelError, ToolError
 from orchestrator.graph.edges import parse_edges
 from orchestrator.graph.text.source import read_json, read_yaml
 from orchestrator.graph.text.types import parse_type
-from orchestrator.models.chat import Assembly, EventDecoder, parsed, reply_of
+from orchestrator.models.base import ModelRequest
+from orchestrator.models.chat import Assembly, EventDecoder, parsed, reply_of, reply_to, unfinished
+from orchestrator.models.chat.ends import ended
 from orchestrator.models.chat.reply import read_arguments
+from orchestrator.models.chat.request import wire_names
 from orchestrator.models.http_errors import quoted
-from orchestrator.models.messages import Image, user
+from orchestrator.models.http_errors import words_of as words_in_body
+from orchestrator.models.messages import Image, Reply, user
 from orchestrator.models.offline import OfflineModel
 from orchestrator.models.offline.arithmetic import NoArithmetic, number_in, read
 from orchestrator.models.offline.planning import _words
-from orchestrator.models.profile import profile_of
+from orchestrator.models.profile import Profile, profile_of
 from orchestrator.models.reading import NoReading, ThoughtScreen, choice_in, json_in, labelled
 from orchestrator.models.reading import parted as parted_thoughts
 from orchestrator.models.text.forms import Aside, CallScreen, Form, OfferedTool, parted, thoughts_in
@@ -199,6 +203,15 @@ def _answer_of_a_server(text: str) -> None:
     reply_of(json.dumps({"choices": [{"message": message}]}), "m")
     read_arguments(text)
     quoted(text)
+    words_in_body(text, 500)
+    words_in_body("<" + text, 500)
+    request = ModelRequest.of("x", [{"type": "function", "function": {"name": "add"}}, {"function": {"name": text}}])
+    for written in (text, f"<tool_call>{text}add>", f"{text}`"):
+        unfinished(Reply(text=written), request, Profile())
+    unfinished(ended(Reply(finish=text), Profile()), request, Profile())
+    wire_names(request)
+    with suppress(ModelError):
+        reply_to("data: " + text, "m")
     reply_of(text, "m")
 
 
@@ -441,7 +454,16 @@ PARSERS: Mapping[str, Parser] = {
     "server-sent events": Parser(_events, (), ("data: ", "\n\n", "\r", "data: {}\n\n", ":", "\ufeff", *_JSON)),
     "pieces of a stream": Parser(_deltas, ("orchestrator.models.chat.stream:*",), _JSON, usual=200_000),
     "small pieces of a call": Parser(_small_pieces, (), (",{}", "}", '"}', "{}", '"\\}', "{", "]}"), largest=40_000),
-    "answers of model servers": Parser(_answer_of_a_server, (), ("<html>", *_JSON), (ModelError,)),
+    "answers of model servers": Parser(
+        _answer_of_a_server,
+        (
+            "orchestrator.models.chat.ends:*",
+            "orchestrator.models.chat.request:*",
+            "orchestrator.models.http_errors:*",
+        ),
+        ("<html>", "<script", "<!--", "add", *_JSON),
+        (ModelError,),
+    ),
     "model names": Parser(lambda text: profile_of(text, text), ("orchestrator.models.profile:*",), ("o1", "http://")),
     "lines of MCP servers": Parser(
         _server_lines,
