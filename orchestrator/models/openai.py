@@ -39,7 +39,7 @@ from orchestrator.models.chat import (
 )
 from orchestrator.models.http_errors import is_loading, quoted, refusal, words_of
 from orchestrator.models.messages import Reply
-from orchestrator.models.prices import Price, approximated, price_in
+from orchestrator.models.prices import Price, approximated, least_tokens, price_in
 from orchestrator.models.profile import Profile, profile_of
 from orchestrator.models.reading import ThoughtScreen
 from orchestrator.redaction import ENV, know, looked_up, without
@@ -112,6 +112,7 @@ class OpenAIModel(RequestModel):
         self.price = price_in(price, name)
         self.streams = streams
         self._profile = profile
+        self._tools_seen = False
         self._key = SecretStr(api_key) if isinstance(api_key, str) else api_key
         self._headers = dict(headers or {})
         self._extra_body = dict(extra_body or {})
@@ -135,6 +136,10 @@ class OpenAIModel(RequestModel):
     def profile(self) -> Profile:
         """Return the features of the model and its server."""
         return self._profile or profile_of(self.name, self.base_url or os.environ.get("OPENAI_BASE_URL"))
+
+    @profile.setter
+    def profile(self, profile: Profile) -> None:
+        self._profile = profile
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop; a later request opens new ones."""
@@ -172,6 +177,12 @@ class OpenAIModel(RequestModel):
             yield ModelEvent(text=text, reasoning=thought)
         yield ModelEvent(reply=request.parse(self._told(reply, request)))
 
+    async def list_models(self) -> object:
+        """Return the server's list of models as it answers it; None if it gives none."""
+        call = await self._call(ModelRequest(()))
+        found = await self._connection.get("/models", call)
+        return found if isinstance(found, dict) else None
+
     async def _call(self, request: ModelRequest) -> HTTPCall:
         profile = self.profile
         body = body_of(request, self.name, {**self._extra_body, **self.options}, profile)
@@ -194,6 +205,8 @@ class OpenAIModel(RequestModel):
             ReplyIncomplete: it cannot be taken as complete.
         """
         reply = understood(reply, request, self.profile)
+        if request.tools and not self._tools_seen:
+            self._check_tools(request, reply)
         usage = reply.usage or approximated(request, reply, *counts(reply.details.get("usage")))
         if self.price is not None:
             usage = usage.model_copy(update={"cost": self.price.of(usage, _cached(reply))})
@@ -201,6 +214,23 @@ class OpenAIModel(RequestModel):
         if why is not None:
             raise ReplyIncomplete(f"model {self.name!r}: {why}", usage=usage)
         return reply.model_copy(update={"usage": usage})
+
+    def _check_tools(self, request: ModelRequest, reply: Reply) -> None:
+        """Warn once if the server reports fewer input tokens than a request with these tools can have."""
+        self._tools_seen = bool(reply.tool_calls)
+        if self._tools_seen or reply.usage is None:
+            return
+        given, cached, least = reply.usage.input_tokens, _cached(reply), least_tokens(request)
+        if given + (cached if cached > given else 0) >= least:  # some gateways do not count what is cached
+            return
+        self._tools_seen = True
+        log.warning(
+            "model %r: tools do not seem to reach the model (the server counts %d input tokens, and the request has at "
+            "least %d): use TextProtocol, or a server and model that support tools; `orchestrator model try` finds out",
+            self.name,
+            given,
+            least,
+        )
 
     # -- secrets -------------------------------------------------------------------------------------------------
 
@@ -356,6 +386,18 @@ class ModelConnection:
                 return response.http_response.text
         except Exception as error:
             return self._failure(error, call)
+
+    async def get(self, path: str, call: HTTPCall) -> object:
+        """Return the server's answer to a GET, as plain JSON; None if it gives none."""
+        import httpx2
+        import openai
+
+        try:
+            options: Any = {"headers": call.headers}
+            with anyio.fail_after(min(self.timeout, _CONNECT)):
+                return await self._client().get(path, cast_to=object, options=options)
+        except (openai.OpenAIError, httpx2.HTTPError, TimeoutError, ValueError):
+            return None
 
     async def read(self, call: HTTPCall) -> AsyncGenerator[Piece | Reply | ModelError]:
         """Yield the pieces of the server's answer, and finally the reply or the error."""
