@@ -22,15 +22,16 @@ from orchestrator.graph.text.source import read_json, read_yaml
 from orchestrator.graph.text.types import parse_type
 from orchestrator.models.base import ModelRequest
 from orchestrator.models.chat import Assembly, EventDecoder, parsed, reply_of, reply_to, unfinished
-from orchestrator.models.chat.ends import ended
+from orchestrator.models.chat.ends import end_of
 from orchestrator.models.chat.reply import read_arguments
 from orchestrator.models.chat.request import wire_names
 from orchestrator.models.http_errors import quoted
-from orchestrator.models.http_errors import words_of as words_in_body
+from orchestrator.models.http_errors import words_of as words_of_error
 from orchestrator.models.messages import Image, Reply, user
 from orchestrator.models.offline import OfflineModel
 from orchestrator.models.offline.arithmetic import NoArithmetic, number_in, read
 from orchestrator.models.offline.planning import _words
+from orchestrator.models.probe import _TOKENS
 from orchestrator.models.profile import Profile, profile_of
 from orchestrator.models.reading import NoReading, ThoughtScreen, choice_in, json_in, labelled
 from orchestrator.models.reading import parted as parted_thoughts
@@ -58,12 +59,12 @@ from orchestrator.tools.builtin.web_fetch import _HOST, guard
 from orchestrator.tools.builtin.web_fetch.client import text_of
 from orchestrator.tools.builtin.web_fetch.readable import readable
 from orchestrator.tools.builtin.web_search import Hit, _clean
+from orchestrator.tools.docstrings import read_docstring, written_type
 from orchestrator.tools.mcp import untrusted
 from orchestrator.tools.mcp.servers import refuse_secrets, servers_of
 from orchestrator.tools.mcp.stdio import Lines, id_of
 from orchestrator.tools.mcp.untrusted import checked_schema, names_of
 from orchestrator.tools.result import Blob, placeholder_of
-from orchestrator.tools.schema import read_docstring, written_type
 from orchestrator.tools.tool import checked
 from orchestrator.tools.validation import coerced, faults
 from orchestrator.views import safe_text
@@ -103,6 +104,7 @@ _OFFERS = [
     OfferedTool("search", "", {"properties": {"query": {"type": "string"}}, "required": ["query"]}),
     OfferedTool("add", "", {"properties": {"a": {"type": "number"}, "b": {"type": "number"}}, "required": ["a", "b"]}),
 ]
+OFFERED = {"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}
 _OBJECT = {
     "type": "object",
     "properties": {
@@ -203,12 +205,13 @@ def _answer_of_a_server(text: str) -> None:
     reply_of(json.dumps({"choices": [{"message": message}]}), "m")
     read_arguments(text)
     quoted(text)
-    words_in_body(text, 500)
-    words_in_body("<" + text, 500)
-    request = ModelRequest.of("x", [{"type": "function", "function": {"name": "add"}}, {"function": {"name": text}}])
-    for written in (text, f"<tool_call>{text}add>", f"{text}`"):
-        unfinished(Reply(text=written), request, Profile())
-    unfinished(ended(Reply(finish=text), Profile()), request, Profile())
+    words_of_error(text, 500)
+    words_of_error("<" + text, 500)
+    _TOKENS.search(text)
+    request = ModelRequest.of("?", tools=[OFFERED, {"function": {"name": text}}])
+    for written in (text, f"<tool_call>{text}>", f"```json\n{text}\n```"):
+        unfinished(Reply(text=written, finish="stop"), request, Profile())
+    end_of(text, Profile())
     wire_names(request)
     with suppress(ModelError):
         reply_to("data: " + text, "m")
@@ -460,8 +463,9 @@ PARSERS: Mapping[str, Parser] = {
             "orchestrator.models.chat.ends:*",
             "orchestrator.models.chat.request:*",
             "orchestrator.models.http_errors:*",
+            "orchestrator.models.probe:_TOKENS",
         ),
-        ("<html>", "<script", "<!--", "add", *_JSON),
+        ("<html>", "<script>", "<!--", "context 1", '{"name": "search", "arguments": {}}', *_JSON),
         (ModelError,),
     ),
     "model names": Parser(lambda text: profile_of(text, text), ("orchestrator.models.profile:*",), ("o1", "http://")),
@@ -485,13 +489,26 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "docstrings": Parser(
         read_docstring,
-        ("orchestrator.tools.schema:*",),
-        ("Args:\n", "    a: b\n", ":param a: b\n", "a\n---\n", "Args:\n    a (int): b\n", "Parameters\n----------\n"),
+        ("orchestrator.tools.docstrings:*",),
+        (
+            "Args:\n",
+            "  - a: ",
+            "@param a: b\n",
+            "## Args\n",
+            "===\n",
+            "a, ",
+            "**",
+            "    a: b\n",
+            ":param a: b\n",
+            "a\n---\n",
+            "Args:\n    a (int): b\n",
+            "Parameters\n----------\n",
+        ),
         usual=200_000,
     ),
     "types in docstrings": Parser(
         written_type,
-        ("orchestrator.tools.schema:*",),
+        ("orchestrator.tools.docstrings:*", "orchestrator.tools.docstrings:written_type()"),
         ("list of ", "Optional[", "Literal['a'", "{'a'", "a or ", ", optional", "(", "-", "list["),
     ),
     "types of states": Parser(
@@ -620,6 +637,7 @@ OWN: Mapping[str, str] = {
     "orchestrator.nodes.catalog:summary()": "docstrings of ours",
     "orchestrator.nodes.catalog:failures()": "docstrings of ours",
     "orchestrator.web.compose.handlers:_words()": "a docstring of ours",
+    "orchestrator.models.prices:_WORD": "words of a request, sign by sign",
     "orchestrator.tools.schema:_is_key()": "annotations of functions in the program",
 }
 """Patterns that see nothing of others, and why."""
