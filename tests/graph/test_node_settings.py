@@ -15,7 +15,7 @@ from orchestrator.graph import Node
 from orchestrator.models.messages import Reply
 from orchestrator.nodes import Ask, Complete, Confirm, Execute, Plan, Subgraph
 from orchestrator.nodes import Call as CallNode
-from orchestrator.strategies import chat, function_call_agent, plan_and_solve, react, rewoo, tool_user
+from orchestrator.strategies import chat, plan_and_solve, react, rewoo, tool_user
 from orchestrator.testing import ScriptedModel
 
 
@@ -148,7 +148,7 @@ async def test_a_group_named_as_a_tool_is_an_error_that_says_what_to_write() -> 
     )
     for given in ("arithmetic", ["arithmetic"]):
         with pytest.raises(GraphUnknown, match=said):
-            await function_call_agent(tools=given).run("q", model=ScriptedModel(["ok"]), tools=["arithmetic"])
+            await chat(tools=given).run("q", model=ScriptedModel(["ok"]), tools=["arithmetic"])
 
 
 @pytest.mark.parametrize("graph", [react.graph, tool_user.graph, rewoo.graph, chat.graph, plan_and_solve.graph])
