@@ -148,7 +148,7 @@ async def test_a_group_named_as_a_tool_is_an_error_that_says_what_to_write() -> 
     )
     for given in ("arithmetic", ["arithmetic"]):
         with pytest.raises(GraphUnknown, match=said):
-            await chat(tools=given).run("q", model=ScriptedModel(["ok"]), tools=["arithmetic"])
+            await react.react(tools=given).run("q", model=ScriptedModel(["ok"]), tools=["arithmetic"])
 
 
 @pytest.mark.parametrize("graph", [react.graph, tool_user.graph, rewoo.graph, chat.graph, plan_and_solve.graph])
