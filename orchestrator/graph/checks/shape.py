@@ -283,8 +283,8 @@ def _circles(topology: Topology, waits: dict[str, dict[str, None]]) -> list[Prob
         start = min(range(len(circle)), key=lambda i: members.index(circle[i]))
         circle = circle[start:] + circle[:start]
         fault = f"{' and '.join(circle)} wait for each other through {' -> '.join([*circle, circle[0]])}"
-        mend = f"let {circle[-1]} go back to fork {topology.match[circle[-1]]}, or end one of the paths"
-        found.append(Problem("C3", f"{fault}: {mend}", tuple(circle)))
+        fix = f"let {circle[-1]} go back to fork {topology.match[circle[-1]]}, or end one of the paths"
+        found.append(Problem("C3", f"{fault}: {fix}", tuple(circle)))
     return found
 
 
