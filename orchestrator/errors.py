@@ -42,6 +42,7 @@
     ├── ToolDisconnected          the server was lost during a call (also a `ConnectionError`)
     ├── ModelError                a model call failed
     │   ├── ModelUnavailable      temporary (`retryable`)
+    │   ├── ReplyIncomplete       the reply has no known end, or lacks the tool calls that it announces
     │   ├── ReplyTooLarge         the answer exceeds the size limit
     │   └── ModelMisconfigured    wrong key, model name, address or account
     ├── EngineUnavailable         an engine that delivers runs cannot be asked (`retryable`)
@@ -66,7 +67,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 from urllib.parse import urlsplit, urlunsplit
 
 if TYPE_CHECKING:
@@ -203,10 +204,10 @@ class InvalidGraph(GraphError):
 class ArrowSyntaxError(GraphError):
     """Raised when a statement of the arrow text cannot be read; `line` and `column` count from 1."""
 
-    def __init__(self, fault: str, *, line: int, column: int, text: str = "", mend: str = "") -> None:
+    def __init__(self, fault: str, *, line: int, column: int, text: str = "", fix: str = "") -> None:
         self.line, self.column, self.text = line, column, text
         pointer = f"\n  {text}\n  {' ' * (column - 1)}^" if text else ""
-        self.fault = f"{fault}{'; ' + mend if mend else ''}{pointer}"
+        self.fault = f"{fault}{'; ' + fix if fix else ''}{pointer}"
         """The message without its location."""
         super().__init__(f"line {line}, column {column}: {self.fault}")
 
@@ -586,6 +587,21 @@ class ModelMisconfigured(ModelError):
     resumable = True
 
 
+class ReplyIncomplete(ModelError):
+    """Raised when a reply cannot be taken as complete: its end is unknown, or tool calls that it announces are missing.
+
+    The model is asked once more, if the call is retried at all. `usage` is the `Usage` of the reply, if it is known.
+    """
+
+    retryable = True
+    attempts: ClassVar[int] = 2
+    """Maximum number of tries, whatever a retry allows."""
+
+    def __init__(self, message: str, *, usage: Any = None) -> None:
+        self.usage = usage
+        super().__init__(message)
+
+
 class ReplyTooLarge(ModelError):
     """Raised when a server's answer exceeds the size limit.
 
@@ -609,13 +625,13 @@ class StoreCorrupt(StoreError):
         self.run_id, self.seq = run_id, seq
         what = f"record {seq}" if seq else "its row in the list of runs"
         fault = f"run {run_id!r}: {why}" if archive else f"run {run_id!r}: {what} is damaged ({why})"
-        mend = f"restore the {'archive' if archive else 'store'} from a copy"
+        fix = f"restore the {'archive' if archive else 'store'} from a copy"
         if seq < 2:
-            super().__init__(f"{fault}; {mend}")
+            super().__init__(f"{fault}; {fix}")
             return
         command, call = f"orchestrator show {shlex.quote(run_id)} --at {seq - 1}", f"load({run_id!r}, at={seq - 1})"
-        super().__init__(f"{fault}; records before it are readable (`{command}`, `{call}`); to continue, {mend}")
-        self.typed = f"{fault}; records before it are readable: `{command}`; to continue, {mend}"
+        super().__init__(f"{fault}; records before it are readable (`{command}`, `{call}`); to continue, {fix}")
+        self.typed = f"{fault}; records before it are readable: `{command}`; to continue, {fix}"
 
 
 class RunArchived(StoreError):

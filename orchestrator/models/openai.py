@@ -13,14 +13,14 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 from weakref import WeakKeyDictionary
 
 import anyio
 import anyio.lowlevel
 from pydantic import SecretStr
 
-from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
+from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable, ReplyIncomplete
 from orchestrator.graph.limits import Retry
 from orchestrator.models.base import ModelEvent, ModelRequest, RequestModel, calling_key
 from orchestrator.models.chat import (
@@ -28,14 +28,17 @@ from orchestrator.models.chat import (
     EventDecoder,
     Piece,
     body_of,
+    broken_off,
+    chunk_of,
     counts,
     error_in,
-    parsed,
+    is_end,
     reply_from,
-    reply_of,
+    reply_to,
     understood,
+    unfinished,
 )
-from orchestrator.models.http_errors import is_loading, refusal
+from orchestrator.models.http_errors import is_loading, refusal, words_of
 from orchestrator.models.messages import Reply
 from orchestrator.models.prices import Price, approximated, least_tokens, price_in
 from orchestrator.models.profile import Profile, profile_of
@@ -86,7 +89,8 @@ class OpenAIModel(RequestModel):
         """
         Args:
             name: the provider's name of the model.
-            base_url: the server, such as `http://127.0.0.1:11434/v1`. Default: `OPENAI_BASE_URL`, else OpenAI's.
+            base_url: the server, such as `http://127.0.0.1:11434/v1`. Default: `OPENAI_BASE_URL`, else OpenAI's. A
+                query in it is sent with every request, like `query`.
             api_key: see `Key`. Default: `OPENAI_API_KEY`. A server named by `base_url` may need none.
             timeout: seconds to wait for a whole reply, streamed or not, including the time in which the server still
                 loads the model.
@@ -151,7 +155,7 @@ class OpenAIModel(RequestModel):
         # Raised outside the handler, so that no error has the client's own as context: those contain the key.
         if isinstance(found, ModelError):
             raise found
-        return self._told(reply_of(found, self.name, clean=call.clean), request)
+        return self._told(reply_to(found, self.name, clean=call.clean), request)
 
     async def _stream_request(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Yield the pieces of the reply; one piece if the server does not stream."""
@@ -196,13 +200,20 @@ class OpenAIModel(RequestModel):
         return HTTPCall(body, sent, (*told, *self._connection.query.values()))
 
     def _told(self, reply: Reply, request: ModelRequest) -> Reply:
-        """Return the reply with missing usage and cost filled in."""
+        """Return the reply with missing usage and cost filled in.
+
+        Raises:
+            ReplyIncomplete: it cannot be taken as complete.
+        """
         reply = understood(reply, request, self.profile)
         if request.tools and not self._tools_seen:
             self._check_tools(request, reply)
         usage = reply.usage or approximated(request, reply, *counts(reply.details.get("usage")))
         if self.price is not None:
             usage = usage.model_copy(update={"cost": self.price.of(usage, _cached(reply))})
+        why = unfinished(reply, request, self.profile)
+        if why is not None:
+            raise ReplyIncomplete(f"model {self.name!r}: {why}", usage=usage)
         return reply.model_copy(update={"usage": usage})
 
     def _check_tools(self, request: ModelRequest, reply: Reply) -> None:
@@ -262,6 +273,15 @@ def _user_info(base_url: str | None) -> list[str]:
         return [part for part in (parts.password, parts.username) if part]
     except ValueError:
         return []
+
+
+def _parted(base_url: str | None) -> tuple[str | None, dict[str, str]]:
+    """Return an address without its query, and the query. None: the address in the environment, if there is one."""
+    address = base_url or os.environ.get("OPENAI_BASE_URL") or None
+    if address is None or "?" not in address:
+        return address, {}
+    address, _, query = address.partition("?")
+    return address, dict(parse_qsl(query.partition("#")[0], keep_blank_values=True))
 
 
 def _idempotency() -> dict[str, str]:
@@ -340,8 +360,14 @@ class ModelConnection:
     """The connection of one model to its server. Clients are made on demand, one for each event loop."""
 
     def __init__(self, name: str, base_url: str | None, timeout: float, query: Mapping[str, str], limit: int) -> None:
-        self.name, self.base_url, self.timeout, self.query, self.limit = name, base_url, timeout, dict(query), limit
+        self.name, self.base_url, self.timeout, self.limit = name, base_url, timeout, limit
+        self._query = dict(query)
         self._clients: WeakKeyDictionary[object, AsyncOpenAI] = WeakKeyDictionary()
+
+    @property
+    def query(self) -> dict[str, str]:
+        """Return the query of every request: that of the address, and the given one."""
+        return {**_parted(self.base_url)[1], **self._query}
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop."""
@@ -376,7 +402,7 @@ class ModelConnection:
 
     async def read(self, call: HTTPCall) -> AsyncGenerator[Piece | Reply | ModelError]:
         """Yield the pieces of the server's answer, and finally the reply or the error."""
-        assembly = Assembly()
+        assembly, events = Assembly(), EventDecoder()
         patience = _Patience(self.timeout)
         failure: ModelError | None = None
         try:
@@ -384,34 +410,31 @@ class ModelConnection:
                 if "event-stream" not in response.headers.get("content-type", ""):
                     with patience.waiting():
                         await response.aread()
-                    reply = reply_of(response.text, self.name, clean=call.clean)
+                    reply = reply_to(response.text, self.name, clean=call.clean)
                     yield Piece(reply.text)
                     yield reply
                     return
-                async with aclosing(self._chunks(response, assembly, patience)) as chunks:
-                    async for chunk in chunks:
-                        if not isinstance(chunk, dict):
-                            raise ValueError("a part of it is not a JSON object")
-                        if chunk.get("error"):
-                            raise error_in(chunk["error"], self.name, call.clean)
-                        piece = assembly.add(chunk)
+                async with aclosing(self._events(response, assembly, events, patience)) as found:
+                    async for data in found:
+                        piece = assembly.add(chunk_of(data, self.name, call.clean))
+                        if assembly.error is not None:
+                            raise error_in(assembly.error, self.name, call.clean)
                         if piece.text or piece.reasoning:
                             yield piece
         except Exception as error:
             failure = self._failure(error, call)
-        if assembly.finish is not None:
+        if assembly.whole:
             yield reply_from(assembly.answer(), self.name, clean=call.clean)  # complete, even if an error followed
-        elif failure is not None:
-            yield failure
         else:
-            why = "the stream ended before the reply was complete (it has no finish_reason)"
-            yield ModelUnavailable(f"model {self.name!r}: {why}")
+            yield failure or broken_off(assembly, events, self.name, call.clean)
 
-    async def _chunks(self, response: Response, assembly: Assembly, patience: _Patience) -> AsyncGenerator[object]:
-        """Yield the chunks of a stream, up to its end or its end marker."""
+    async def _events(
+        self, response: Response, assembly: Assembly, events: EventDecoder, patience: _Patience
+    ) -> AsyncGenerator[str]:
+        """Yield the data of the events of a stream, up to its end or its end marker."""
         from orchestrator.models.http_client import Counted, exhausted
 
-        events, done, counted = EventDecoder(), False, Counted(self.name, self.limit)
+        done, counted = False, Counted(self.name, self.limit)
         received = response.aiter_bytes()
         try:
             while True:
@@ -420,10 +443,10 @@ class ModelConnection:
                 counted.add(data or b"")
                 for text in () if done else events.rest() if data is None else events.feed(data):
                     ended = assembly.finish is not None
-                    done = text.startswith("[DONE]")
+                    done = assembly.done = is_end(text)
                     if done:
                         break
-                    yield parsed(text)
+                    yield text
                     if assembly.finish is not None and not ended:
                         patience.at_most(_LAST_WORDS)
                 if done:
@@ -487,8 +510,8 @@ class ModelConnection:
                 why = f"no answer within {self.timeout:g} s; give it more time with timeout="
                 return ModelUnavailable(f"{this}: {why}")
             case openai.APIStatusError():
-                words = call.clean(error.message.removeprefix(f"Error code: {error.status_code} - "))
-                return refusal(self.name, error.status_code, words, error.code, error.response.headers)
+                words, names = words_of(error.response.text, error.status_code)
+                return refusal(self.name, error.status_code, call.clean(words), names, error.response.headers)
             case openai.APIConnectionError():
                 cause = error.__cause__
                 if isinstance(cause, ModelError):  # raised by our own client
@@ -530,7 +553,7 @@ class ModelConnection:
         # A separate HTTP client: the default one, when it is collected late, starts tasks in whatever loop runs then.
         client = AsyncOpenAI(
             api_key="unused",  # each request has its own: a key may change while other requests are in progress
-            base_url=self.base_url,
+            base_url=_parted(self.base_url)[0],
             max_retries=0,
             default_query=self.query,
             # A key must not be sent to another server by a redirect.
