@@ -6,7 +6,10 @@ because a reply could not be read or was cut.
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +32,8 @@ from orchestrator.strategies import (
     tool_user,
 )
 from orchestrator.tools import tools_from_ref
-from tests.support.real_model import RealModel, running
+from tests.support.ports import free_port
+from tests.support.real_model import PACKAGES, ROOT, RealModel, environment, running
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(1800)]
 
@@ -202,3 +206,21 @@ async def test_a_run_goes_on_when_its_killed_server_is_back(own_server: RealMode
         made = [one.key for one in await executor.store.read("r") if one.type == "effect_settled" and one.ok]
     assert (run.status, len(run.values["second"]) > 100) == ("completed", True)
     assert len(made) == 2  # the first answer was not asked for again
+
+
+@peer
+def test_the_three_commands_of_the_quickstart(tmp_path: Path) -> None:
+    """Each as it is written, but for the port, and for the installation, which is that of the environment."""
+    page = (ROOT / "docs/quickstart.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```sh\n(python -m pip install .*?)```", page, re.S)
+    install, server, ask = block.splitlines()
+    assert install.split()[-2:] == [package.partition("==")[0] for package in PACKAGES]
+    port = str(free_port())
+    script = f"{server.replace('.py', f'.py {port}')}\ntrap 'kill %1' EXIT\n{ask.replace('8080', port)}"
+    # The server comes from an environment of its own, the program from this one.
+    path = f"{environment() / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = {"PATH": path, "HOME": str(tmp_path), "ORCHESTRATOR_STORE": f"sqlite:///{tmp_path}/runs.db"}
+    done = subprocess.run(["bash", "-c", script], cwd=ROOT, env=env, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert "listening on" in done.stdout
+    assert done.stdout.splitlines()[-1]

