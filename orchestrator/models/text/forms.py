@@ -21,6 +21,7 @@ from typing import Any
 
 from orchestrator.json import JsonObject
 from orchestrator.models.messages import ToolCall
+from orchestrator.values import FOREIGN_DEPTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,10 @@ class Parsed:
 
 ANY = OfferedTool(name="")
 """Offer that stands for all unknown tools: calls of these are calls as well."""
+
+
+TOO_DEEP = f"JSON of more than {FOREIGN_DEPTH} levels"
+"""The depth of calls is limited, because Python's own limit depends on the depth of the caller."""
 
 
 class Unread(Exception):

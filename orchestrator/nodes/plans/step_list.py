@@ -45,6 +45,13 @@ _bullet = re.compile(r"[-*+•◦▪–—](?:\s*\[[ xX]?\])?(?=\s|$)")
 _space = re.compile(r"\s*+")
 _sentence = re.compile(r"[.!?。！？][\"'”’)*_`]*\Z")
 
+_BEFORE_NUMBERS = (
+    "by to from of with and or is are than for at in on into the times plus minus equals number section chapter step part "
+    "page line table figure version level question item option least most about exactly only"
+)
+_NOT_AFTER = r"(?<=[^\s=+*/×÷<>-])" + "".join(rf"(?<!\b{word})" for word in _BEFORE_NUMBERS.split())
+"""Not after a word or a sign whose number it is, as in `Multiply 20 by 2. Add 3.`"""
+
 _Kind: TypeAlias = Literal["step", "number", "bullet"]
 
 
@@ -260,4 +267,4 @@ def _next(kind: _Kind, number: int) -> re.Pattern[str]:
     """Return the pattern before a step within a line. A number with a full stop may also end a sentence."""
     if kind == "step":
         return re.compile(rf"\s+step\s*{number}\s*[.:)]\s", re.IGNORECASE)
-    return re.compile(rf"(?<=[.;,!?])\s+{number}\.\s|\s\(?{number}\)\s")
+    return re.compile(rf"(?<=[.;,!?])\s+{number}\.\s|\s\(?{number}\)\s|{_NOT_AFTER}\s+{number}\.\s+(?=[A-Z\"“(])")
