@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -17,6 +17,7 @@ from orchestrator.errors import AgentError
 from orchestrator.graph.codec import explain
 from orchestrator.json import JsonObject
 from orchestrator.models.messages import Message, Reply, user, with_results
+from orchestrator.models.reading import NoReading, json_in, unfenced
 from orchestrator.user_code import pass_fence
 
 calling_node: ContextVar[str | None] = ContextVar("calling_node", default=None)
@@ -36,8 +37,6 @@ class Offered(Protocol):
 ToolLike: TypeAlias = "Offered | JsonObject"
 Output: TypeAlias = "type[Any] | JsonObject | None"
 """The type of a reply: a class (pydantic model, dataclass, ...), a JSON Schema, or plain text."""
-
-_fence = re.compile(r"```[\w-]*[ \t]*\r?\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +115,12 @@ class ModelRequest:
         """
         if self.output is None or reply.tool_calls or reply.parsed is not None:
             return reply
-        text = unfenced(reply.text)
-        if self.output_type is None:
-            try:
-                return reply.model_copy(update={"parsed": json.loads(text)})
-            except (ValueError, RecursionError):
-                return reply
         try:
-            parsed = TypeAdapter(self.output_type).validate_json(text)
+            if self.output_type is None:
+                return reply.model_copy(update={"parsed": json_in(reply.text)})
+            parsed = _validated(self.output_type, reply.text)
+        except NoReading:
+            return reply
         except ValidationError as error:
             name = getattr(self.output_type, "__name__", str(self.output_type))
             cut = f" (it was cut off: finish {reply.finish!r})" if reply.finish not in ("stop", "") else ""
@@ -145,17 +142,19 @@ class ModelEvent(BaseModel):
 
 @runtime_checkable
 class Model(Protocol):
-    """The interface of models. A custom model needs these three members; `RequestModel` provides two of them.
+    """The interface of models: `name` and `complete`, and `stream` if the model can return a reply in pieces.
 
-    While a run is watched, models are asked for streams. `streams = False` on a model that defines `stream` prevents
-    that.
+    While a run is watched, models that define `stream` are asked for streams; `streams = False` prevents that.
+    Subclasses of `RequestModel` get the request as one object.
     """
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """The model's name in journals and pictures."""
         ...
 
+    @abstractmethod
     async def complete(
         self,
         messages: str | Sequence[Message],
@@ -183,7 +182,7 @@ class Model(Protocol):
         """
         ...
 
-    def stream(
+    async def stream(
         self,
         messages: str | Sequence[Message],
         tools: Iterable[ToolLike] = (),
@@ -194,10 +193,12 @@ class Model(Protocol):
     ) -> AsyncIterator[ModelEvent]:
         """Send a request and read the reply in pieces. The arguments and errors are those of `complete`.
 
+        Unless a class defines it, the only event has the reply of `complete`.
+
         Returns:
             An iterator of events. The last event has the whole reply and may be the only one.
         """
-        ...
+        yield ModelEvent(reply=await self.complete(messages, tools, output, task=task, **options))
 
 
 class ModelInterface(ABC):
@@ -238,7 +239,10 @@ class ModelInterface(ABC):
 
 
 class RequestModel(ModelInterface):
-    """Base class of models that answer whole requests: define `respond`, inherit `complete` and `stream`."""
+    """Base class of models that get a request as one object: define `respond`, inherit `complete` and `stream`.
+
+    A model that can return a reply in pieces defines `respond_in_pieces` as well.
+    """
 
     name: str
 
@@ -256,16 +260,29 @@ class RequestModel(ModelInterface):
             ModelError: the call failed; `ModelUnavailable` if the same call may succeed later.
         """
 
+    async def respond_in_pieces(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """Answer one request in pieces. Unless a class defines it, the only event has the reply of `respond`.
+
+        Args:
+            request: the request.
+
+        Returns:
+            An iterator of events; write it as an async generator. The last event has the whole reply.
+
+        Raises:
+            ModelError: the call failed; `ModelUnavailable` if the same call may succeed later.
+        """
+        yield ModelEvent(reply=await self.respond(request))
+
     async def _complete_request(self, request: ModelRequest) -> Reply:
         await pass_fence()
         return request.parse(await self.respond(request))
 
     async def _stream_request(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Yield one event when the reply is complete, unless the class yields pieces."""
-        output = request.output_type or request.output
-        yield ModelEvent(
-            reply=await self.complete(request.messages, request.tools, output, task=request.task, **request.options)
-        )
+        await pass_fence()
+        async with closing(self.respond_in_pieces(request)) as events:
+            async for event in events:
+                yield event if event.reply is None else event.model_copy(update={"reply": request.parse(event.reply)})
 
 
 def gives_pieces(model: Model) -> bool:
@@ -277,9 +294,18 @@ def gives_pieces(model: Model) -> bool:
     if said is not None:
         return bool(said)
     if isinstance(model, RequestModel):
-        cls = type(model)
-        return cls.stream is not RequestModel.stream or cls._stream_request is not RequestModel._stream_request
-    return callable(getattr(model, "stream", None))
+        names = ("stream", "_stream_request", "respond_in_pieces")
+        return any(getattr(type(model), name) is not getattr(RequestModel, name) for name in names)
+    return callable(getattr(model, "stream", None)) and getattr(type(model), "stream", None) is not Model.stream
+
+
+def streamed(model: Model, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+    """Send a request to a model and read the reply in pieces; a model without `stream` returns it whole."""
+    stream = getattr(model, "stream", None) or partial(Model.stream, model)
+    events: AsyncIterator[ModelEvent] = stream(
+        request.messages, request.tools, request.output, task=request.task, **request.options
+    )
+    return events
 
 
 def _messages(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -334,14 +360,19 @@ async def closing(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[AsyncIter
             await close()
 
 
-def unfenced(text: str) -> str:
-    """Return a reply's text without surrounding white space and one Markdown fence."""
-    bare = text.strip()
-    opened = _fence.match(bare)
-    if opened is None or not bare.endswith("```") or opened.end() > len(bare) - 3:
-        return bare
-    inner = bare[opened.end() : -3].rstrip(" \t")
-    return inner.removesuffix("\n").removesuffix("\r")
+def _validated(output: type[Any], text: str) -> Any:
+    """Return the value of a class in a reply. Raises `ValidationError`."""
+    adapter = TypeAdapter(output)
+    try:
+        return adapter.validate_json(unfenced(text))
+    except ValidationError as error:
+        if error.errors(include_url=False)[0]["type"] != "json_invalid":
+            raise
+        try:
+            value = json_in(text)
+        except NoReading:
+            raise error from None
+    return adapter.validate_json(json.dumps(value))
 
 
 class Wrapping(ABC):

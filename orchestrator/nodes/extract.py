@@ -149,7 +149,7 @@ class Extract(Node, kind="extract"):
         answer = _only(found)
         if answer is not None:
             return Outcome("found", {self.answer: answer})
-        fault = f"{ctx.node}: the reply {quoted(text)} {_fault(found, self.form)}"
+        fault = f"{ctx.node}: the reply {quoted(text)} {_fault(found, self.form, text)}"
         if self.required:
             raise AgentError(fault)
         return Outcome("missing", {} if self.fault is None else {self.fault: fault})
@@ -208,9 +208,9 @@ def _is_working(text: str, start: int, end: int, form: AnswerForm, *, announced:
     return begins is None or _equation.search(line) is not None or len(line.split()) > _MOST_WORDS
 
 
-def _fault(found: set[str], form: AnswerForm) -> str:
+def _fault(found: set[str], form: AnswerForm, text: str) -> str:
     """Return why a text has no single answer."""
-    values = sorted(found - {_UNCERTAIN})
+    values = sorted(found - {_UNCERTAIN}, key=lambda value: (text.find(value), value))
     if form == "yes_no" and len(values) > 1:
         return "has both yes and no"
     if len(values) > 1:

@@ -25,9 +25,8 @@ from orchestrator.graph.outcome import Outcome
 from orchestrator.graph.reducers import append
 from orchestrator.json import JsonObject, digest
 from orchestrator.models.base import Model, ToolLike
-from orchestrator.models.messages import Message, Reply, ToolCall, tool_result, user
+from orchestrator.models.messages import REASONING, Message, Reply, ToolCall, tool_result, user, without_thoughts
 from orchestrator.models.messages import system as said
-from orchestrator.models.reading import parted
 from orchestrator.models.text import TextProtocol
 from orchestrator.models.text.conversation import said_in
 from orchestrator.models.text.forms import offers_of
@@ -204,7 +203,6 @@ EMPTY_ANSWER = "Your reply holds no answer. Give the final answer in words; no t
 CUT = "Your reply was cut off, because it was too long, and was not used. Reply again, more briefly."
 IN_WORDS = "Nothing was called: an action in words makes no call. Call the tool, or give the final answer."
 UNREAD = "Nothing was called: {why}. Write the call again in the form that you were told."
-_REASONING = ("reasoning_content", "reasoning")
 
 
 def _is_retry(value: object) -> bool:
@@ -272,7 +270,7 @@ class Interpretation(Talk):
         if usable or sum(message.role == "assistant" for message in corrections) < self.retries:
             return found
         content = found.message.content
-        prose = not self.tools_offered or found.fault in (CUT, NO_ACTION)
+        prose = not self.tools_offered or found.fault == CUT or (found.fault == NO_ACTION and self.protocol == "native")
         if found.calls or not content.strip() or not prose:
             more = "; give the model more max_tokens" if reply.cut else ""
             self._fail(f"{found.fault} The reply was {quoted(content)}{more}")
@@ -306,8 +304,7 @@ class Interpretation(Talk):
         """Read a reply that follows a thought without a call."""
         if reply.refused:
             self._fail(f"the model refused to answer ({reply.finish}): {quoted(reply.text)}")
-        aside, text = parted(reply.text)
-        reply = reply.model_copy(update={"text": text})
+        reply = without_thoughts(reply)  # journals of earlier versions have thoughts in texts
         found_facts = reply.details.get("text_protocol")
         facts = found_facts if isinstance(found_facts, dict) else {}
         calls = distinct(reply.tool_calls, talk)
@@ -325,23 +322,18 @@ class Interpretation(Talk):
             message = said_in(used.message.model_copy(update={"tool_calls": calls}), self.protocol, words)
             if thought and not thought_in(reply.text):
                 message = message.model_copy(update={"content": thought})
-            elsewhere = any(str(reply.extras.get(name) or "").strip() for name in _REASONING)
-            thinks = bool(thought or aside or thought_in(reply.text) or elsewhere)
+            elsewhere = any(str(reply.extras.get(name) or "").strip() for name in REASONING)
+            thinks = bool(thought or thought_in(reply.text) or elsewhere)
             fault = NO_THOUGHT if self.thought == "required" and not thinks else ""
             return Reading(message, calls=calls, fault=fault)
         unread = facts.get("unread")
         if unread:  # also if an answer follows it, which may be based on results that the model made up
             return replace(used, fault=UNREAD.format(why=unread), unread=str(unread))
         labelled = self.protocol == "bracket" or self.thought == "required" or bool(self.finish)
-        found = (reply.text.strip(), "")
-        if labelled and self.protocol != "bracket":
-            action = _IN_WORDS.parse(reply.text, _FINISH)
-            if action.calls:
-                return self._finished(
-                    replace(used, message=used.message.model_copy(update={"content": action.content})), action.calls[0]
-                )
-            if action.unread and thought_label.match(reply.text.strip()):
-                return replace(used, fault=IN_WORDS)
+        in_words = self._in_words(used) if labelled and self.protocol != "bracket" else None
+        if in_words is not None:
+            return in_words
+        found: tuple[str, str] | None = (reply.text.strip(), "")
         if labelled:
             found = answer_in(reply.text, self.finish or FINISH, paragraph=self.protocol != "bracket")
         if found is not None and found[0]:
@@ -349,6 +341,16 @@ class Interpretation(Talk):
         if not self.tools_offered:
             return replace(used, fault=EMPTY_ANSWER)
         return replace(used, fault=NO_ACTION if reply.text.strip() else EMPTY)
+
+    def _in_words(self, used: Reading) -> Reading | None:
+        """Read an action that is written as in the ReAct paper, where calls have another form."""
+        text = used.message.content
+        action = FORMS["bracket"].parse(text, _FINISH)
+        if action.calls:
+            said = used.message.model_copy(update={"content": action.content})
+            return self._finished(replace(used, message=said), action.calls[0])
+        meant = action.unread and thought_label.match(text.strip())
+        return replace(used, fault=IN_WORDS) if meant else None
 
     def _ends(self, call: ToolCall) -> bool:
         return bool(self.finish) and call.name == self.finish
@@ -578,7 +580,6 @@ class ReadReply(Interpretation, Node, kind="read_reply"):
 
 # -- labels of thoughts and answers ------------------------------------------------------------------------------------
 
-_IN_WORDS = FORMS["bracket"]
 _FINISH = offers_of([_finishing(FINISH)])
 _paragraph = re.compile(r"\n[ \t]*\n")
 _final = re.compile(label.format("Final[ \t]{1,8}Answer"), re.IGNORECASE | re.MULTILINE)

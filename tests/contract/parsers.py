@@ -20,7 +20,6 @@ from orchestrator.errors import AgentError, GraphError, ModelError, ToolError
 from orchestrator.graph.edges import parse_edges
 from orchestrator.graph.text.source import read_json, read_yaml
 from orchestrator.graph.text.types import parse_type
-from orchestrator.models.base import unfenced
 from orchestrator.models.chat import Assembly, EventDecoder, parsed, reply_of
 from orchestrator.models.chat.reply import read_arguments
 from orchestrator.models.http_errors import quoted
@@ -29,7 +28,9 @@ from orchestrator.models.offline import OfflineModel
 from orchestrator.models.offline.arithmetic import NoArithmetic, number_in, read
 from orchestrator.models.offline.planning import _words
 from orchestrator.models.profile import profile_of
-from orchestrator.models.text.forms import Aside, CallScreen, Form, OfferedTool, parted, thoughts_in
+from orchestrator.models.reading import NoReading, ThoughtScreen, choice_in, json_in, labelled
+from orchestrator.models.reading import parted as parted_thoughts
+from orchestrator.models.text.forms import CallScreen, Form, OfferedTool
 from orchestrator.models.text.protocol import FORMS
 from orchestrator.nodes.extract import find_answer
 from orchestrator.nodes.planned_calls import arguments_of
@@ -118,7 +119,7 @@ def _form(name: str) -> Reader:
         form.parse(text, _OFFERS, ended=False)
         form.defused(text, _OFFERS)
         form.edge(text, 0)
-        screen = Aside(CallScreen(form))
+        screen = CallScreen(form)
         for start in range(0, len(text), 512):
             screen.feed(text[start : start + 512])
 
@@ -159,6 +160,17 @@ def _events(text: str) -> None:
                 parsed(one)
         for one in events.rest():
             parsed(one)
+
+
+def _readings(text: str) -> None:
+    parted_thoughts(text)
+    choice_in(text, {"add": "Add.", "web_search": "Search."}, numbered=True)
+    labelled(text, {"answer": "answer", "final answer": "answer"})
+    screen = ThoughtScreen()
+    for start in range(0, len(text), 512):
+        screen.feed(text[start : start + 512])
+    with suppress(NoReading):
+        json_in(text)
 
 
 def _deltas(text: str) -> None:
@@ -354,8 +366,8 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "inputs of planned calls": Parser(
         _inputs,
-        ("orchestrator.nodes.planned_calls:*",),
-        (*_JSON, "a=", "a=1, ", "#E1, ", "(", "'"),
+        ("orchestrator.models.text.inputs:*",),
+        (*_JSON, "a=", "a=1, ", "#E1, ", "(", "'", "```", "```json\n{"),
         (AgentError,),
         usual=200_000,
     ),
@@ -371,7 +383,11 @@ PARSERS: Mapping[str, Parser] = {
         ("`orchestrator show ", "`orchestrator why 'a`", "`", "'", "\\"),
         usual=200_000,
     ),
-    "labels": Parser(_labels, ("orchestrator.nodes.respond:*",), ("Thought: ", "Answer: ", "Finish[", "*")),
+    "labels": Parser(
+        _labels,
+        ("orchestrator.nodes.respond:*", "orchestrator.nodes.conversation:*"),
+        ("Thought: ", "Answer: ", "Finish[", "*"),
+    ),
     "bracket form": Parser(
         _form("bracket"),
         (
@@ -403,13 +419,14 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "JSON form": Parser(
         _form("json"),
-        ("orchestrator.models.text.json_forms:*", "orchestrator.models.base:_fence"),
+        ("orchestrator.models.text.json_forms:*",),
         ("```json\n", "```\n", '{"name": "search", "arguments": {', '[{"name": "search"},', *_JSON),
     ),
-    "fences and thoughts": Parser(
-        lambda text: (unfenced(text), parted(text), thoughts_in(text)),
-        ("orchestrator.models.text.forms:*",),
-        ("<think>", "</think>", "```a\n"),
+    "readings of replies": Parser(
+        _readings,
+        ("orchestrator.models.reading:*", "orchestrator.models.reading:_pattern()"),
+        ("<think>", "</think>", "\n<think>", "```a\n", "```", '{"a":', "{1", "add, ", "The tool is ", "Answer: ", "\n"),
+        usual=200_000,
     ),
     "offline model": Parser(
         _offline,

@@ -22,6 +22,7 @@ from itertools import accumulate, islice
 
 from pydantic import BaseModel, ConfigDict
 
+from orchestrator.models.reading import parted
 from orchestrator.nodes.plans import PlanFault
 
 REFERENCE = re.compile(r"#E([0-9]++)(?![0-9A-Za-z_])", re.IGNORECASE)
@@ -77,7 +78,6 @@ _call = re.compile(
 )
 _another = re.compile(rf"[ \t]*+(?:[+,;&|]|and\b|then\b)[ \t]*+{_NAME}\[", re.IGNORECASE)
 _end = re.compile(r"<\s*+/?\s*+end[ _-]?of[ _-]?plan\s*+/?\s*+>", re.IGNORECASE)
-_thinking = re.compile(r"\A\s*+<(think|thinking)>.*?</\1>", re.DOTALL | re.IGNORECASE)
 _fence = re.compile(r"^[ \t]*(?:```|~~~).*$", re.MULTILINE)
 _last_fence = re.compile(r"\n[ \t]*+(?:```|~~~)\s*+\Z")
 _other_reference = re.compile(r"#?\$?\{{1,2}+#?E([0-9]++)\}{1,2}+|\$E([0-9]++)\b|(?<![\w#$.{-])E([0-9]++)(?![\w.-])")
@@ -97,8 +97,9 @@ def read_blueprint(text: str) -> list[PlannedCall]:
         PlanFault: the plan has no calls or far too many, one cannot be read, an id is duplicated, or an input uses an
             id that is not in the plan or that needs the call itself. The message lists all faults, up to a limit.
     """
+    _, text = parted(text)
     end = _end.search(text)
-    text = _thinking.sub("", text[: end.start()] if end is not None else text, count=1)
+    text = text if end is None else text[: end.start()]
     if len(text) > LONGEST:
         raise PlanFault(f"it has more than {LONGEST} characters: plan fewer calls, with shorter inputs")
     broken: dict[str, str] = {}
