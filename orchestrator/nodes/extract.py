@@ -14,6 +14,7 @@ from orchestrator.errors import AgentError
 from orchestrator.graph.model import Effect, Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.nodes.model_decision import quoted
+from orchestrator.tools.result import as_text
 
 AnswerForm: TypeAlias = Literal["text", "number", "choice", "yes_no"]
 
@@ -120,8 +121,8 @@ class Extract(Node, kind="extract"):
 
     effect: Effect = "pure"
     """It reads only the text."""
-    text: Annotated[str, Port(str)] = "reply"
-    """Field with the text."""
+    text: Annotated[str, Port()] = "reply"
+    """Field with the text; another value is read as JSON."""
     answer: Annotated[str, Port()] = "answer"
     """Field that gets the answer."""
     form: AnswerForm = "text"
@@ -144,12 +145,12 @@ class Extract(Node, kind="extract"):
         return False
 
     async def run(self, state: object, ctx: Context) -> Outcome[Literal["found", "missing"]]:
-        text = str(getattr(state, self.text))
+        text = as_text(getattr(state, self.text))
         found = _answers(text, self.form, announced=self.announced)
         answer = _only(found)
         if answer is not None:
             return Outcome("found", {self.answer: answer})
-        fault = f"{ctx.node}: the reply {quoted(text)} {_fault(found, self.form, text)}"
+        fault = f"{ctx.node}: the reply {quoted(text)} {_fault(found, self.form)}"
         if self.required:
             raise AgentError(fault)
         return Outcome("missing", {} if self.fault is None else {self.fault: fault})
@@ -208,9 +209,9 @@ def _is_working(text: str, start: int, end: int, form: AnswerForm, *, announced:
     return begins is None or _equation.search(line) is not None or len(line.split()) > _MOST_WORDS
 
 
-def _fault(found: set[str], form: AnswerForm, text: str) -> str:
+def _fault(found: set[str], form: AnswerForm) -> str:
     """Return why a text has no single answer."""
-    values = sorted(found - {_UNCERTAIN}, key=lambda value: (text.find(value), value))
+    values = sorted(found - {_UNCERTAIN}, key=lambda value: (len(value), value))
     if form == "yes_no" and len(values) > 1:
         return "has both yes and no"
     if len(values) > 1:

@@ -136,7 +136,7 @@ async def test_numbers_to_map_over() -> None:
 @pytest.mark.parametrize(
     ("form", "text", "fault"),
     [
-        ("number", "28 coins (20 + 8)", "has several numbers: 28, 20, 8"),
+        ("number", "28 coins (20 + 8)", "has several numbers: 8, 20, 28"),
         ("number", "nobody knows", "has no number"),
         ("number", "1.5 million", "has no single number"),
         ("number", "Answer:\nStep 1: 2 + 2 = 4\nStep 2: 4 + 4 = 8", "has no single number"),
