@@ -16,6 +16,7 @@ from orchestrator.errors import ModelError
 from orchestrator.graph.faults import Spelled
 from orchestrator.graph.limits import Usage
 from orchestrator.json import cleaned, storable
+from orchestrator.models.logprobs import TokenLogprob
 from orchestrator.values import FOREIGN_DEPTH, MAX_TOKENS, Unfit, check, fault_in
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
@@ -153,6 +154,9 @@ class Reply(BaseModel, metaclass=Spelled):
     """Facts about the answer from the provider, such as its id and the full usage."""
     model: str = ""
     """The model that answered."""
+    logprobs: tuple[TokenLogprob, ...] = ()
+    """The last tokens of the reply with their log probabilities, if they were asked for (`logprobs=True`) and the
+    provider gives them."""
 
     @property
     def refused(self) -> bool:
@@ -314,6 +318,12 @@ def _altered(reply: Reply) -> Reply:
     details = _stored_fields(reply.details, "details", altered)
     usage = _stored_usage(reply.usage, altered)
     finish, model = _stored_text(reply.finish, "finish", altered), _stored_text(reply.model, "model", altered)
+    logprobs = reply.logprobs
+    try:
+        check([[*token] for token in logprobs])
+    except Unfit as error:
+        logprobs = ()
+        altered.append(f"logprobs: left out, {error}")
     if altered:
         details = {**details, "altered": altered}
     return reply.model_copy(
@@ -325,6 +335,7 @@ def _altered(reply: Reply) -> Reply:
             "usage": usage,
             "finish": finish,
             "model": model,
+            "logprobs": logprobs,
         }
     )
 

@@ -14,6 +14,7 @@ from orchestrator.json import deeper_than
 from orchestrator.models.base import ModelRequest, unfenced
 from orchestrator.models.chat.request import WRAP, is_object, wire_names
 from orchestrator.models.http_errors import quoted, refusal, status_of
+from orchestrator.models.logprobs import token_logprobs
 from orchestrator.models.messages import Reply, ToolCall, received
 from orchestrator.models.profile import Profile
 from orchestrator.models.strict import without_nulls
@@ -74,6 +75,7 @@ def reply_from(answer: Mapping[str, Any], model: str, *, clean: Callable[[str], 
             extras=_kept(message, OWN),
             details=_kept(answer, ("choices", "object")),
             model=str(answer.get("model") or model),
+            logprobs=token_logprobs(choice.get("logprobs")),
         )
     )
 

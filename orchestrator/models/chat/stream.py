@@ -217,6 +217,7 @@ class Assembly:
         self._latest: dict[object, _PartialCall] = {}
         self._named: dict[tuple[object, str], _PartialCall] = {}
         self._extras: dict[str, list[Any]] = {}
+        self._logprobs: dict[str, list[Any]] = {}
 
     def add(self, chunk: Mapping[str, Any]) -> Piece:
         """Add the next chunk. An invalid field in it is ignored."""
@@ -234,6 +235,10 @@ class Assembly:
             if isinstance(delta, dict):
                 piece = self._delta(delta)
                 text, reasoning = text + piece.text, reasoning + piece.reasoning
+            logprobs = choice.get("logprobs")
+            for key, part in logprobs.items() if isinstance(logprobs, dict) else ():
+                if isinstance(part, list):
+                    self._logprobs.setdefault(key, []).extend(part)
             if choice.get("finish_reason"):
                 self.finish = str(choice["finish_reason"])
         return Piece(self._shown(text), storable(reasoning))
@@ -288,7 +293,8 @@ class Assembly:
             message["refusal"] = paired("".join(self._refusal))
         if self._calls:
             message["tool_calls"] = [call.data() for call in self._calls]
-        return {**self._top, "choices": [{"index": 0, "message": message, "finish_reason": self.finish}]}
+        choice = {"index": 0, "message": message, "finish_reason": self.finish, "logprobs": self._logprobs}
+        return {**self._top, "choices": [choice]}
 
 
 def _joined(parts: Sequence[Any]) -> Any:
