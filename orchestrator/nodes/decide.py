@@ -79,7 +79,7 @@ class Deciding(BaseModel, metaclass=Spelled):
         """Return the choices, each with its description."""
         raise NotImplementedError
 
-    def asked(self, text: str) -> tuple[list[Message], dict[str, JsonValue]]:
+    def asked(self, text: str, criteria: str) -> tuple[list[Message], dict[str, JsonValue]]:
         """Return the messages that ask for the decision about a text, and the facts that they were made from."""
         raise NotImplementedError
 
@@ -87,12 +87,13 @@ class Deciding(BaseModel, metaclass=Spelled):
         """Return the prompt after a reply that names no choice."""
         raise NotImplementedError
 
-    async def decide(self, text: str, ctx: Context) -> Decided:
+    async def decide(self, text: str, ctx: Context, *, criteria: str = "") -> Decided:
         """Ask the model of a step for the decision.
 
         Args:
             text: the text.
             ctx: the context of the step.
+            criteria: what is decided, for a node without `criteria` of its own.
 
         Returns:
             The decision.
@@ -101,7 +102,7 @@ class Deciding(BaseModel, metaclass=Spelled):
             AgentError: the reply was refused or truncated, or no reply names a choice.
         """
         names = tuple(self.options())
-        messages, facts = self.asked(text)
+        messages, facts = self.asked(text, criteria)
         weighed: dict[str, Any] = {}
         if self.threshold is not None or self.probability is not None:
             weighed["logprobs"] = True
@@ -254,13 +255,14 @@ class Decide(Deciding, Node, kind="decide"):
             return {str(score): "" for score in range(self.score[0], self.score[1] + 1)}
         return {"yes": "", "no": ""} if self.yes_no else self.choices
 
-    def asked(self, text: str) -> tuple[list[Message], dict[str, JsonValue]]:
+    def asked(self, text: str, criteria: str) -> tuple[list[Message], dict[str, JsonValue]]:
         """See `Deciding.asked`."""
+        criteria = self.criteria or criteria
         choices = listed(self.options())
         if self.score is not None:
             choices = f"a whole number from {self.score[0]} (lowest) to {self.score[1]} (highest)"
-        facts: dict[str, JsonValue] = {"text": text, "choices": dict(self.options()), "criteria": self.criteria}
-        prompt = fill(self.prompt, criteria=self.criteria, choices=choices, text=text).lstrip()
+        facts: dict[str, JsonValue] = {"text": text, "choices": dict(self.options()), "criteria": criteria}
+        prompt = fill(self.prompt, criteria=criteria, choices=choices, text=text).lstrip()
         return [said(self.system), user(prompt, data=facts)], facts
 
     def corrected(self, fault: str, names: str) -> str:
