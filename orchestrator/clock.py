@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
+from abc import abstractmethod
 from functools import partial
 from typing import Protocol
 
@@ -16,10 +17,12 @@ from typing import Protocol
 class Clock(Protocol):
     """Returns the time. All methods are thread-safe."""
 
+    @abstractmethod
     def now(self) -> float:
         """Unix time in seconds. It can be wrong by any amount, and it can jump."""
         ...
 
+    @abstractmethod
     def steady(self) -> float:
         """Seconds since some moment in the past, by a clock that never jumps."""
         ...

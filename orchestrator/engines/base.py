@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import random
+from abc import abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -58,6 +59,7 @@ _DRAINS = 0.5
 class Engine(Protocol):
     """Delivers runs to workers. It only gets a run's id."""
 
+    @abstractmethod
     async def submit(self, run_id: str, *, at: float | None = None) -> None:
         """Submit a run for delivery to a worker, which drives it until it ends or pauses.
 
@@ -73,6 +75,7 @@ class Engine(Protocol):
         """
         ...
 
+    @abstractmethod
     async def cancel(self, run_id: str) -> None:
         """Cancel further deliveries of a run, as far as still possible.
 
@@ -86,6 +89,7 @@ class Engine(Protocol):
         """
         ...
 
+    @abstractmethod
     async def status(self, run_id: str) -> EngineStatus:
         """Return the status of a run at the engine. The run's own status is in the store.
 
@@ -101,6 +105,7 @@ class Engine(Protocol):
 class ServedEngine(Engine, Protocol):
     """An engine whose deliveries a process can receive."""
 
+    @abstractmethod
     async def serve(self, deliveries: Deliveries, *, stop: anyio.Event) -> None:
         """Receive deliveries until `stop` is set, and hand them to `deliveries`.
 
@@ -115,6 +120,7 @@ class ServedEngine(Engine, Protocol):
         """
         ...
 
+    @abstractmethod
     async def aclose(self) -> None:
         """Close the connections to the engine."""
         ...

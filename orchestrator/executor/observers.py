@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -177,6 +178,7 @@ class RunObserver(Protocol):
     A sync function runs in a thread. Its exceptions are logged.
     """
 
+    @abstractmethod
     def __call__(self, run: Run, seq: int, /) -> Awaitable[object] | object:
         """
         Args:

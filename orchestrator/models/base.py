@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Se
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -145,17 +146,19 @@ class ModelEvent(BaseModel):
 
 @runtime_checkable
 class Model(Protocol):
-    """The interface of models. A custom model needs these three members; `RequestModel` provides two of them.
+    """The interface of models: `name` and `complete`, and `stream` if the model can return a reply in pieces.
 
-    While a run is watched, models are asked for streams. `streams = False` on a model that defines `stream` prevents
-    that.
+    While a run is watched, models that define `stream` are asked for streams; `streams = False` prevents that.
+    Subclasses of `RequestModel` get the request as one object.
     """
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """The model's name in journals and pictures."""
         ...
 
+    @abstractmethod
     async def complete(
         self,
         messages: str | Sequence[Message],
@@ -183,7 +186,7 @@ class Model(Protocol):
         """
         ...
 
-    def stream(
+    async def stream(
         self,
         messages: str | Sequence[Message],
         tools: Iterable[ToolLike] = (),
@@ -194,10 +197,12 @@ class Model(Protocol):
     ) -> AsyncIterator[ModelEvent]:
         """Send a request and read the reply in pieces. The arguments and errors are those of `complete`.
 
+        Unless a class defines it, the only event has the reply of `complete`.
+
         Returns:
             An iterator of events. The last event has the whole reply and may be the only one.
         """
-        ...
+        yield ModelEvent(reply=await self.complete(messages, tools, output, task=task, **options))
 
 
 class ModelInterface(ABC):
@@ -238,7 +243,10 @@ class ModelInterface(ABC):
 
 
 class RequestModel(ModelInterface):
-    """Base class of models that answer whole requests: define `respond`, inherit `complete` and `stream`."""
+    """Base class of models that get a request as one object: define `respond`, inherit `complete` and `stream`.
+
+    A model that can return a reply in pieces defines `respond_in_pieces` as well.
+    """
 
     name: str
 
@@ -256,16 +264,29 @@ class RequestModel(ModelInterface):
             ModelError: the call failed; `ModelUnavailable` if the same call may succeed later.
         """
 
+    async def respond_in_pieces(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """Answer one request in pieces. Unless a class defines it, the only event has the reply of `respond`.
+
+        Args:
+            request: the request.
+
+        Returns:
+            An iterator of events; write it as an async generator. The last event has the whole reply.
+
+        Raises:
+            ModelError: the call failed; `ModelUnavailable` if the same call may succeed later.
+        """
+        yield ModelEvent(reply=await self.respond(request))
+
     async def _complete_request(self, request: ModelRequest) -> Reply:
         await pass_fence()
         return request.parse(await self.respond(request))
 
     async def _stream_request(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Yield one event when the reply is complete, unless the class yields pieces."""
-        output = request.output_type or request.output
-        yield ModelEvent(
-            reply=await self.complete(request.messages, request.tools, output, task=request.task, **request.options)
-        )
+        await pass_fence()
+        async with closing(self.respond_in_pieces(request)) as events:
+            async for event in events:
+                yield event if event.reply is None else event.model_copy(update={"reply": request.parse(event.reply)})
 
 
 def gives_pieces(model: Model) -> bool:
@@ -277,9 +298,18 @@ def gives_pieces(model: Model) -> bool:
     if said is not None:
         return bool(said)
     if isinstance(model, RequestModel):
-        cls = type(model)
-        return cls.stream is not RequestModel.stream or cls._stream_request is not RequestModel._stream_request
-    return callable(getattr(model, "stream", None))
+        names = ("stream", "_stream_request", "respond_in_pieces")
+        return any(getattr(type(model), name) is not getattr(RequestModel, name) for name in names)
+    return callable(getattr(model, "stream", None)) and getattr(type(model), "stream", None) is not Model.stream
+
+
+def streamed(model: Model, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+    """Send a request to a model and read the reply in pieces; a model without `stream` returns it whole."""
+    stream = getattr(model, "stream", None) or partial(Model.stream, model)
+    events: AsyncIterator[ModelEvent] = stream(
+        request.messages, request.tools, request.output, task=request.task, **request.options
+    )
+    return events
 
 
 def _messages(messages: Sequence[Message]) -> tuple[Message, ...]:

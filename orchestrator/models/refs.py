@@ -57,7 +57,7 @@ def model_from_ref(ref: str) -> Model:
         found = found()
     if not _is_model(found):
         raise GraphUnknown(
-            f"model {ref!r} is not a model but a {type(found).__name__}; it needs complete() and stream()"
+            f"model {ref!r} is not a model but a {type(found).__name__}; a model has a `name` and `complete()`"
         )
     return found
 

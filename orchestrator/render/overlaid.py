@@ -18,6 +18,7 @@ Each text is in the part's element with `data-slot` of that name; `told` is adde
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -55,6 +56,7 @@ _SHOWN_QUESTIONS = 3
 class HasOverlay(Protocol):
     """Interface of a run for drawings. If it has a `waiting`, its questions are shown in tooltips."""
 
+    @abstractmethod
     def overlay(self) -> Overlay:
         """Return marks of the run's progress."""
         ...

@@ -15,6 +15,7 @@ made here.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -63,6 +64,7 @@ __all__ = [
 class Changing(Protocol):
     """A store that can cheaply detect whether anything was written to it. Other stores are polled."""
 
+    @abstractmethod
     def changes(self) -> object | None:
         """Return a value that stays the same while nothing is written to the store; None if it is unknown. Cheap.
 
@@ -79,10 +81,12 @@ class Alerting(Protocol):
     An alert is a hint: some runs become free without one, as when a lease expires, and one may be lost.
     """
 
+    @abstractmethod
     def alerts(self) -> int | None:
         """Return the number of alerts so far; None if no alerts can be sent at the moment. Cheap."""
         ...
 
+    @abstractmethod
     async def wait_for_alert(self, seen: int) -> None:
         """Wait for another alert, or until no more can be sent. May be cancelled.
 
@@ -96,6 +100,7 @@ class Alerting(Protocol):
 class Reopening(Protocol):
     """A store that can be opened again."""
 
+    @abstractmethod
     def reopen(self) -> None:
         """Open the store again after `close`."""
         ...
@@ -105,6 +110,7 @@ class Reopening(Protocol):
 class Placing(Protocol):
     """A store whose list of runs can start at a time. Lists of other stores are read from the newest run."""
 
+    @abstractmethod
     def cursor_before(self, created: float) -> str:
         """Return the cursor of the runs that were created before this time.
 
@@ -124,10 +130,12 @@ class Store(ItemStore, Protocol):
     """
 
     @property
+    @abstractmethod
     def url(self) -> str:
         """The URL with which this store was opened, such as `sqlite:///runs.db`."""
         ...
 
+    @abstractmethod
     async def create(self, new: NewRun) -> None:
         """Add a run with its first records, all or nothing.
 
@@ -141,6 +149,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def append(self, append: Append) -> int:
         """Add records to a run. They are durable when this returns.
 
@@ -160,6 +169,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def read(
         self, run_id: str, *, after: int = 0, upto: int | None = None, limit: int | None = None
     ) -> list[Record]:
@@ -181,10 +191,12 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     def read_now(self, run_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
         """See `read`. For callers without an event loop; blocks."""
         ...
 
+    @abstractmethod
     async def info(self, run_id: str) -> RunInfo:
         """Return the row of a run.
 
@@ -199,6 +211,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def heads(self, run_ids: Collection[str]) -> dict[str, tuple[int, str]]:
         """Return the head and the status of some runs, in one query. Unknown runs are left out.
 
@@ -210,6 +223,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def runs(self, query: RunQuery) -> Page:
         """Return a page of the runs that match every filter, newest `created` first.
 
@@ -224,6 +238,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def totals(self, run_id: str) -> RunTotals | None:
         """Return the usage of a run as last written, by node and by the models and tools that its nodes called.
 
@@ -238,6 +253,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def stats(self, query: StatsQuery) -> list[StatsRow]:
         """Return sums over runs, in groups, computed from their rows and totals; no journal is read.
 
@@ -251,6 +267,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def open_questions(self, run_id: str) -> tuple[OpenQuestion, ...] | None:
         """Return the open questions of a run in their order, as they were last written.
 
@@ -265,6 +282,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def questions(self, query: QuestionQuery) -> QuestionPage:
         """Return a page of the open questions of all runs, the oldest `asked` first.
 
@@ -278,6 +296,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def put_graph(self, digest: str, data: JsonObject) -> None:
         """Store a graph's data under its digest. Storing it again changes nothing.
 
@@ -289,6 +308,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def graph(self, digest: str) -> JsonObject:
         """Return the data of a graph.
 
@@ -303,10 +323,12 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     def graph_now(self, digest: str) -> JsonObject:
         """See `graph`. For callers without an event loop; blocks."""
         ...
 
+    @abstractmethod
     async def put_snapshot(self, run_id: str, seq: int, data: bytes) -> None:
         """Store a snapshot: the folded first `seq` records of a run, as a cache.
 
@@ -320,6 +342,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def snapshot(self, run_id: str, *, upto: int | None = None) -> tuple[int, bytes] | None:
         """Return the latest snapshot with `seq <= upto`.
 
@@ -332,6 +355,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def lease(self, run_id: str) -> Lease | None:
         """Return the lease on a run, even if it has expired.
 
@@ -343,6 +367,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def take_lease(self, lease: Lease, *, ttl: float, replaces: str | None = None) -> bool:
         """Take a run's lease if none is held, it has expired by the store's clock, or the held one is `replaces`.
 
@@ -365,6 +390,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def beat(self, holder: str, ttl: float) -> bool:
         """Renew all leases of an executor, in one row.
 
@@ -379,6 +405,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def announce(self, owner: Owner, *, ttl: float) -> None:
         """Record an executor and the facts about it in its row. It need not hold a run.
 
@@ -391,6 +418,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def holders(self, *, runs: int = 20) -> list[Holder]:
         """Return the executors that hold leases or announced themselves, by id, also those whose leases have expired.
 
@@ -403,6 +431,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def drop_lease(self, run_id: str, token: str, *, fault: str | None = None) -> None:
         """Release a lease. Nothing happens if another executor has it now.
 
@@ -416,6 +445,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def claim(self, request: ClaimRequest) -> list[tuple[RunInfo, Lease]]:
         """Take leases of runs that can continue and that no executor drives. No two claimers get the same run.
 
@@ -440,6 +470,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def parked(self, *, limit: int = 100) -> list[RunInfo]:
         """Return runs that `claim` no longer gives out, because their drives died or were given up 5 times in a row.
 
@@ -451,6 +482,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def unsettled(self, graphs: Collection[str] | None) -> list[RunInfo]:
         """Return the runs that may have something to do: those that are running, that have a `due` time, or that have
         a message other than a notice, oldest first. The cost grows only with their number: runs that have ended, or
@@ -461,6 +493,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def next_due(self, graphs: Collection[str] | None) -> float | None:
         """Return when `claim` will next find a run if nothing is written until then, by due times and back-offs.
 
@@ -474,6 +507,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def post(self, run_id: str, body: JsonObject, *, key: str | None = None) -> int:
         """Leave a message for the executor that drives the run.
 
@@ -496,6 +530,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def inbox(self, run_ids: Collection[str]) -> list[Message]:
         """Return the messages for some runs, oldest first. Cheap when nothing has changed since the last call.
 
@@ -507,6 +542,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def notices(self) -> list[Message]:
         """Return the notices about all runs, oldest first: messages whose `type` is `NOTICE`.
 
@@ -514,6 +550,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def discard(self, ids: Sequence[int]) -> None:
         """Delete messages. Unknown ids are ignored.
 
@@ -522,6 +559,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def delete(self, run_id: str) -> bool:
         """Delete one run: records, snapshots, labels, lease, messages, and the notes of which items it wrote.
 
@@ -538,6 +576,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def copy(self, run_id: str, to: Store) -> None:
         """Copy a run, the graphs that it names and its unread messages into another store.
 
@@ -551,6 +590,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def put_schedule(self, schedule: Schedule) -> None:
         """Store a schedule, replacing one of the same name.
 
@@ -562,6 +602,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def schedules(self) -> list[Schedule]:
         """Return all schedules, by name.
 
@@ -570,6 +611,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def move_schedule(self, name: str, *, at: float, to: float) -> bool:
         """Set the next time of a schedule, if it still is the one that the caller saw.
 
@@ -583,6 +625,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def delete_schedule(self, name: str) -> bool:
         """Delete a schedule. Its runs stay.
 
@@ -594,6 +637,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def compact(self) -> int:
         """Give the space of deleted runs back to the system, and remove their last traces from indexes.
 
@@ -604,6 +648,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def check(self, *, repair: bool = False) -> list[Finding]:
         """Find inconsistencies in the store, apart from the journals of its runs.
 
@@ -615,6 +660,7 @@ class Store(ItemStore, Protocol):
         """
         ...
 
+    @abstractmethod
     async def close(self) -> None:
         """Finish all writes and release files and threads. Closing again does nothing; writing raises StoreError."""
         ...
@@ -624,6 +670,7 @@ class Store(ItemStore, Protocol):
 class Archivable(Protocol):
     """A store whose runs can be archived. Every write may be repeated, like those of `Store`."""
 
+    @abstractmethod
     async def ended(self, *, before: float | None = None, after: str | None = None, limit: int = 500) -> Page:
         """Return a page of the runs that have ended and whose records are in the store, oldest `created` first.
 
@@ -636,6 +683,7 @@ class Archivable(Protocol):
         """
         ...
 
+    @abstractmethod
     async def note_object(self, run_id: str, noted: Archived) -> Archived:
         """Record which object is going to be written for a run.
 
@@ -651,6 +699,7 @@ class Archivable(Protocol):
         """
         ...
 
+    @abstractmethod
     async def move_out(self, run_id: str, where: Archived, *, head: int) -> None:
         """Delete the records and snapshots of a run, which are in the archive, and record this in its row.
 
@@ -667,6 +716,7 @@ class Archivable(Protocol):
         """
         ...
 
+    @abstractmethod
     async def move_back(self, run_id: str, records: Sequence[Record], where: Archived) -> None:
         """Store the records of an archived run again. Its objects stay noted.
 
@@ -683,6 +733,7 @@ class Archivable(Protocol):
         """
         ...
 
+    @abstractmethod
     async def objects(self, run_id: str) -> list[Archived]:
         """Return all objects that were noted for a run, the oldest first.
 
@@ -693,10 +744,12 @@ class Archivable(Protocol):
         """
         ...
 
+    @abstractmethod
     async def left_objects(self) -> list[Archived]:
         """Return the objects of deleted runs, the oldest first."""
         ...
 
+    @abstractmethod
     async def forget_objects(self, names: Collection[str]) -> None:
         """Forget deleted objects. Objects of existing runs are not forgotten.
 
@@ -710,10 +763,12 @@ class Archivable(Protocol):
 class Archiving(Protocol):
     """A store that has an archive: its ended runs can be moved there, and are read as if they were in the store."""
 
+    @abstractmethod
     async def ended(self, *, before: float | None = None, after: str | None = None, limit: int = 500) -> Page:
         """See `Archivable.ended`."""
         ...
 
+    @abstractmethod
     async def archive_run(self, run_id: str) -> Archived:
         """Write an ended run to the archive, and remove its records from the store once they were read back.
 
@@ -734,6 +789,7 @@ class Archiving(Protocol):
         """
         ...
 
+    @abstractmethod
     async def restore_run(self, run_id: str) -> bool:
         """Store the records of an archived run again. The object stays, for copies of the store that name it.
 
@@ -750,6 +806,7 @@ class Archiving(Protocol):
         """
         ...
 
+    @abstractmethod
     async def reach(self, run_id: str) -> None:
         """Check, before a run is deleted, that the archive with its objects can be reached.
 

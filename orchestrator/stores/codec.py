@@ -26,6 +26,7 @@ import hmac
 import json
 import os
 import secrets
+from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Mapping
 from threading import Lock
@@ -53,10 +54,12 @@ class Codec(Protocol):
     """
 
     @property
+    @abstractmethod
     def key_id(self) -> str:
         """Id of the key that `encode` uses: 1 to 200 printable characters without a space. It is stored in clear."""
         ...
 
+    @abstractmethod
     def encode(self, data: bytes, *, about: About) -> bytes:
         """Encode a value.
 
@@ -66,6 +69,7 @@ class Codec(Protocol):
         """
         ...
 
+    @abstractmethod
     def decode(self, data: bytes, *, key_id: str, about: About) -> bytes:
         """Decode a value.
 

@@ -19,6 +19,7 @@ import heapq
 import json
 import math
 import struct
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -98,6 +99,7 @@ class ItemUsage:
 class ItemStore(Protocol):
     """The part of a store that keeps items. Writes are atomic, and durable when the call returns."""
 
+    @abstractmethod
     async def put_item(
         self,
         area: Area,
@@ -125,6 +127,7 @@ class ItemStore(Protocol):
         """
         ...
 
+    @abstractmethod
     async def item(self, area: Area, namespace: Namespace, key: str) -> Item | None:
         """Return an item; None if it does not exist.
 
@@ -133,6 +136,7 @@ class ItemStore(Protocol):
         """
         ...
 
+    @abstractmethod
     async def delete_item(self, area: Area, namespace: Namespace, key: str, *, write: ItemWrite | None = None) -> bool:
         """Delete an item.
 
@@ -150,6 +154,7 @@ class ItemStore(Protocol):
         """
         ...
 
+    @abstractmethod
     async def items(
         self, area: Area, prefix: Namespace = (), *, after: tuple[str, str] | None = None, limit: int = 100
     ) -> list[Item]:
@@ -163,6 +168,7 @@ class ItemStore(Protocol):
         """
         ...
 
+    @abstractmethod
     async def item_namespaces(self, area: Area, prefix: Namespace = ()) -> list[Namespace]:
         """Return the namespaces that have items, in order.
 
@@ -172,6 +178,7 @@ class ItemStore(Protocol):
         """
         ...
 
+    @abstractmethod
     async def search_items(self, area: Area, prefix: Namespace, text: str, *, limit: int) -> list[FoundItem]:
         """Return the items whose texts contain a word of `text`, best first. Damaged items are left out.
 
@@ -186,6 +193,7 @@ class ItemStore(Protocol):
         """
         ...
 
+    @abstractmethod
     async def nearest_items(self, area: Area, prefix: Namespace, vector: bytes, *, limit: int) -> list[FoundItem]:
         """Return the items whose vectors have the smallest angle to a vector, the nearest first.
 
@@ -199,6 +207,7 @@ class ItemStore(Protocol):
         """
         ...
 
+    @abstractmethod
     async def prune_items(self, area: Area, prefix: Namespace = (), *, older_than: float | None = None) -> int:
         """Remove expired items, in short steps.
 
@@ -212,10 +221,12 @@ class ItemStore(Protocol):
         """
         ...
 
+    @abstractmethod
     async def item_usage(self, area: Area) -> ItemUsage:
         """Return the size of an area."""
         ...
 
+    @abstractmethod
     async def add_item(self, area: Area, item: Item) -> bool:
         """Store an item with its times, unless one of its namespace and key exists. For copies of stores.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -76,6 +77,7 @@ def record_of(event: Event) -> Record | None:
 class EventStyle(Protocol):
     """Converts the records of one run, in order, to events with other names."""
 
+    @abstractmethod
     def events_of(self, record: Record) -> Sequence[Event]:
         """Return the events of a record, often none."""
         ...

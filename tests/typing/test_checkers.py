@@ -71,6 +71,8 @@ def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         shutil.copy(DATA / name, folder)
     (folder / "page.py").write_text("\n\n".join(python_in("docs/typing.md")))
     (folder / "readme.py").write_text(python_in("README.md")[0])
+    for number, model in enumerate(python_in("docs/own_models.md")):
+        (folder / f"model_{number}.py").write_text(model)
     said: Found = request.param(folder)
     return said
 
@@ -86,7 +88,7 @@ def marked(name: str) -> Mapping[int, str]:
     return {number: mark[1] for number, line in lines if (mark := re.search(r"# E: (.+)", line))}
 
 
-@pytest.mark.parametrize("program", ["right.py", "page.py", "readme.py"])
+@pytest.mark.parametrize("program", ["right.py", "page.py", "readme.py", "model_0.py", "model_1.py"])
 def test_a_right_program_is_clean(found: Found, program: str) -> None:
     assert found.get(program, {}) == {}
 

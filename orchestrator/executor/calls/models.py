@@ -30,6 +30,7 @@ from orchestrator.models.base import (
     calling_node,
     closing,
     gives_pieces,
+    streamed,
 )
 from orchestrator.models.messages import Reply, received
 from orchestrator.models.prices import expected
@@ -123,7 +124,9 @@ class JournaledModel(ModelInterface):
                 watching = witness.get()
                 self._called(ticket.key)
                 current_fence.set(ticket)
-                source = self._pieces(request) if watching is None else _once(watching.call(effect, ticket.key))
+                source = (
+                    streamed(self._model, request) if watching is None else _once(watching.call(effect, ticket.key))
+                )
                 with contained(), Pieces(self._attempt, ticket.key) as pieces:
                     async with closing(source) as events:  # also if the node stops reading
                         async for event in events:
@@ -199,13 +202,10 @@ class JournaledModel(ModelInterface):
             request.messages, request.tools, request.output, task=request.task, **request.options
         )
 
-    def _pieces(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        return self._model.stream(request.messages, request.tools, request.output, task=request.task, **request.options)
-
     async def _watched(self, request: ModelRequest, key: str) -> Reply:
         reply: Reply | None = None
         with Pieces(self._attempt, key) as pieces:
-            async with closing(self._pieces(request)) as events:
+            async with closing(streamed(self._model, request)) as events:
                 async for event in events:
                     pieces.add(event)
                     reply = event.reply or reply

@@ -23,7 +23,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from orchestrator.errors import ModelError
 from orchestrator.json import cleaned
-from orchestrator.models.base import Model, ModelEvent, ModelInterface, ModelRequest, Wrapping, bare, closing
+from orchestrator.models.base import Model, ModelEvent, ModelInterface, ModelRequest, Wrapping, bare, closing, streamed
 from orchestrator.models.messages import Reply
 from orchestrator.user_code import pass_fence
 
@@ -32,10 +32,12 @@ class Ask(Protocol):
     """The next layer, or the model."""
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """Return the name of the innermost model."""
         ...
 
+    @abstractmethod
     def __call__(self, request: ModelRequest, /) -> AsyncIterator[ModelEvent]:
         """Ask the next layer or the model. May be called more than once, or not at all.
 
@@ -171,12 +173,13 @@ def with_middleware(model: Model, *middleware: Middleware) -> MiddlewareModel:
 async def asked(model: Model, request: ModelRequest) -> AsyncIterator[ModelEvent]:
     """Send a request to a model; yield pieces if the request wants them, and the reply without `parsed`."""
     # The schema replaces the class: only the outermost caller checks whether the text fits.
-    given, options = (request.messages, request.tools, request.output), cast("dict[str, Any]", request.options)
     await pass_fence()  # layers may have delayed it
     if not request.pieces:
-        yield ModelEvent(reply=bare(await model.complete(*given, task=request.task, **options)))
+        options = cast("dict[str, Any]", request.options)
+        reply = await model.complete(request.messages, request.tools, request.output, task=request.task, **options)
+        yield ModelEvent(reply=bare(reply))
         return
-    async with closing(model.stream(*given, task=request.task, **options)) as events:
+    async with closing(streamed(model, request)) as events:
         async for event in events:
             yield event if event.reply is None else event.model_copy(update={"reply": bare(event.reply)})
 

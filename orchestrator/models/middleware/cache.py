@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import time
+from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
@@ -31,10 +32,12 @@ from orchestrator.models.middleware.base import Ask, Middleware, jsonable, write
 class CacheStore(Protocol):
     """Stores JSON objects by name (32 hexadecimal digits). `OSError` and `ValueError` count as misses."""
 
+    @abstractmethod
     async def get(self, name: str) -> JsonObject | None:
         """Return the entry last stored under this name, or None."""
         ...
 
+    @abstractmethod
     async def put(self, name: str, entry: JsonObject) -> None:
         """Store an entry."""
         ...

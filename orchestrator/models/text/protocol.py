@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from orchestrator.errors import ModelError
 from orchestrator.json import JsonObject
-from orchestrator.models.base import Model, ModelEvent, ModelRequest, RequestModel, Wrapping, closing
+from orchestrator.models.base import Model, ModelEvent, ModelRequest, RequestModel, Wrapping, closing, streamed
 from orchestrator.models.messages import Message, Reply, ToolCall
 from orchestrator.models.text.bracket import BracketForm
 from orchestrator.models.text.conversation import PROMPT, instructed, retold, told
@@ -94,8 +94,8 @@ class TextProtocol(Wrapping, RequestModel):
         given: list[str] = []
         came = False
         reply: Reply | None = None
-        source = self.model.stream(asked.messages, output=asked.output, task=request.task, **asked.options)
-        async with closing(source) as events:
+        inner = ModelRequest(asked.messages, output=asked.output, task=request.task, options=asked.options)
+        async with closing(streamed(self.model, inner)) as events:
             async for event in events:
                 came = came or bool(event.text)
                 piece = screen.feed(event.text) if screen is not None else event.text

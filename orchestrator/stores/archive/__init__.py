@@ -13,6 +13,7 @@ import errno
 import os
 import stat
 import time
+from abc import abstractmethod
 from contextlib import suppress
 from pathlib import Path
 from string import ascii_letters, digits
@@ -38,15 +39,18 @@ class Archive(Protocol):
     """
 
     @property
+    @abstractmethod
     def url(self) -> str:
         """The URL of the archive, without secrets."""
         ...
 
     @property
+    @abstractmethod
     def gzip(self) -> bool:
         """True if objects are compressed."""
         ...
 
+    @abstractmethod
     def put(self, name: str, data: bytes) -> None:
         """Write an object durably and atomically, replacing one of this name.
 
@@ -56,6 +60,7 @@ class Archive(Protocol):
         """
         ...
 
+    @abstractmethod
     def get(self, name: str, *, most: int) -> bytes | None:
         """Return the bytes of an object; None if there is no object of this name.
 
@@ -65,6 +70,7 @@ class Archive(Protocol):
         """
         ...
 
+    @abstractmethod
     def remove(self, name: str) -> None:
         """Delete an object. A missing object is not an error."""
         ...

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 import orchestrator
 from orchestrator import Context, Executor, Graph, Outcome, Run, Update, node
 from orchestrator.kernel.question import AnyQuestion
+from orchestrator.models import Model
 
 
 class Essay(BaseModel):
@@ -168,3 +169,15 @@ def answers(question: AnyQuestion) -> object:
 
 
 misspelt = orchestrator.Grahp  # E: no such name in the package
+
+
+# -- interfaces ------------------------------------------------------------------------------------------------------
+
+
+class Silent(Model):
+    @property
+    def name(self) -> str:
+        return "silent"
+
+
+Silent()  # E: it has no `complete`
