@@ -39,6 +39,7 @@ from orchestrator.models.http_errors import is_loading, refusal
 from orchestrator.models.messages import Reply
 from orchestrator.models.prices import Price, approximated, price_in
 from orchestrator.models.profile import Profile, profile_of
+from orchestrator.models.reading import ThoughtScreen
 from orchestrator.redaction import ENV, know, looked_up, without
 from orchestrator.user_code import pass_fence
 
@@ -151,6 +152,7 @@ class OpenAIModel(RequestModel):
         """Yield the pieces of the reply; one piece if the server does not stream."""
         call = await self._call(request)
         reply: Reply | None = None
+        screen = ThoughtScreen()
         async with aclosing(self._connection.read(call)) as found:
             async for one in found:
                 if isinstance(one, ModelError):
@@ -158,8 +160,13 @@ class OpenAIModel(RequestModel):
                 if isinstance(one, Reply):
                     reply = one
                 else:
-                    yield ModelEvent(text=one.text, reasoning=one.reasoning)
+                    text, thought = screen.feed(one.text)
+                    if text or thought or one.reasoning:
+                        yield ModelEvent(text=text, reasoning=one.reasoning + thought)
         assert reply is not None  # `_read` ends with a reply unless it yields an error
+        text, thought = screen.rest()
+        if text or thought:
+            yield ModelEvent(text=text, reasoning=thought)
         yield ModelEvent(reply=request.parse(self._told(reply, request)))
 
     async def _call(self, request: ModelRequest) -> HTTPCall:

@@ -12,10 +12,10 @@ from orchestrator.errors import AgentError
 from orchestrator.graph.faults import Spelled
 from orchestrator.graph.model import Node, Port
 from orchestrator.graph.outcome import DONE, Outcome
-from orchestrator.models.base import unfenced
 from orchestrator.models.logprobs import probability
-from orchestrator.models.messages import Message, Reply, assistant, user
+from orchestrator.models.messages import assistant, user
 from orchestrator.models.messages import system as said
+from orchestrator.models.reading import choice_in, unfenced
 from orchestrator.nodes.model_decision import quoted, whole
 from orchestrator.nodes.templates import fill, filled_by
 
@@ -38,8 +38,6 @@ Answer with one of these, and with nothing else: {names}."""
 
 UNSURE = "unsure"
 _MOST_SCORES = 101
-_AROUND = " \t\r\n\"'`*.“”‘’"
-"""Characters that models put around a name."""
 
 
 class Decided(NamedTuple):
@@ -58,6 +56,10 @@ class Deciding(BaseModel, metaclass=Spelled):
     noun: ClassVar[str] = "possible answers"
     """The word for the choices in messages."""
 
+    system: str = SYSTEM
+    """The system message, verbatim."""
+    correction: Annotated[str, filled_by("fault", "names")] = CORRECTION
+    """The prompt after a reply that names no choice."""
     text: Annotated[str, Port()] = "question"
     """Field with the text."""
     result: Annotated[str | None, Port()] = None
@@ -79,12 +81,8 @@ class Deciding(BaseModel, metaclass=Spelled):
         """Return the choices, each with its description."""
         raise NotImplementedError
 
-    def asked(self, text: str, criteria: str) -> tuple[list[Message], dict[str, JsonValue]]:
-        """Return the messages that ask for the decision about a text, and the facts that they were made from."""
-        raise NotImplementedError
-
-    def corrected(self, fault: str, names: str) -> str:
-        """Return the prompt after a reply that names no choice."""
+    def asked(self, text: str, criteria: str) -> tuple[str, dict[str, JsonValue]]:
+        """Return the prompt that asks for the decision about a text, and the facts that it was made from."""
         raise NotImplementedError
 
     async def decide(self, text: str, ctx: Context, *, criteria: str = "") -> Decided:
@@ -101,8 +99,10 @@ class Deciding(BaseModel, metaclass=Spelled):
         Raises:
             AgentError: the reply was refused or truncated, or no reply names a choice.
         """
-        names = tuple(self.options())
-        messages, facts = self.asked(text, criteria)
+        options = self.options()
+        names = tuple(options)
+        prompt, facts = self.asked(text, criteria)
+        messages = [said(self.system), user(prompt, data=facts)]
         weighed: dict[str, Any] = {}
         if self.threshold is not None or self.probability is not None:
             weighed["logprobs"] = True
@@ -110,7 +110,7 @@ class Deciding(BaseModel, metaclass=Spelled):
         while True:
             reply = await ctx.model.complete(messages, output=_schema(names), task=self.task, **weighed)
             written = whole(reply, ctx.node)
-            chosen = _read(reply, written, names)
+            chosen = choice_in(written, options)
             if chosen is not None:
                 return Decided(chosen, probability(reply.logprobs, unfenced(written), chosen, names))
             fault = f"The reply {quoted(written)} names none of the {self.noun}."
@@ -118,7 +118,8 @@ class Deciding(BaseModel, metaclass=Spelled):
             if not left:
                 raise AgentError(f"{ctx.node}: the reply {quoted(written)} names none of the {self.noun}: {known}")
             left -= 1
-            messages += [assistant(written), user(self.corrected(fault, known), data={**facts, "fault": fault})]
+            wrong = fill(self.correction, fault=fault, names=known)
+            messages += [assistant(written), user(wrong, data={**facts, "fault": fault})]
 
     def is_sure(self, decided: Decided) -> bool:
         """Return True if a decision is taken: there is no threshold, or the probability is known and reaches it."""
@@ -131,6 +132,16 @@ class Deciding(BaseModel, metaclass=Spelled):
         update = {self.result: value, self.probability: decided.probability}
         written = {field: one for field, one in update.items() if field is not None}
         return Outcome(outcome if self.is_sure(decided) else UNSURE, written)
+
+    def checked(self, choices: Mapping[str, str]) -> Self:
+        """Return the node, if no choice has the name of the outcome of the threshold.
+
+        Raises:
+            ValueError: a choice has this name.
+        """
+        if self.threshold is not None and UNSURE in choices:
+            raise ValueError(f"with threshold=, {UNSURE!r} is an outcome of its own: rename that choice")
+        return self
 
     def with_unsure(self, outcomes: tuple[str, ...]) -> tuple[str, ...]:
         """Return the outcomes, with `unsure` if there is a threshold."""
@@ -158,20 +169,6 @@ def listed(choices: Mapping[str, str]) -> str:
 def _schema(names: tuple[str, ...]) -> dict[str, JsonValue]:
     choice: JsonValue = {"type": "string", "enum": [*names]}
     return {"type": "object", "properties": {"choice": choice}, "required": ["choice"], "additionalProperties": False}
-
-
-def _read(reply: Reply, written: str, names: tuple[str, ...]) -> str | None:
-    """Return the choice that a reply names; None if it names none."""
-    found: object = reply.parsed
-    if isinstance(found, Mapping):
-        found = found.get("choice") if len(found) == 1 else None
-    elif found is None or type(found) is int:
-        found = unfenced(written)
-    if type(found) is int:
-        found = str(found)
-    if not isinstance(found, str):
-        return None
-    return {name.casefold(): name for name in names}.get(found.strip(_AROUND).casefold())
 
 
 class Decide(Deciding, Node, kind="decide"):
@@ -209,12 +206,8 @@ class Decide(Deciding, Node, kind="decide"):
     """True to decide between `yes` and `no`. `result` gets True or False."""
     score: tuple[int, int] | None = None
     """Lowest and highest score, whole numbers. `result` gets the score, an `int`."""
-    system: str = SYSTEM
-    """The system message, verbatim."""
     prompt: Annotated[str, filled_by("criteria", "choices", "text")] = PROMPT
     """The user's message."""
-    correction: Annotated[str, filled_by("fault", "names")] = CORRECTION
-    """The prompt after a reply that names no choice."""
 
     @field_validator("choices")
     @classmethod
@@ -228,9 +221,7 @@ class Decide(Deciding, Node, kind="decide"):
             raise ValueError("what to decide between is not clear: set exactly one of choices=, yes_no=True and score=")
         if self.score is not None and not 0 < self.score[1] - self.score[0] < _MOST_SCORES:
             raise ValueError(f"score={self.score}: give the lowest and the highest score, at most 100 apart")
-        if self.threshold is not None and UNSURE in self.choices:
-            raise ValueError(f"with threshold=, {UNSURE!r} is an outcome of its own: rename that choice")
-        return self
+        return self.checked(self.choices)
 
     @property
     def outcomes(self) -> tuple[str, ...]:
@@ -255,19 +246,14 @@ class Decide(Deciding, Node, kind="decide"):
             return {str(score): "" for score in range(self.score[0], self.score[1] + 1)}
         return {"yes": "", "no": ""} if self.yes_no else self.choices
 
-    def asked(self, text: str, criteria: str) -> tuple[list[Message], dict[str, JsonValue]]:
+    def asked(self, text: str, criteria: str) -> tuple[str, dict[str, JsonValue]]:
         """See `Deciding.asked`."""
         criteria = self.criteria or criteria
         choices = listed(self.options())
         if self.score is not None:
             choices = f"a whole number from {self.score[0]} (lowest) to {self.score[1]} (highest)"
         facts: dict[str, JsonValue] = {"text": text, "choices": dict(self.options()), "criteria": criteria}
-        prompt = fill(self.prompt, criteria=criteria, choices=choices, text=text).lstrip()
-        return [said(self.system), user(prompt, data=facts)], facts
-
-    def corrected(self, fault: str, names: str) -> str:
-        """See `Deciding.corrected`."""
-        return fill(self.correction, fault=fault, names=names)
+        return fill(self.prompt, criteria=criteria, choices=choices, text=text).lstrip(), facts
 
     async def run(self, state: object, ctx: Context) -> Outcome[str]:
         decided = await self.decide(str(getattr(state, self.text)), ctx)

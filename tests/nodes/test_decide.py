@@ -13,8 +13,9 @@ from orchestrator import Executor, Graph, Run
 from orchestrator.errors import InvalidGraph
 from orchestrator.models import Reply
 from orchestrator.models.base import ModelRequest
+from orchestrator.models.middleware import Cassette, with_middleware
 from orchestrator.nodes import Classify, Decide
-from orchestrator.testing import Cassette, ScriptedModel, assert_crash_safe
+from orchestrator.testing import ScriptedModel, assert_crash_safe
 from tests.nodes.test_classify import CHOICES
 from tests.support.one_node import error_of, executing
 
@@ -161,9 +162,10 @@ async def test_it_is_data_in_its_order_and_survives_crashes(tmp_path: Path) -> N
 
 async def test_a_replay_a_fork_and_a_cassette_have_the_same_probability(tmp_path: Path) -> None:
     made = graph(Decide(yes_no=True, threshold=0.5, probability="sure"))
-    with Cassette(tmp_path / "c.json", "record") as cassette:
-        model = cassette.around(ScriptedModel([weighed("yes", 0.7)])) if hasattr(cassette, "around") else None
-    assert model is None or model
+    for mode, replies in (("record", [weighed("yes", 0.6)]), ("replay", [])):
+        with Cassette(tmp_path / "c.json", mode) as cassette:  # type: ignore[arg-type]
+            run = await made.run({}, model=with_middleware(ScriptedModel(replies), cassette))
+            assert run.values["sure"] == pytest.approx(0.6, abs=1e-3)
     async with Executor(model=ScriptedModel([weighed("yes", 0.7), weighed("no", 0.9)])) as executor:
         run = await executor.start(made, {})
         replayed = await executor.replay(run.run_id)

@@ -534,10 +534,10 @@ def _by_policy(place: Place, node: Node) -> str:
         approval = approval_of(other)
         if approval is not None and approval.call is not None and approval.call == node.called_from:
             risks = [risk for risk in CHANGING if risk in approval.unasked]
-            for some, what in (
-                ([risk for risk in risks if risk not in approval.reviewed], "lets {} through without asking"),
-                ([risk for risk in risks if risk in approval.reviewed], "lets a model approve {}"),
-            ):
-                if some:
-                    found.append(f"{place.named(name)} {what.format(f'calls of risk {" and ".join(some)}')}")
+            reviewed = [risk for risk in risks if risk in approval.reviewed]
+            passed = [risk for risk in risks if risk not in reviewed]
+            if passed:
+                found.append(f"{place.named(name)} lets calls of risk {' and '.join(passed)} through without asking")
+            if reviewed:
+                found.append(f"{place.named(name)} lets a model approve calls of risk {' and '.join(reviewed)}")
     return "; ".join(found)
