@@ -162,7 +162,7 @@ async def test_a_model_of_the_user_that_gives_odd_ones_loses_them_alone() -> Non
         (JSON_, tokens("something else"), None),
         ("", tokens("billing"), None),
         ("money", tokens("money"), None),
-        (JSON_, (TokenLogprob('{"choice": "', 0, {}), TokenLogprob("billing", -9999, {}), TokenLogprob('"}', 0, {})), None),
+        (JSON_, (*tokens('{"choice": "'), TokenLogprob("billing", -9999, {}), *tokens('"}')), None),
     ],
 )  # fmt: skip
 def test_the_probability_of_a_choice(answer: str, parts: tuple[TokenLogprob, ...], expected: float | None) -> None:
