@@ -9,7 +9,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias, cast
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import to_jsonable_python
 
 from orchestrator.errors import ModelError
@@ -137,6 +146,9 @@ class Message(BaseModel, metaclass=Spelled):
         return self
 
 
+_TOKENS = TypeAdapter(tuple[TokenLogprob, ...])
+
+
 class Reply(BaseModel, metaclass=Spelled):
     """A model's answer to one request."""
 
@@ -154,12 +166,11 @@ class Reply(BaseModel, metaclass=Spelled):
     extras: dict[str, JsonValue] = _NOTHING
     """Fields of the message specific to the provider, such as `reasoning_content`; `message` keeps them."""
     details: dict[str, JsonValue] = _NOTHING
-    """Facts about the answer from the provider, such as its id and the full usage."""
+    """Facts about the answer from the provider, such as its id and the full usage; in `logprobs` the last tokens of the
+    reply, each as `[token, log probability, {other token: log probability}]`.
+    """
     model: str = ""
     """The model that answered."""
-    logprobs: tuple[TokenLogprob, ...] = ()
-    """The last tokens of the reply with their log probabilities, if they were asked for (`logprobs=True`) and the
-    provider gives them."""
 
     @property
     def refused(self) -> bool:
@@ -170,6 +181,17 @@ class Reply(BaseModel, metaclass=Spelled):
     def cut(self) -> bool:
         """Return True if the reply was cut off at its length limit."""
         return self.finish == "length"
+
+    @property
+    def logprobs(self) -> tuple[TokenLogprob, ...]:
+        """The last tokens of the reply with their log probabilities.
+
+        Empty unless the request had the option `logprobs=True`, and the provider gives them.
+        """
+        try:
+            return _TOKENS.validate_python(self.details.get("logprobs", ()))
+        except ValidationError:
+            return ()
 
     @property
     def message(self) -> Message:
@@ -332,12 +354,6 @@ def _altered(reply: Reply) -> Reply:
     details = _stored_fields(reply.details, "details", altered)
     usage = _stored_usage(reply.usage, altered)
     finish, model = _stored_text(reply.finish, "finish", altered), _stored_text(reply.model, "model", altered)
-    logprobs = reply.logprobs
-    try:
-        check([[*token] for token in logprobs])
-    except Unfit as error:
-        logprobs = ()
-        altered.append(f"logprobs: left out, {error}")
     if altered:
         details = {**details, "altered": altered}
     return reply.model_copy(
@@ -349,7 +365,6 @@ def _altered(reply: Reply) -> Reply:
             "usage": usage,
             "finish": finish,
             "model": model,
-            "logprobs": logprobs,
         }
     )
 

@@ -37,8 +37,8 @@ def weighed(choice: str, share: float | None) -> Reply:
     if share is None:
         return Reply(text=f'{{"choice": "{choice}"}}')
     other = {OTHERS[choice]: log(max(1e-9, 1 - share))}
-    tokens: Any = [('{"choice": "', 0, {}), (choice, log(share), other), ('"}', 0, {})]
-    return Reply(text=f'{{"choice": "{choice}"}}', logprobs=tokens)
+    tokens: Any = [['{"choice": "', 0, {}], [choice, log(share), other], ['"}', 0, {}]]
+    return Reply(text=f'{{"choice": "{choice}"}}', details={"logprobs": tokens})
 
 
 def graph(it: Decide | Classify, state: Any = Mail) -> Graph:
@@ -154,9 +154,9 @@ async def test_it_is_data_in_its_order_and_survives_crashes(tmp_path: Path) -> N
     again = Graph.load(tmp_path / "g.yaml", trust=["tests"])
     assert again.content == made.content
     assert again.nodes["it"].outcomes == ("zebra", "apple", "unsure")
-    tokens: Any = [("zebra", log(0.7), {"apple": log(0.3)})]
+    tokens: Any = [["zebra", log(0.7), {"apple": log(0.3)}]]
     await assert_crash_safe(
-        made, {}, setup=lambda: {"model": ScriptedModel(["hm", Reply(text="zebra", logprobs=tokens)])}
+        made, {}, setup=lambda: {"model": ScriptedModel(["hm", Reply(text="zebra", details={"logprobs": tokens})])}
     )
 
 

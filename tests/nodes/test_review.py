@@ -115,8 +115,8 @@ async def test_choices_can_leave_it_to_a_person() -> None:
     review = Decide(choices={"approve": "", "deny": "", "ask": "it costs money"}, threshold=0.5)
     for choice, status in (("approve", "completed"), ("deny", "completed"), ("ask", "paused")):
         sent.clear()
-        tokens: Any = [(choice, -0.1, {})]
-        run, _ = await reviewed(Reply(text=choice, logprobs=tokens), made=graph(review))
+        tokens: Any = [[choice, -0.1, {}]]
+        run, _ = await reviewed(Reply(text=choice, details={"logprobs": tokens}), made=graph(review))
         assert (run.status, sent) == (status, ["x"] if choice == "approve" else [])
 
 
@@ -246,8 +246,8 @@ async def test_a_model_cannot_pass_for_a_person() -> None:
 
 
 async def test_probabilities_that_a_server_makes_up_do_not_pass_the_bounds() -> None:
-    odd: Any = [("yes", 5.0, {"no": 9.0})]
-    run, _ = await reviewed(Reply(text="yes", logprobs=odd))
+    odd: Any = [["yes", 5.0, {"no": 9.0}]]
+    run, _ = await reviewed(Reply(text="yes", details={"logprobs": odd}))
     assert run.status == "paused"
 
 

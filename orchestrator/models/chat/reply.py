@@ -74,11 +74,16 @@ def reply_from(answer: Mapping[str, Any], model: str, *, clean: Callable[[str], 
             usage=_usage(answer.get("usage")),
             finish=str(finish),
             extras=_kept(message, OWN),
-            details=_kept(answer, ("choices", "object")),
+            details=_kept(answer, ("choices", "object", "logprobs")) | _logprobs(choice),
             model=str(answer.get("model") or model),
-            logprobs=token_logprobs(choice.get("logprobs")),
         )
     )
+
+
+def _logprobs(choice: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the log probabilities of a reply's tokens, for `Reply.details`."""
+    found = token_logprobs(choice.get("logprobs"))
+    return {"logprobs": [[*token] for token in found]} if found else {}
 
 
 def parsed(text: str) -> Any:
