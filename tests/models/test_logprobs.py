@@ -98,13 +98,23 @@ async def test_a_server_that_does_not_accept_the_option_is_not_sent_it() -> None
 @pytest.mark.parametrize(
     "written",
     [
-        None, [], "x", {}, {"content": None}, {"content": [1]}, {"content": [{"token": "a"}]}, {"tokens": ["a"]},
-        {"content": [{"token": 1, "logprob": 0}]}, {"content": [{"token": "a", "logprob": None}]},
-        {"content": [{"token": "a", "logprob": True}]}, {"content": [entry("a", 1), None]},
-        {"tokens": ["a"], "token_logprobs": []}, {"tokens": ["a"], "token_logprobs": [None]},
+        None,
+        [],
+        "x",
+        {},
+        {"content": None},
+        {"content": [1]},
+        {"content": [{"token": "a"}]},
+        {"tokens": ["a"]},
+        {"content": [{"token": 1, "logprob": 0}]},
+        {"content": [{"token": "a", "logprob": None}]},
+        {"content": [{"token": "a", "logprob": True}]},
+        {"content": [entry("a", 1), None]},
+        {"tokens": ["a"], "token_logprobs": []},
+        {"tokens": ["a"], "token_logprobs": [None]},
         {"content": [{"token": "a", "logprob": float("nan")}]},
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_read_is_left_out(written: object) -> None:
     assert token_logprobs(written) == ()
     answer = said("x")
@@ -163,7 +173,7 @@ async def test_a_model_of_the_user_that_gives_odd_ones_loses_them_alone() -> Non
         ("money", tokens("money"), None),
         (JSON_, (*tokens('{"choice": "'), TokenLogprob("billing", -9999, {}), *tokens('"}')), None),
     ],
-)  # fmt: skip
+)
 def test_the_probability_of_a_choice(answer: str, parts: tuple[TokenLogprob, ...], expected: float | None) -> None:
     chosen = "choice" if '"choice"}' in answer else "billing"
     names = ("choice", "x") if chosen == "choice" else NAMES

@@ -55,9 +55,16 @@ async def decided(it: Decide | Classify, *replies: Any) -> tuple[str | None, Run
 
 @pytest.mark.parametrize(
     ("share", "threshold", "outcome"),
-    [(0.95, 0.9, "yes"), (0.9, 0.9, "yes"), (0.89, 0.9, "unsure"), (None, 0.9, "unsure"), (None, None, "yes"),
-     (0.1, None, "yes"), (1.0, 1, "yes")],
-)  # fmt: skip
+    [
+        (0.95, 0.9, "yes"),
+        (0.9, 0.9, "yes"),
+        (0.89, 0.9, "unsure"),
+        (None, 0.9, "unsure"),
+        (None, None, "yes"),
+        (0.1, None, "yes"),
+        (1.0, 1, "yes"),
+    ],
+)
 async def test_a_choice_below_the_threshold_or_of_unknown_probability_is_unsure(
     share: float | None, threshold: float | None, outcome: str
 ) -> None:
@@ -85,8 +92,10 @@ async def test_choices_scores_and_criteria() -> None:
         "other: everything else\n\nText:\nThe server is down!"
     )
     assert request.messages[-1].data == {
-        "text": "The server is down!", "choices": CHOICES, "criteria": "What is it about?",
-    }  # fmt: skip
+        "text": "The server is down!",
+        "choices": CHOICES,
+        "criteria": "What is it about?",
+    }
     score = Decide(score=(1, 10), result="score", threshold=0.5)
     outcome, run, request = await decided(score, weighed("7", 0.6))
     assert (outcome, run.values["score"]) == ("done", 7)
@@ -139,9 +148,11 @@ def test_wrong_settings_are_refused(fields: dict[str, Any], words: str) -> None:
 def test_each_outcome_needs_an_edge_and_each_port_a_field_of_its_type() -> None:
     with pytest.raises(InvalidGraph, match="outcome 'unsure' of it has no edge"):
         Graph(
-            name="g", state=Mail, nodes={"it": Decide(yes_no=True, threshold=0.5)},
+            name="g",
+            state=Mail,
+            nodes={"it": Decide(yes_no=True, threshold=0.5)},
             edges="START -> it\nit -> END : yes\nit -> END : no",
-        )  # fmt: skip
+        )
     for it in (Decide(yes_no=True, result="score"), Decide(score=(1, 2), result="kind")):
         with pytest.raises(InvalidGraph, match="port 'result' of it"):
             graph(it)
@@ -177,9 +188,10 @@ async def test_a_replay_a_fork_and_a_cassette_have_the_same_probability(tmp_path
 @pytest.mark.parametrize(
     ("it", "words"),
     [
-        (Decide(yes_no=True), "decides yes or no"), (Decide(score=(-5, 5)), "gives a score from -5 to 5"),
+        (Decide(yes_no=True), "decides yes or no"),
+        (Decide(score=(-5, 5)), "gives a score from -5 to 5"),
         (Decide(choices=CHOICES), "decides between 3"),
     ],
-)  # fmt: skip
+)
 def test_its_second_line(it: Decide, words: str) -> None:
     assert words in graph(it).to_text()

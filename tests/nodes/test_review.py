@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from orchestrator import Approve, Context, Deny, Executor, Graph, Run, Tool, node, tool
 from orchestrator.errors import ModelUnavailable
 from orchestrator.graph.model import node_data
+from orchestrator.kernel.seals import Seal
 from orchestrator.models import Reply
 from orchestrator.nodes import Confirm, Decide, Execute, Subgraph
 from orchestrator.render import to_html, to_text
@@ -49,10 +50,28 @@ def sending(risk: Risk = "write", effect: Literal["idempotent", "irreversible"] 
 def graph(review: Decide = REVIEW, **fields: Any) -> Graph:
     confirm = Confirm(tool="tool", args="args", review=review, **{"reason": "why", **fields})
     return Graph(
-        name="reviewed", state=State, nodes={"sure": confirm, "act": Execute()},
+        name="reviewed",
+        state=State,
+        nodes={"sure": confirm, "act": Execute()},
         edges="START -> sure -> act : approved\nsure -> END : denied\nact -> END"
-        if confirm.on_denied == "route" else "START -> sure -> act -> END",
-    )  # fmt: skip
+        if confirm.on_denied == "route"
+        else "START -> sure -> act -> END",
+    )
+
+
+def later() -> Graph:
+    """A graph that waits between the review and the call."""
+    return Graph(
+        name="later",
+        state=State,
+        nodes={
+            "sure": Confirm(tool="tool", args="args", review=REVIEW),
+            "wait": Confirm(prompt="Now?"),
+            "act": Execute(),
+        },
+        edges="START -> sure -> wait : approved\nsure -> END : denied\nwait -> act : approved\nwait -> END : denied\n"
+        "act -> END",
+    )
 
 
 GIVEN: dict[str, Any] = {"tool": "send", "args": {"text": "x"}}
@@ -165,15 +184,13 @@ async def test_no_model_is_asked_about_a_dangerous_call() -> None:
 
 async def test_a_review_counts_for_nothing_if_the_risk_rises_before_the_call(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/runs.db"
-    stop = Confirm(prompt="Now?")
-    made = Graph(
-        name="later", state=State,
-        nodes={"sure": Confirm(tool="tool", args="args", review=REVIEW), "wait": stop, "act": Execute()},
-        edges="START -> sure -> wait : approved\nsure -> END : denied\nwait -> act : approved\nwait -> END : denied\n"
-        "act -> END",
-    )  # fmt: skip
-    outer = Graph(name="outer", state=State, nodes={"in": Subgraph(made, inputs={"tool": "tool", "args": "args"})},
-                  edges="START -> in -> END")  # fmt: skip
+    made = later()
+    outer = Graph(
+        name="outer",
+        state=State,
+        nodes={"in": Subgraph(made, inputs={"tool": "tool", "args": "args"})},
+        edges="START -> in -> END",
+    )
     for graph_ in (made, outer):
         async with executing([weighed("yes", 0.99)], (sending(),), store) as (executor, _):
             run = await executor.start(graph_, GIVEN)
@@ -209,6 +226,19 @@ async def test_a_fork_asks_a_person_again() -> None:
         assert sent == ["x"]
         forked = await executor.answer(forked.run_id, question.id, Approve())
         assert (forked.status, sent) == ("completed", ["x", "x"])
+
+
+async def test_records_that_are_not_trusted_hold_no_review(tmp_path: Path) -> None:
+    place = f"{tmp_path}/runs.db"
+    async with executing([weighed("yes", 0.99)], (sending(),), f"sqlite:///{place}") as (executor, _):
+        run = await executor.start(later(), GIVEN)
+    seal = Seal(b"k" * 32, place)
+    async with executing([], (sending(),), f"sqlite:///{place}", graphs=[later()], seal=seal) as (executor, _):
+        run = await executor.answer(run.run_id, run.waiting[0].id, Approve())
+        assert [question.prompt for question in run.waiting] == [
+            "Call send? The journal says it was approved, and has no valid seal for that"
+        ]
+        assert sent == []
 
 
 async def test_a_replay_makes_the_same_decision_without_a_call() -> None:
@@ -257,9 +287,10 @@ async def test_probabilities_that_a_server_makes_up_do_not_pass_the_bounds() -> 
 async def test_no_crash_repeats_a_review_or_skips_the_question() -> None:
     for share in (0.99, 0.5):
         await assert_crash_safe(
-            graph(), GIVEN,
+            graph(),
+            GIVEN,
             setup=lambda share=share: {"model": ScriptedModel([weighed("yes", share)]), "tools": [sending()]},
-        )  # fmt: skip
+        )
 
 
 def killed() -> Mapping[str, Any]:
@@ -325,11 +356,14 @@ def test_proofs_count_a_review_as_no_question_to_a_person() -> None:
 
 def test_a_review_of_another_tool_of_the_same_name_covers_no_dangerous_one() -> None:
     made = Graph(
-        name="two", state=State,
-        nodes={"sure": Confirm(tool="tool", args="args", review=REVIEW, tools=[sending()]),
-               "act": Execute(tools=[sending("dangerous")])},
+        name="two",
+        state=State,
+        nodes={
+            "sure": Confirm(tool="tool", args="args", review=REVIEW, tools=[sending()]),
+            "act": Execute(tools=[sending("dangerous")]),
+        },
         edges="START -> sure -> act : approved\nsure -> END : denied\nact -> END",
-    )  # fmt: skip
+    )
     ((status, reason),) = claims(made)
     assert (status, "asks about another tool of that name" in reason) == ("refuted", True)
 
@@ -348,8 +382,9 @@ def test_a_review_covers_no_code_of_the_users() -> None:
 
     for review, status in ((None, "proved"), (REVIEW, "refuted")):
         made = Graph(
-            name="own", state=State,
+            name="own",
+            state=State,
             nodes={"sure": Confirm(tool="tool", args="args", review=review), "act": act},
             edges="START -> sure -> act : approved\nsure -> END : denied\nact -> END",
-        )  # fmt: skip
+        )
         assert claims(made, wipe)[0][0] == status
