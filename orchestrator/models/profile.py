@@ -6,7 +6,7 @@ import re
 from typing import Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
 from orchestrator.graph.faults import Spelled
 
@@ -46,6 +46,8 @@ class Profile(BaseModel, metaclass=Spelled):
     if it does not accept the option, which is then left out."""
     images: bool = True
     """True if the model accepts pictures from tools; otherwise they are only mentioned."""
+    ends: dict[str, Literal["stop", "length", "content_filter"]] = Field(default_factory=dict)
+    """The meaning of the server's own words for why a reply ended (`finish_reason`), where it is not known."""
 
 
 def profile_of(model: str, base_url: str | None) -> Profile:
