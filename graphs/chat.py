@@ -13,6 +13,7 @@ from typing import Literal
 
 from orchestrator import Context, Graph, Limits, Outcome, Retry, Update, extend, node, replace
 from orchestrator.errors import StepError
+from orchestrator.graph.faults import checks_names
 from orchestrator.models import assistant, user
 from orchestrator.nodes import ITEM, Ask, CallModel, CallProtocol, Observe, ReadReply, Subgraph
 from orchestrator.strategies.function_call import one_call
@@ -110,6 +111,7 @@ EDGES = """
 """
 
 
+@checks_names
 def chat(
     max_steps: int = 10,
     max_seconds: float | None = None,

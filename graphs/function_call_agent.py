@@ -12,6 +12,7 @@ from typing import Literal
 
 from orchestrator import Graph, Limits, Retry, node
 from orchestrator.graph import Node
+from orchestrator.graph.faults import checks_names
 from orchestrator.nodes import ITEM, CallModel, CallProtocol, Observe, ReadReply, Subgraph
 from orchestrator.strategies.function_call import one_call
 from orchestrator.tools import Risk
@@ -58,6 +59,7 @@ LAST_ANSWER = """
 """
 
 
+@checks_names
 def function_call_agent(
     max_steps: int = 5,
     max_seconds: float | None = None,

@@ -14,6 +14,7 @@ from typing import Annotated
 from pydantic import BaseModel
 
 from orchestrator import Graph, Limits, Retry, append
+from orchestrator.graph.faults import checks_names
 from orchestrator.nodes import AnswerForm, Complete, Extract, Repeat, Subgraph, Vote
 from orchestrator.values import check_options
 
@@ -92,6 +93,7 @@ VOTING = """
 """
 
 
+@checks_names
 def plan_and_solve_prompt(
     plus: bool = True,
     form: AnswerForm = "text",

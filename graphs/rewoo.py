@@ -12,6 +12,7 @@ from typing import Literal
 
 from orchestrator import Graph, Limits, Retry
 from orchestrator.graph import Node
+from orchestrator.graph.faults import checks_names
 from orchestrator.nodes import Confirm, Execute, Fill, Plan, ReadPlan, Record, Solve
 from orchestrator.tools import Risk
 from orchestrator.values import check_options
@@ -46,6 +47,7 @@ WHEN_SPENT = """
 """
 
 
+@checks_names
 def rewoo(
     max_steps: int = 50,
     max_seconds: float | None = None,

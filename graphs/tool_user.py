@@ -13,6 +13,7 @@ from typing import Literal
 from orchestrator import Context, Graph, Limits, Retry, Update, node
 from orchestrator.errors import StepError
 from orchestrator.graph import Node
+from orchestrator.graph.faults import checks_names
 from orchestrator.nodes import ChooseArgs, ChooseTool, Confirm, Execute, Step, Think
 from orchestrator.tools import Risk
 from orchestrator.values import check_options
@@ -85,6 +86,7 @@ WHEN_MISTAKEN = """
 """
 
 
+@checks_names
 def tool_user(
     max_steps: int = 10,
     max_seconds: float | None = 60,

@@ -5,7 +5,7 @@ The executor, drawings and tools are loaded when a method needs them, so that im
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -228,8 +228,11 @@ class Graph(GraphDefinition[StateT]):
 
         Raises:
             pydantic.ValidationError: one of the objects cannot be a tool.
+            TypeError: `tools` is one tool or name.
         """
-        given = tools if tools is None or isinstance(tools, str) else tuple(tools)
+        if tools is not None and (isinstance(tools, str | Mapping) or not isinstance(tools, Iterable)):
+            raise TypeError(f"tools={tools!r:.60}: give a list of tools or names, or the tools of tools_from_ref(...)")
+        given = None if tools is None else tuple(tools)
         return self._with(nodes=nodes_with(self.nodes, lambda node: node.takes_tools, "tools", given))
 
     def with_model(self, model: str | None) -> Self:

@@ -332,8 +332,14 @@ class Resources:
             for tool in node.tools or ():
                 if tool in own or tool in there:
                     continue
+                from orchestrator.tools.refs import builtin_groups
+
                 known = ", ".join(there) or "none"
-                if ":" in tool:
+                if tool in builtin_groups():
+                    faults.append(
+                        f"node {path!r} uses tool {tool!r}, which is a group: give its tools, tools_from_ref({tool!r})"
+                    )
+                elif ":" in tool:
                     faults.append(f"the code of tool {tool!r} of node {path!r} is not loaded: give the graph itself")
                 else:
                     faults.append(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from difflib import get_close_matches
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
+from functools import lru_cache, wraps
+from inspect import signature
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
@@ -17,11 +18,28 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 from orchestrator.errors import GraphError, GraphUnknown, Problem, UntrustedCode
 from orchestrator.graph.codec import explain_fault
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 # -- Suggestions for unknown names -----------------------------------------------------------------------------
+
+
+RENAMED: Mapping[str, tuple[str, ...]] = {
+    "chatllm": ("model",),
+    "llm": ("model",),
+    "max_duration": ("max_seconds", "seconds"),
+    "max_retries": ("max_steps", "attempts"),
+    "env_cls": ("pool",),
+    "pool_size": ("pool",),
+    "stateful": ("pool",),
+}
+"""Name of an option in other agent frameworks -> its names here."""
 
 
 def close_to(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
     """Return the known name most similar to an unknown one, or the same in another case; None if none is similar.
+
+    A name that other agent frameworks use for the same thing is similar.
 
     Args:
         name: the unknown name.
@@ -29,6 +47,9 @@ def close_to(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | N
         cutoff: the least similarity, from 0 to 1.
     """
     names = list(known)
+    renamed = [one for one in RENAMED.get(name, ()) if one in names]
+    if renamed:
+        return renamed[0]
     close = get_close_matches(name, names, n=1, cutoff=cutoff)
     if close:
         return close[0]
@@ -287,6 +308,20 @@ def _check_call(cls: type[BaseModel], args: Iterable[object], fields: Iterable[s
 def _fault(model: str, name: str, names: Iterable[str]) -> InitErrorDetails:
     words = PydanticCustomError("extra_forbidden", "{fault}", {"fault": f"{model} {unknown_field(name, names)}"})
     return {"type": words, "loc": (name,), "input": None}
+
+
+def checks_names(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function: an unknown keyword argument is an error that suggests the right name."""
+    names = tuple(signature(function).parameters)
+
+    @wraps(function)
+    def checked(*args: P.args, **options: P.kwargs) -> R:
+        for name in options:
+            if name not in names:
+                raise TypeError(f"{function.__qualname__.removesuffix('.__init__')}() {unknown_field(name, names)}")
+        return function(*args, **options)
+
+    return checked
 
 
 # -- Words shared by messages ----------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, Unpack, overload
 
+from orchestrator.graph.faults import checks_names
 from orchestrator.graph.limits import Retry
 from orchestrator.tools.result import Effect, Risk
 from orchestrator.tools.schema import Spec, spec_of, wants_of
@@ -109,6 +110,7 @@ class _ToolOptions(TypedDict, total=False):
 def tool(function: Callable[..., Any] | Tool, /, name: str | None = None, **options: Unpack[_ToolOptions]) -> Tool: ...
 @overload
 def tool(*, name: str | None = None, **options: Unpack[_ToolOptions]) -> _ToolDecorator: ...
+@checks_names
 def tool(
     function: Callable[..., object] | Tool | None = None,
     /,
@@ -164,7 +166,7 @@ def tool(
         }.items()
         if value is not None
     }
-    around = sys._getframe(1).f_locals
+    around = sys._getframe(2).f_locals  # of the caller; 1 is `checks_names`
 
     def wrap(function: Callable[..., object] | Tool, /) -> Tool:
         if isinstance(function, Tool):

@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from orchestrator import Context, Executor, Graph, Update, node, tool
+from orchestrator.errors import GraphUnknown
 from orchestrator.graph import Node
 from orchestrator.models.messages import Reply
 from orchestrator.nodes import Ask, Complete, Confirm, Execute, Plan, Subgraph
@@ -129,9 +130,20 @@ def test_both_reach_into_subgraphs_and_leave_the_old_graph_as_it_is() -> None:
 
 
 def test_what_is_no_tool_is_refused() -> None:
-    for wrong in ([3], "look"):
-        with pytest.raises(ValidationError):
-            flat().with_tools(wrong)
+    with pytest.raises(ValidationError):
+        flat().with_tools([3])
+    for wrong in ("look", look, print, {"look": look}, 3):
+        with pytest.raises(TypeError, match=r"tools=.*: give a list of tools or names"):
+            flat().with_tools(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.anyio
+async def test_the_name_of_a_group_is_refused_with_its_tools() -> None:
+    graph = react.react(tools=["arithmetic"])
+    with pytest.raises(
+        GraphUnknown, match=r"uses tool 'arithmetic', which is a group: .* tools_from_ref\('arithmetic'\)"
+    ):
+        await graph.run("q", model=ScriptedModel(["x"]))
 
 
 @pytest.mark.parametrize("graph", [react.graph, tool_user.graph, rewoo.graph, chat.graph, plan_and_solve.graph])
