@@ -139,6 +139,14 @@ def message_of(error: BaseException) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+def described(error: BaseException) -> str:
+    """Return an error's message, with its type if the message alone says too little: an empty one, or a key."""
+    text = message_of(error)
+    if isinstance(error, KeyError) or not any(map(str.isalpha, text)):
+        return f"{type(error).__name__}: {text}" if text.strip() else type(error).__name__
+    return text
+
+
 class OrchestratorError(Exception):
     """Base of every error of this library."""
 
@@ -491,6 +499,8 @@ class FailedCall(Protocol):
     @property
     def exit_code(self) -> int: ...
     @property
+    def fault(self) -> str: ...
+    @property
     def metadata(self) -> dict[str, JsonValue]: ...
     @property
     def text(self) -> str: ...
@@ -506,7 +516,7 @@ class ToolFailed(StepError):
 
     def __init__(self, tool: str, result: FailedCall) -> None:
         self.tool, self.result = tool, result
-        why = result.error or f"exit code {result.exit_code}: {result.text}"
+        why = result.fault if result.error or result.output is None else f"exit code {result.exit_code}: {result.fault}"
         if len(why) > _MOST_SAID:
             why = f"{why[:_MOST_SAID]}... ({len(why) - _MOST_SAID} more characters)"
         super().__init__(f"tool {tool!r} failed: {why}")

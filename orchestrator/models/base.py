@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -18,6 +17,7 @@ from orchestrator.errors import AgentError
 from orchestrator.graph.codec import explain
 from orchestrator.json import JsonObject
 from orchestrator.models.messages import Message, Reply, user, with_results
+from orchestrator.models.reading import NoReading, json_in, unfenced
 from orchestrator.user_code import pass_fence
 
 calling_node: ContextVar[str | None] = ContextVar("calling_node", default=None)
@@ -37,8 +37,6 @@ class Offered(Protocol):
 ToolLike: TypeAlias = "Offered | JsonObject"
 Output: TypeAlias = "type[Any] | JsonObject | None"
 """The type of a reply: a class (pydantic model, dataclass, ...), a JSON Schema, or plain text."""
-
-_fence = re.compile(r"```[\w-]*[ \t]*\r?\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +115,12 @@ class ModelRequest:
         """
         if self.output is None or reply.tool_calls or reply.parsed is not None:
             return reply
-        text = unfenced(reply.text)
-        if self.output_type is None:
-            try:
-                return reply.model_copy(update={"parsed": json.loads(text)})
-            except (ValueError, RecursionError):
-                return reply
         try:
-            parsed = TypeAdapter(self.output_type).validate_json(text)
+            if self.output_type is None:
+                return reply.model_copy(update={"parsed": json_in(reply.text)})
+            parsed = _validated(self.output_type, reply.text)
+        except NoReading:
+            return reply
         except ValidationError as error:
             name = getattr(self.output_type, "__name__", str(self.output_type))
             cut = f" (it was cut off: finish {reply.finish!r})" if reply.finish not in ("stop", "") else ""
@@ -364,14 +360,19 @@ async def closing(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[AsyncIter
             await close()
 
 
-def unfenced(text: str) -> str:
-    """Return a reply's text without surrounding white space and one Markdown fence."""
-    bare = text.strip()
-    opened = _fence.match(bare)
-    if opened is None or not bare.endswith("```") or opened.end() > len(bare) - 3:
-        return bare
-    inner = bare[opened.end() : -3].rstrip(" \t")
-    return inner.removesuffix("\n").removesuffix("\r")
+def _validated(output: type[Any], text: str) -> Any:
+    """Return the value of a class in a reply. Raises `ValidationError`."""
+    adapter = TypeAdapter(output)
+    try:
+        return adapter.validate_json(unfenced(text))
+    except ValidationError as error:
+        if error.errors(include_url=False)[0]["type"] != "json_invalid":
+            raise
+        try:
+            value = json_in(text)
+        except NoReading:
+            raise error from None
+    return adapter.validate_json(json.dumps(value))
 
 
 class Wrapping(ABC):

@@ -16,11 +16,14 @@ from orchestrator.errors import ModelError
 from orchestrator.graph.faults import Spelled
 from orchestrator.graph.limits import Usage
 from orchestrator.json import cleaned, storable
+from orchestrator.models.reading import parted
 from orchestrator.values import FOREIGN_DEPTH, MAX_TOKENS, Unfit, check, fault_in
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 Detail: TypeAlias = Literal["auto", "low", "high"]
 
+REASONING = ("reasoning_content", "reasoning")
+"""Names of the field with a model's reasoning, in `extras`."""
 NO_RESULT = (
     "There is no result: the work was stopped before one was written down. "
     "Whether the call was carried out is not known; look before you make it again."
@@ -287,12 +290,23 @@ STATE_TYPES: Mapping[str, type] = {"Message": Message, "Reply": Reply, "ToolCall
 # The changes are listed in `Reply.details["altered"]`.
 
 
+def without_thoughts(reply: Reply) -> Reply:
+    """Return the reply with the thoughts in its text where a provider's reasoning is: in `extras`."""
+    thoughts, text = parted(reply.text)
+    if text == reply.text:
+        return reply
+    name = next((name for name in REASONING if isinstance(reply.extras.get(name), str)), REASONING[0])
+    both = "\n\n".join(filter(None, (str(reply.extras.get(name) or ""), thoughts)))
+    return reply.model_copy(update={"text": text, "extras": {**reply.extras, name: both} if both else reply.extras})
+
+
 def received(reply: Reply) -> Reply:
-    """Return the reply, or an altered one that can be journaled and read back equal.
+    """Return the reply without thoughts in its text, altered if need be so that it is read back equal from a journal.
 
     Raises:
         ModelError: its text is too long to be stored.
     """
+    reply = without_thoughts(reply)
     try:
         data = reply.model_dump(mode="json", exclude={"parsed"}, exclude_defaults=True, warnings=False)
         check(data, depth=FOREIGN_DEPTH)

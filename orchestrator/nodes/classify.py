@@ -11,9 +11,9 @@ from orchestrator.context import Context
 from orchestrator.errors import AgentError
 from orchestrator.graph.model import Node, Port
 from orchestrator.graph.outcome import Outcome
-from orchestrator.models.base import unfenced
-from orchestrator.models.messages import Reply, assistant, user
+from orchestrator.models.messages import assistant, user
 from orchestrator.models.messages import system as said
+from orchestrator.models.reading import choice_in
 from orchestrator.nodes.model_decision import quoted, whole
 from orchestrator.nodes.templates import fill, filled_by
 
@@ -33,15 +33,12 @@ CORRECTION = """\
 {fault}
 Answer with the name of one of the classes: {names}."""
 
-_AROUND = " \t\r\n\"'`*.“”‘’"
-"""Characters that models put around a name."""
-
 
 class Classify(Node, kind="classify"):
     """Ask a model which class a text belongs to, and take the outcome of that name.
 
     `Classify(choices={"billing": "about money", "other": "everything else"})` has the outcomes `billing` and `other`.
-    The reply is an object with the name, or the name alone; case and surrounding marks are ignored. After any other
+    The reply is an object with the name, or the name alone, as `choice_in` reads it. After any other
     reply the model is shown the fault and asked again, at most `retries` times in a step.
 
     Raises:
@@ -105,7 +102,7 @@ class Classify(Node, kind="classify"):
         while True:
             reply = await ctx.model.complete(messages, output=self._schema(), task="classify")
             written = whole(reply, ctx.node)
-            chosen = self._read(reply, written)
+            chosen = choice_in(written, self.choices)
             if chosen is not None:
                 return Outcome(chosen, {} if self.result is None else {self.result: chosen})
             fault = f"The reply {quoted(written)} names none of the classes."
@@ -124,15 +121,3 @@ class Classify(Node, kind="classify"):
             "required": ["choice"],
             "additionalProperties": False,
         }
-
-    def _read(self, reply: Reply, written: str) -> str | None:
-        """Return the class that a reply names; None if it names none."""
-        found: object = reply.parsed
-        if isinstance(found, Mapping):
-            found = found.get("choice") if len(found) == 1 else None
-        elif found is None:
-            found = unfenced(written)
-        if not isinstance(found, str):
-            return None
-        names = {name.casefold(): name for name in self.choices}
-        return names.get(found.strip(_AROUND).casefold())

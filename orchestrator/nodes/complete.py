@@ -22,13 +22,13 @@ from orchestrator.graph.codec import Codec, JsonCodec, explain
 from orchestrator.graph.model import GraphDefinition, Node, Port
 from orchestrator.graph.outcome import DONE, Outcome
 from orchestrator.graph.refs import ref_of
-from orchestrator.models.base import unfenced
 from orchestrator.models.messages import Message, Reply, assistant, user
 from orchestrator.models.messages import system as said
+from orchestrator.models.reading import NoReading, json_in
 from orchestrator.nodes.model_decision import quoted
 from orchestrator.nodes.templates import fill, filled_by, placeholders, plain
 from orchestrator.tools.result import as_text
-from orchestrator.tools.validation import faults, schema_faults, shape_faults
+from orchestrator.tools.validation import faults, schema_faults
 
 _MOST_FAULTS = 10
 """Maximum number of faults of a value that a message lists."""
@@ -118,7 +118,7 @@ class Complete(Node, kind="complete"):
             return output
         if not isinstance(output, Mapping):
             raise ValueError(f"output is a pydantic model or a JSON Schema, and this is {output!r:.60}")
-        for fault in [*shape_faults(output), *schema_faults(output)]:
+        for fault in schema_faults(output):
             raise ValueError(f"output is a JSON Schema that {fault}")
         return dict(output)
 
@@ -215,9 +215,10 @@ class Complete(Node, kind="complete"):
         Raises:
             ValueError: the reply is not JSON, does not fit, or cannot be stored in the state, such as one with NaN.
         """
-        value = reply.parsed
-        if value is None and unfenced(reply.text) != "null":
-            raise ValueError("it is not JSON")
+        try:
+            value = json_in(reply.text) if reply.parsed is None else reply.parsed
+        except NoReading as error:
+            raise ValueError(f"it {error}") from None
         if self._class is not None:
             try:
                 found = self._class.model_validate(value)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from orchestrator.context import Context
 from orchestrator.errors import AgentError, GraphUnknown
 from orchestrator.graph.model import GraphDefinition
-from orchestrator.models.base import unfenced
 from orchestrator.models.messages import Reply, user
 from orchestrator.models.messages import system as said
+from orchestrator.models.reading import NoReading, json_in
 from orchestrator.tools.tool import Tool
 
 _SHOWN = 200
@@ -81,40 +80,19 @@ def unknown_tool(ctx: Context, name: str, node: str) -> NoReturn:
 
 
 def json_object(reply: str, node: str) -> dict[str, Any]:
-    """Parse a reply as a JSON object, possibly inside one Markdown fence. Nothing is repaired or evaluated.
+    """Return the one JSON object in a reply, see `json_in`.
 
     Raises:
         AgentError: the reply is not JSON, or not an object.
     """
     try:
-        found = _strict(reply)
-    except ValueError as error:
-        try:
-            found = _strict(unfenced(reply))
-        except ValueError:
-            raise AgentError(
-                f"{node}: the reply {quoted(reply)} is not JSON ({error}); reply with one JSON object only"
-            ) from None
+        found = json_in(reply)
+    except NoReading as error:
+        raise AgentError(f"{node}: the reply {quoted(reply)} {error}; reply with one JSON object only") from None
     if not isinstance(found, dict):
         raise AgentError(
             f"{node}: the reply {quoted(reply)} is JSON but not an object; reply with one JSON object only"
         )
-    return found
-
-
-def _strict(text: str) -> object:
-    return json.loads(text, parse_constant=_refuse, object_pairs_hook=_distinct)
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not a JSON number")
-
-
-def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"{next(n for n in names if names.count(n) > 1)!r} stands in it twice")
     return found
 
 

@@ -25,11 +25,10 @@ from orchestrator.graph.outcome import Outcome
 from orchestrator.graph.reducers import append
 from orchestrator.json import JsonObject, digest
 from orchestrator.models.base import Model, ToolLike
-from orchestrator.models.messages import Message, Reply, ToolCall, tool_result, user
+from orchestrator.models.messages import REASONING, Message, Reply, ToolCall, tool_result, user, without_thoughts
 from orchestrator.models.messages import system as said
 from orchestrator.models.text import TextProtocol
 from orchestrator.models.text.conversation import said_in
-from orchestrator.models.text.forms import parted, thoughts_in
 from orchestrator.nodes.conversation import added, answer_of, distinct, ended_by, failed, joined, trimmed
 from orchestrator.nodes.model_decision import quoted, unwritten
 from orchestrator.nodes.templates import fill, filled_by
@@ -187,7 +186,6 @@ NO_ACTION = "That is a thought, and no more. Go on: call a tool, or give the fin
 EMPTY = "Your reply was empty. Call a tool, or give the final answer."
 EMPTY_ANSWER = "Your reply holds no answer. Give the final answer in words; no tool can be called any more."
 UNREAD = "Nothing was called: {why}. Write the call again in the form that you were told."
-_REASONING = ("reasoning_content", "reasoning")
 
 
 def _is_retry(value: object) -> bool:
@@ -288,9 +286,7 @@ class Interpretation(Talk):
             self._fail(f"the model refused to answer ({reply.finish}): {quoted(reply.text)}")
         if reply.cut:
             self._fail(f"the reply {quoted(reply.text)} was cut off; give the model more max_tokens")
-        aside, text = parted(reply.text)
-        if aside:
-            reply = reply.model_copy(update={"text": text})
+        reply = without_thoughts(reply)  # journals of earlier versions have thoughts in texts
         found_facts = reply.details.get("text_protocol")
         facts = found_facts if isinstance(found_facts, dict) else {}
         calls = distinct(reply.tool_calls, talk)
@@ -306,8 +302,8 @@ class Interpretation(Talk):
             message = said_in(used.message.model_copy(update={"tool_calls": calls}), self.protocol, words)
             if thought and not thought_in(reply.text):
                 message = message.model_copy(update={"content": thought})
-            elsewhere = any(str(reply.extras.get(name) or "").strip() for name in _REASONING)
-            thinks = bool(thought or thoughts_in(aside) or thought_in(reply.text) or elsewhere)
+            elsewhere = any(str(reply.extras.get(name) or "").strip() for name in REASONING)
+            thinks = bool(thought or thought_in(reply.text) or elsewhere)
             fault = NO_THOUGHT if self.thought == "required" and not thinks else ""
             return Reading(message, calls=calls, fault=fault)
         unread = facts.get("unread")

@@ -13,6 +13,7 @@ import sys
 import types
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, Literal, NewType, Union, Unpack, get_args, get_origin, get_type_hints, is_typeddict
@@ -178,6 +179,8 @@ class Spec:
     """Defaults of parameters that are written as `Field(default=...)`."""
     returns: object = Any
     """The return type."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Argument -> parameter, where they differ: parameters with `Field(alias=...)`."""
 
     def type_of(self, name: str) -> TypeAdapter[Any] | None:
         """Return the type that an argument is read as; None if any value is allowed."""
@@ -252,6 +255,7 @@ def spec_of(
     adapters: dict[str, TypeAdapter[object]] = {}
     defaults: dict[str, Callable[[], object]] = {}
     required: list[str] = []
+    names: dict[str, str] = {}
     rest = () if wants.rest is None or wants.rest.name not in hints else (wants.rest,)
     for parameter in (*wants.given, *rest):
         place = f"tool {name!r}, parameter {parameter.name!r}"
@@ -260,24 +264,39 @@ def spec_of(
             raise TypeError(f"{place}: the type {annotation!r} is not known where the tool is defined; import it there")
         if secret_in(annotation):
             raise SecretInState(f"{place} is a secret, and arguments are journaled: take it from ctx.deps instead")
-        if isinstance(parameter.default, FieldInfo):
-            field = parameter.default
-            annotation = Annotated[annotation, field]
-            if not field.is_required():
-                defaults[parameter.name] = partial(field.get_default, call_default_factory=True, validated_data={})
+        own = parameter.default if isinstance(parameter.default, FieldInfo) else None
+        alias, annotation = _aliased(annotation, own)
+        argument = alias or parameter.name
+        if alias:
+            names[alias] = parameter.name
+        if own is not None and not own.is_required():
+            defaults[argument] = partial(own.get_default, call_default_factory=True, validated_data={})
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             if annotation is not Any and annotation is not object:
                 adapters[REST] = _typed(annotation, _EMPTY, place)
             continue
-        if parameter.default is _EMPTY or (
-            isinstance(parameter.default, FieldInfo) and parameter.default.is_required()
-        ):
-            required.append(parameter.name)
-        adapters[parameter.name] = _typed(annotation, parameter.default, place)
-    parameters = _parameters(name, wants, docs, adapters)
+        if parameter.default is _EMPTY or (own is not None and own.is_required()):
+            required.append(argument)
+        adapters[argument] = _typed(annotation, parameter.default, place)
+    arguments = {parameter: argument for argument, parameter in names.items()}
+    parameters = _parameters(name, wants, docs, adapters, arguments)
     if required:
         parameters["required"] = required
-    return Spec(docs.text, parameters, adapters, defaults, hints.get("return", Any))
+    return Spec(docs.text, parameters, adapters, defaults, hints.get("return", Any), names)
+
+
+def _aliased(annotation: Any, own: FieldInfo | None) -> tuple[str, object]:
+    """Return the alias of a parameter, empty for none, and its type without it: pydantic warns of an alias there."""
+    parts = [*get_args(annotation)] if get_origin(annotation) is Annotated else [annotation]
+    parts += [] if own is None else [own]
+    alias = ""
+    for place, part in enumerate(parts):
+        if isinstance(part, FieldInfo):
+            given = part.validation_alias or part.alias
+            alias = given if isinstance(given, str) else alias
+            parts[place] = plain = copy(part)
+            plain.alias = plain.validation_alias = plain.serialization_alias = None
+    return alias, Annotated[tuple(parts)] if len(parts) > 1 else parts[0]
 
 
 def _documented(function: object) -> object:
@@ -293,7 +312,11 @@ def _said(error: PydanticUserError) -> str:
 
 
 def _parameters(
-    name: str, wants: Wants, docs: Documented, adapters: Mapping[str, TypeAdapter[object]]
+    name: str,
+    wants: Wants,
+    docs: Documented,
+    adapters: Mapping[str, TypeAdapter[object]],
+    arguments: Mapping[str, str],
 ) -> dict[str, object]:
     try:
         schemas, shared = TypeAdapter.json_schemas(
@@ -303,7 +326,8 @@ def _parameters(
         raise TypeError(f"tool {name!r}: {_said(error)}; use types that JSON can represent") from None
     properties: dict[str, object] = {}
     for parameter in wants.given:
-        schema = dict(schemas[(parameter.name, "validation")])
+        argument = arguments.get(parameter.name, parameter.name)
+        schema = dict(schemas[(argument, "validation")])
         schema.pop("title", None)
         words = docs.parameters.get(parameter.name, ParameterDoc()).description
         if words and "description" not in schema:
@@ -313,8 +337,8 @@ def _parameters(
             default = _EMPTY if default.is_required() else _default_of(default)
         if default is not _EMPTY:
             with suppress(ValueError):  # the function applies its default itself; a model need not see it
-                schema["default"] = _written_default(adapters[parameter.name], default)
-        properties[parameter.name] = schema
+                schema["default"] = _written_default(adapters[argument], default)
+        properties[argument] = schema
     found: dict[str, object] = {"type": "object", "properties": properties}
     if "$defs" in shared:
         found["$defs"] = shared["$defs"]

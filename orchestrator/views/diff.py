@@ -125,6 +125,7 @@ class ComparedRun:
         beside: ComparedRun | None = None,
         *,
         counted: bool = False,
+        shared: int = 0,
         structure: str = "",
     ) -> ComparedRun:
         """Read a run.
@@ -134,6 +135,7 @@ class ComparedRun:
             records: its records.
             beside: a run of the same family, whose equal steps have the same keys.
             counted: see the attribute.
+            shared: number of the records that a replay copied from the other run.
             structure: structure digest of the version whose names are used for the comparison; empty: names are not
                 changed.
         """
@@ -144,7 +146,7 @@ class ComparedRun:
         rows = Timeline(causes)
         read(run.plan, records, causes, rows, superseded)
         if counted:
-            _drop_superseded(rows, superseded)
+            _drop_superseded(rows, superseded, shared)
         names = VersionNames(records, structure) if structure and _has_moved(records) else None
         if names is not None:
             _rename(rows, names)
@@ -204,13 +206,16 @@ def _rename(rows: Timeline, names: VersionNames) -> None:
         row.path, row.node = names.place(max(row.began, row.named), row.path, row.node)
 
 
-def _drop_superseded(rows: Timeline, superseded: Superseded) -> None:
-    """Leave out the parts that became superseded when the run was reopened."""
+def _drop_superseded(rows: Timeline, superseded: Superseded, shared: int) -> None:
+    """Leave out the parts that became superseded when the run was reopened.
+
+    Failures among the `shared` records are equal in both runs, and only the replayed run may have superseded them.
+    """
     rows.rows = [row for row in rows.rows if not superseded.is_undone(row.activation)]
     for row in rows.rows:
         first = superseded.first.get(row.activation, 1)
         begun = superseded.begun.get(row.activation, first)
-        row.failures = [failed for failed in row.failures if failed.attempt >= begun]
+        row.failures = [failed for failed in row.failures if failed.attempt >= begun and failed.seq > shared]
         row.calls = [
             call
             for call in row.calls
@@ -540,10 +545,13 @@ class PairedRuns:
             records_b: its records.
         """
         counted = _is_replay(run_a, run_b) or _is_replay(run_b, run_a)
-        structure = (run_a if _is_replay(run_a, run_b) else run_b).machine.structure if counted else ""
-        one = ComparedRun.of(run_a, records_a, counted=counted, structure=structure)
+        replay = run_a if _is_replay(run_a, run_b) else run_b
+        structure = replay.machine.structure if counted else ""
+        shared = replay.machine.fork.at if counted and replay.machine.fork is not None else 0
+        one = ComparedRun.of(run_a, records_a, counted=counted, shared=shared, structure=structure)
         beside = one if run_a.root_id == run_b.root_id else None
-        return cls(one, ComparedRun.of(run_b, records_b, beside, counted=counted, structure=structure))
+        other = ComparedRun.of(run_b, records_b, beside, counted=counted, shared=shared, structure=structure)
+        return cls(one, other)
 
     def places(self) -> list[Place]:
         """Return the steps of both, in the order of the first run."""

@@ -21,15 +21,21 @@ MINE = """
 from collections.abc import Collection
 from typing import Literal
 
+from pydantic import BaseModel
+
 from orchestrator import Graph
 from orchestrator.nodes import Complete
+
+class State(BaseModel):
+    q: str = ""
+    a: str = ""
 
 def build(topic: str, rounds: int = 2, *, words: Collection[object] | None = None, mode: Literal["none", "b"] = "b",
           flag: bool = False, size: float | None = 1.0, untyped=3):
     facts = [topic, rounds, words, mode, flag, size, untyped]
     node = Complete(prompt=f"{facts} {{q}}".replace("[", "(").replace("]", ")"), result="a")
-    return Graph(name="mine", description=repr(facts), state={"fields": {"q": "str", "a": {"type": "str", "default": ""}}},
-                 input="q", output="a", nodes={"reply": node}, edges="START -> reply -> END")
+    return Graph(name="mine", description=repr(facts), state=State, nodes={"reply": node},
+                 edges="START -> reply -> END", input="q", output="a")
 
 def broken(): raise ValueError("no such luck")
 def three(): return 3

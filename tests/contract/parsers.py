@@ -20,7 +20,6 @@ from orchestrator.errors import AgentError, GraphError, ModelError, ToolError
 from orchestrator.graph.edges import parse_edges
 from orchestrator.graph.text.source import read_json, read_yaml
 from orchestrator.graph.text.types import parse_type
-from orchestrator.models.base import unfenced
 from orchestrator.models.chat import Assembly, EventDecoder, parsed, reply_of
 from orchestrator.models.chat.reply import read_arguments
 from orchestrator.models.http_errors import quoted
@@ -29,6 +28,8 @@ from orchestrator.models.offline import OfflineModel
 from orchestrator.models.offline.arithmetic import NoArithmetic, number_in, read
 from orchestrator.models.offline.planning import _words
 from orchestrator.models.profile import profile_of
+from orchestrator.models.reading import NoReading, ThoughtScreen, choice_in, json_in, labelled
+from orchestrator.models.reading import parted as parted_thoughts
 from orchestrator.models.text.forms import Aside, CallScreen, Form, OfferedTool, parted, thoughts_in
 from orchestrator.models.text.protocol import FORMS
 from orchestrator.nodes.extract import find_answer
@@ -159,6 +160,17 @@ def _events(text: str) -> None:
                 parsed(one)
         for one in events.rest():
             parsed(one)
+
+
+def _readings(text: str) -> None:
+    parted_thoughts(text)
+    choice_in(text, {"add": "Add.", "web_search": "Search."}, numbered=True)
+    labelled(text, {"answer": "answer", "final answer": "answer"})
+    screen = ThoughtScreen()
+    for start in range(0, len(text), 512):
+        screen.feed(text[start : start + 512])
+    with suppress(NoReading):
+        json_in(text)
 
 
 def _deltas(text: str) -> None:
@@ -403,13 +415,17 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "JSON form": Parser(
         _form("json"),
-        ("orchestrator.models.text.json_forms:*", "orchestrator.models.base:_fence"),
+        ("orchestrator.models.text.json_forms:*",),
         ("```json\n", "```\n", '{"name": "search", "arguments": {', '[{"name": "search"},', *_JSON),
     ),
-    "fences and thoughts": Parser(
-        lambda text: (unfenced(text), parted(text), thoughts_in(text)),
-        ("orchestrator.models.text.forms:*",),
-        ("<think>", "</think>", "```a\n"),
+    "thoughts in text protocols": Parser(
+        lambda text: (parted(text), thoughts_in(text)), ("orchestrator.models.text.forms:*",), ("<think>", "</think>")
+    ),
+    "readings of replies": Parser(
+        _readings,
+        ("orchestrator.models.reading:*", "orchestrator.models.reading:_pattern()"),
+        ("<think>", "</think>", "\n<think>", "```a\n", "```", '{"a":', "{1", "add, ", "The tool is ", "Answer: ", "\n"),
+        usual=200_000,
     ),
     "offline model": Parser(
         _offline,

@@ -482,6 +482,34 @@ async def test_a_replay_whose_run_was_reopened_meanwhile_is_the_replay_that_it_w
         assert (await executor.replay(run.run_id)).same
 
 
+async def test_a_replay_from_behind_a_retry_that_was_superseded_later_is_the_same(store: Store) -> None:
+    """The retry is among the records that both have; only the run that was reopened once more has superseded it."""
+    faults: list[Exception] = [ZeroDivisionError("a bug"), OSError("down"), OSError("down")]
+
+    @node
+    async def work(ctx: Context[Any]) -> Update:
+        def check() -> None:
+            if faults:
+                raise faults.pop(0)
+
+        await ctx.effect("check", check, returns=type(None))
+        return {"log": "b"}
+
+    inner = Subgraph(chain(says("a"), work), inputs={}, outputs={}, retry=Retry(attempts=2, wait=0, on=("OSError",)))
+    async with Executor(store, graphs=[graph := chain(inner)]) as executor:
+        run = await executor.start(graph, "?")
+        for _ in range(2):
+            assert run.status == "failed"
+            run = await executor.resume(run.run_id, retry=True)
+        assert run.status == "completed"
+        records = await store.read(run.run_id)
+        retried = next(one.seq for one in records if isinstance(one, StepRetried))
+        for at in range(retried + 1, run.seq):
+            if not failing_at(records, at):
+                replay = await executor.replay(run.run_id, at=at)
+                assert (replay.made, replay.same) == (0, True), f"{at} {replay.diff.to_text()}"
+
+
 async def test_a_changed_prompt_of_a_step_that_was_begun_again_diverges_there(store: Store) -> None:
     world = World()
 

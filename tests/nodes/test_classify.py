@@ -63,7 +63,7 @@ async def test_a_reply_that_names_a_class_takes_its_outcome(reply: str, chosen: 
     "reply",
     [
         "It is about billing.", "not billing", "billing, bugs", "", '{"choice": "money"}', '{"choice": null}',
-        '{"choice": "bugs", "or": "billing"}', "[]", '["bugs"]', "1", "null",
+        '{"choice": "bugs", "or": "billing"}', "[]", '["bugs", "other"]', "1", "null",
     ],
 )  # fmt: skip
 async def test_another_reply_is_corrected_within_bounds(reply: str) -> None:

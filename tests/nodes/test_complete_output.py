@@ -68,17 +68,17 @@ async def test_the_state_gets_the_validated_model() -> None:
 @pytest.mark.parametrize(
     ("it", "good", "wrong", "fault"),
     [
-        (OF_CLASS, GOOD, "Here it is.", "it is not JSON"),
+        (OF_CLASS, GOOD, "Here it is.", "it is not JSON (Expecting value: line 1 column 1 (char 0))"),
         (OF_CLASS, GOOD, '{"number": "7"}', "total"),
         (OF_CLASS, GOOD, '{"number": "7", "total": -1}', "a total is more than 0"),
         (OF_CLASS, GOOD, "null", "input should be"),
         (OF_SCHEMA, '{"size": 1}', '{"size": 0}', "size"),
         (OF_SCHEMA, '{"size": 1}', '{"size": 1, "color": 2}', "color"),
-        (OF_SCHEMA, '{"size": 1}', "[" * 3000, "it is not JSON"),
-        (OF_CLASS, GOOD, '{"number": "7", "total": NaN}', "nan is not a number that JSON can represent"),
+        (OF_SCHEMA, '{"size": 1}', "[" * 3000, "it is nested too deeply"),
+        (OF_CLASS, GOOD, '{"number": "7", "total": NaN}', "it is not JSON (NaN is not a JSON number)"),
         (OF_CLASS, GOOD, '{"number": "7", "total": "1e999"}', "inf is not a number that JSON can represent"),
         (OF_CLASS, GOOD, '{"number": "\\ud800", "total": 1}', "surrogate"),
-        (OF_ANY, '{"size": 1}', '{"size": NaN}', "nan is not a number that JSON can represent"),
+        (OF_ANY, '{"size": 1}', '{"size": NaN}', "it is not JSON (NaN is not a JSON number)"),
         (OF_ANY, '{"size": 1}', '{"size": "\\ud800"}', "surrogate"),
     ],
 )
@@ -101,7 +101,7 @@ async def test_without_a_fitting_reply_it_takes_unusable_where_a_field_takes_the
     graph = Graph(name="g", state=Asked, nodes={"it": it}, edges="START -> it\nit -> END : done\nit -> END : unusable")
     async with executing(["hm"]) as (executor, _):
         found = await executor.start(graph, {})
-    assert found.values["why"] == "it: it is not JSON; the reply was 'hm'"
+    assert found.values["why"] == "it: it is not JSON (Expecting value: line 1 column 1 (char 0)); the reply was 'hm'"
     assert found.values["invoice"] is None
 
 
@@ -113,8 +113,8 @@ async def test_without_a_fitting_reply_it_takes_unusable_where_a_field_takes_the
         ({"tpye": "object"}, "tpye"),
         ({"type": "objekt"}, "the type \"objekt\", which does not exist; did you mean 'object'"),
         ({"type": ["string", 5]}, "the type 5, which does not exist"),
-        ({"type": "object", "properties": 5}, "'properties' with 5, which is not schemas by name"),
-        ({"properties": {"a": 5}}, "has 5 where a schema stands"),
+        ({"type": "object", "properties": 5}, "'properties' with 5, which is not an object with schemas"),
+        ({"properties": {"a": 5}}, "has 5 in 'properties' instead of a schema"),
         ({"anyOf": []}, "not a list of schemas"),
         ({"required": "a"}, "not a list of names"),
         ({"$ref": "#"}, "refers to itself without end"),

@@ -34,6 +34,7 @@ from orchestrator.models.base import (
 )
 from orchestrator.models.messages import Reply, received
 from orchestrator.models.prices import expected
+from orchestrator.models.reading import ThoughtScreen
 from orchestrator.redaction import without_known
 from orchestrator.user_code import contained, current_fence
 from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked, fault_in
@@ -132,12 +133,13 @@ class JournaledModel(ModelInterface):
                         async for event in events:
                             calling_key.set(None)  # it was sent; errors of the reader do not belong to this call
                             current_fence.set(outside)
-                            pieces.add(event)
+                            reply = event.reply or reply
+                            event = pieces.add(event)
                             if event.reply is None:
                                 shown = True
                                 yield event
-                            else:
-                                reply = event.reply
+                            elif event.text or event.reasoning:
+                                yield event.model_copy(update={"reply": None})
                     if reply is None:
                         raise self._no_reply()
                     reply = received(bare(reply))
@@ -262,6 +264,7 @@ class Pieces:
 
     def __init__(self, attempt: Attempt, key: str) -> None:
         self._attempt, self._key = attempt, key
+        self._screen = ThoughtScreen()
         self._reply = PartialReply({**attempt.about(), "attempt": attempt.activation.attempt, "key": key})
 
     def __enter__(self) -> Self:
@@ -279,16 +282,22 @@ class Pieces:
         if replies.get(self._key) is self._reply:
             del replies[self._key]
 
-    def add(self, event: ModelEvent) -> None:
-        """Send a piece as a live event."""
+    def add(self, event: ModelEvent) -> ModelEvent:
+        """Send a piece as a live event, and return it without the thoughts in its text."""
+        text, reasoning = self._screen.feed(event.text)
+        if event.reply is not None:
+            text, reasoning = text + (rest := self._screen.rest())[0], reasoning + rest[1]
+        if text != event.text or reasoning:
+            event = event.model_copy(update={"text": text, "reasoning": event.reasoning + reasoning})
         if not event.text and not event.reasoning:
-            return
+            return event
         text, reasoning = without_known(event.text), without_known(event.reasoning)
         self._reply.add(text, reasoning)
         if reasoning:
             self._tell("token", text=text, reasoning=reasoning)
         else:
             self._tell("token", text=text)
+        return event
 
     def end(self, text: str) -> None:
         """Complete the reply. Sends its text if it differs from the pieces from which it was read."""

@@ -16,7 +16,7 @@ import anyio
 import anyio.lowlevel
 
 from orchestrator._lazy import lazy_modules
-from orchestrator.errors import ModelError, ReplayMismatch, ResultRefused, message_of
+from orchestrator.errors import ModelError, ReplayMismatch, ResultRefused, described, message_of
 from orchestrator.executor.calls import decide
 from orchestrator.executor.calls.decide import Ending
 from orchestrator.executor.calls.effect import Attempt, Call, Effect, Ticket, witness
@@ -410,7 +410,7 @@ async def find_outcome(
                 value = cast("T | None", await found if inspect.isawaitable(found) else found)
                 result = None if value is None else effect.encoded(value)
         except Exception as error:
-            doubts["reconcile"] = f"reconcile failed: {message_of(error)}"
+            doubts["reconcile"] = f"reconcile failed: {described(error)}"
         else:
             if value is not None:
                 return under_way.settle_now(intended.key, Ending(result))

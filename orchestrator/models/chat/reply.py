@@ -11,11 +11,12 @@ from uuid import uuid4
 from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
 from orchestrator.graph.limits import Usage
 from orchestrator.json import deeper_than
-from orchestrator.models.base import ModelRequest, unfenced
+from orchestrator.models.base import ModelRequest
 from orchestrator.models.chat.request import WRAP, is_object, wire_names
 from orchestrator.models.http_errors import quoted, refusal, status_of
 from orchestrator.models.messages import Reply, ToolCall, received
 from orchestrator.models.profile import Profile
+from orchestrator.models.reading import NoReading, json_in
 from orchestrator.models.strict import without_nulls
 from orchestrator.values import FOREIGN_DEPTH, MAX_TOKENS
 
@@ -210,8 +211,8 @@ def understood(reply: Reply, request: ModelRequest, profile: Profile) -> Reply:
     if request.output is None or reply.tool_calls or is_object(request.output):
         return reply
     try:
-        found = json.loads(unfenced(reply.text))
-    except (ValueError, RecursionError):
+        found = json_in(reply.text)
+    except NoReading:
         return reply
     if not isinstance(found, dict) or found.keys() != {WRAP}:
         return reply

@@ -1,0 +1,70 @@
+"""The reader of replies: one table of readings for each of its functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orchestrator.models.reading import NoReading, ThoughtScreen, choice_in, json_in, labelled, parted
+from tests.models.readings import CHOICES, JSON, LABELLED, LABELS, THOUGHTS, TOOLS
+
+
+@pytest.mark.parametrize(("text", "found"), THOUGHTS)
+def test_thoughts(text: str, found: tuple[str, str]) -> None:
+    assert parted(text) == found
+    assert parted(found[1]) == ("", found[1])
+
+
+@pytest.mark.parametrize(("text", "found"), THOUGHTS)
+def test_thoughts_in_pieces(text: str, found: tuple[str, str]) -> None:
+    """However a reply is split, its pieces are those of the whole: shown text is never taken back."""
+    whole = pieces_of(text, [text])
+    assert parted(whole[0])[1] == found[1]
+    for at in range(len(text)):
+        assert pieces_of(text, [text[:at], text[at:]]) == whole
+    assert pieces_of(text, list(text)) == whole
+
+
+def pieces_of(text: str, pieces: list[str]) -> tuple[str, str]:
+    screen = ThoughtScreen()
+    shown = [*map(screen.feed, pieces), screen.rest()]
+    return "".join(text for text, _ in shown), "".join(thought for _, thought in shown)
+
+
+@pytest.mark.parametrize(("text", "value"), JSON)
+def test_json(text: str, value: Any) -> None:
+    if value is ...:
+        with pytest.raises(NoReading):
+            json_in(text)
+    else:
+        found = json_in(text)
+        assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize(("text", "name"), CHOICES)
+def test_choices(text: str, name: str | None) -> None:
+    assert choice_in(text, TOOLS) == name
+
+
+def test_numbered_choices() -> None:
+    for text in ("2", "2.", "2) multiply", "The answer is 2.", "2. multiply: Multiply two numbers."):
+        assert choice_in(text, TOOLS, numbered=True) == "multiply", text
+    for text in ("5", "1 or 2", "1. multiply", "2\n3"):
+        assert choice_in(text, TOOLS, numbered=True) is None, text
+    assert choice_in("2", TOOLS) is None
+
+
+def test_names_that_differ_in_separators_are_read_exactly() -> None:
+    names = {"web search": "", "web_search": "", "x": ""}
+    assert [choice_in(text, names) for text in ("web search", "web_search", "Web-Search", "X")] == [
+        "web search",
+        "web_search",
+        None,
+        "x",
+    ]
+
+
+@pytest.mark.parametrize(("text", "found"), LABELLED)
+def test_labels(text: str, found: tuple[str, str] | None) -> None:
+    assert labelled(text, LABELS) == found
