@@ -13,9 +13,9 @@ from typing import Literal
 
 from orchestrator import Context, Graph, Limits, Outcome, Retry, Update, extend, node, replace
 from orchestrator.errors import StepError
-from orchestrator.graph.faults import checks_names
 from orchestrator.models import assistant, user
 from orchestrator.nodes import ITEM, Ask, CallModel, CallProtocol, Observe, ReadReply, Subgraph
+from orchestrator.spelling import checks_names
 from orchestrator.strategies.function_call import one_call
 from orchestrator.tools import Risk
 from orchestrator.values import check_options

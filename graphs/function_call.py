@@ -14,8 +14,8 @@ from pydantic import JsonValue
 
 from orchestrator import Graph, Limits, Retry, ToolCall, Update, node
 from orchestrator.graph import Node
-from orchestrator.graph.faults import checks_names
 from orchestrator.nodes import ITEM, CallModel, CallProtocol, CheckCall, Confirm, Execute, ReadReply, Subgraph
+from orchestrator.spelling import checks_names
 from orchestrator.tools import Risk
 from orchestrator.values import check_options
 

@@ -14,8 +14,8 @@ from typing import Literal
 
 from orchestrator import Graph, Limits, Retry
 from orchestrator.graph import Node
-from orchestrator.graph.faults import checks_names
 from orchestrator.nodes import Advance, CallProtocol, Complete, Plan, ReadPlan, Subgraph
+from orchestrator.spelling import checks_names
 from orchestrator.strategies.function_call_agent import function_call_agent
 from orchestrator.tools import Risk
 from orchestrator.values import check_options

@@ -14,8 +14,8 @@ from typing import Annotated
 from pydantic import BaseModel
 
 from orchestrator import Graph, Limits, Retry, append
-from orchestrator.graph.faults import checks_names
 from orchestrator.nodes import AnswerForm, Complete, Extract, Repeat, Subgraph, Vote
+from orchestrator.spelling import checks_names
 from orchestrator.values import check_options
 
 PS = """\

@@ -12,8 +12,8 @@ from typing import Literal
 
 from orchestrator import Graph, Limits, Retry
 from orchestrator.graph import Node
-from orchestrator.graph.faults import checks_names
 from orchestrator.nodes import ITEM, CallModel, CallProtocol, Observe, ReadReply, Subgraph
+from orchestrator.spelling import checks_names
 from orchestrator.strategies.function_call import one_call
 from orchestrator.tools import Risk
 from orchestrator.values import check_options

@@ -13,8 +13,8 @@ from typing import Literal
 from orchestrator import Context, Graph, Limits, Retry, Update, node
 from orchestrator.errors import StepError
 from orchestrator.graph import Node
-from orchestrator.graph.faults import checks_names
 from orchestrator.nodes import ChooseArgs, ChooseTool, Confirm, Execute, Step, Think
+from orchestrator.spelling import checks_names
 from orchestrator.tools import Risk
 from orchestrator.values import check_options
 

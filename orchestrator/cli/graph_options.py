@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
@@ -18,13 +17,16 @@ from orchestrator.cli.exits import UsageError
 if TYPE_CHECKING:
     from orchestrator.graph_class import Graph
 
-_OPTIONS = re.compile(r"(.+?)\?([^\W\d]\w*=.*)", re.DOTALL)
-
 
 def parted(ref: str) -> tuple[str, dict[str, str]]:
     """Return the reference of a graph without its options, and the options as they were typed."""
-    found = _OPTIONS.fullmatch(ref)
-    return (ref, {}) if found is None else (found[1], dict(parse_qsl(found[2], keep_blank_values=True)))
+    at = ref.find("?")
+    while at > 0:
+        name, equals, _ = ref[at + 1 :].partition("=")
+        if equals and name.isidentifier():
+            return ref[:at], dict(parse_qsl(ref[at + 1 :], keep_blank_values=True))
+        at = ref.find("?", at + 1)
+    return ref, {}
 
 
 def with_options(ref: str, given: Sequence[str] | None) -> str:
@@ -53,7 +55,7 @@ def build(function: Callable[..., object], ref: str, options: Mapping[str, str])
     Raises:
         UsageError: it has no such parameter, a value does not fit, or a required one is missing.
     """
-    from orchestrator.graph.faults import unknown_field
+    from orchestrator.spelling import unknown_field
 
     parameters, values, faults = dict(_parameters(function)), dict[str, object](), list[str]()
     for name, text in options.items():

@@ -35,7 +35,6 @@ from orchestrator.executor.namespaces import (
 from orchestrator.executor.observers import RunObserver
 from orchestrator.executor.options import ForkOptions, ReplayOptions, ResumeOptions, RunOptions
 from orchestrator.executor.resources import Resources, check_arguments, check_code
-from orchestrator.graph.faults import checks_names
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.typevars import StateT
@@ -43,6 +42,7 @@ from orchestrator.graph.versions import Migration
 from orchestrator.kernel.seals import Seal
 from orchestrator.memory import MemoryOptions
 from orchestrator.models.base import Model
+from orchestrator.spelling import checks_names
 from orchestrator.stores import Codec, open_store, with_archive, with_codec
 from orchestrator.stores.base import Page, Relation, Reopening, StatsRow, Store
 from orchestrator.stores.requests import RunQuery

@@ -3,58 +3,19 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
-from difflib import get_close_matches
-from functools import lru_cache, wraps
-from inspect import signature
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Union, get_args, get_origin
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from orchestrator.errors import GraphError, GraphUnknown, Problem, UntrustedCode
 from orchestrator.graph.codec import explain_fault
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-# -- Suggestions for unknown names -----------------------------------------------------------------------------
-
-
-RENAMED: Mapping[str, tuple[str, ...]] = {
-    "chatllm": ("model",),
-    "llm": ("model",),
-    "max_duration": ("max_seconds", "seconds"),
-    "max_retries": ("max_steps", "attempts"),
-    "env_cls": ("pool",),
-    "pool_size": ("pool",),
-    "stateful": ("pool",),
-}
-"""Name of an option in other agent frameworks -> its names here."""
-
-
-def close_to(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """Return the known name most similar to an unknown one, or the same in another case; None if none is similar.
-
-    A name that other agent frameworks use for the same thing is similar.
-
-    Args:
-        name: the unknown name.
-        known: the known names.
-        cutoff: the least similarity, from 0 to 1.
-    """
-    names = list(known)
-    renamed = [one for one in RENAMED.get(name, ()) if one in names]
-    if renamed:
-        return renamed[0]
-    close = get_close_matches(name, names, n=1, cutoff=cutoff)
-    if close:
-        return close[0]
-    return next((one for one in names if one.casefold() == name.casefold()), None)
-
+from orchestrator.spelling import close_to, unknown_field
 
 # -- Faults in the values of a graph file, each with a suggested fix -------------------------------------------
 
@@ -86,18 +47,6 @@ def explain_detail(fault: ErrorDetails, model: type[BaseModel] | None = None) ->
 def names_of(model: type[BaseModel]) -> list[str]:
     """Return the names of a model's fields as they appear in data."""
     return [info.alias or name for name, info in model.model_fields.items()]
-
-
-def unknown_field(name: object, fields: Iterable[str]) -> str:
-    """Return the message for an unknown field.
-
-    Args:
-        name: the unknown name.
-        fields: the names of the existing fields.
-    """
-    fields = list(fields)
-    close = close_to(str(name), fields, cutoff=0.65)
-    return f"has no {name!r}: " + (f"did you mean {close!r}?" if close else f"it has {', '.join(fields)}")
 
 
 def booleans_for_numbers(model: type[BaseModel], data: Mapping[str, object]) -> Iterator[str]:
@@ -308,20 +257,6 @@ def _check_call(cls: type[BaseModel], args: Iterable[object], fields: Iterable[s
 def _fault(model: str, name: str, names: Iterable[str]) -> InitErrorDetails:
     words = PydanticCustomError("extra_forbidden", "{fault}", {"fault": f"{model} {unknown_field(name, names)}"})
     return {"type": words, "loc": (name,), "input": None}
-
-
-def checks_names(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function: an unknown keyword argument is an error that suggests the right name."""
-    names = tuple(signature(function).parameters)
-
-    @wraps(function)
-    def checked(*args: P.args, **options: P.kwargs) -> R:
-        for name in options:
-            if name not in names:
-                raise TypeError(f"{function.__qualname__.removesuffix('.__init__')}() {unknown_field(name, names)}")
-        return function(*args, **options)
-
-    return checked
 
 
 # -- Words shared by messages ----------------------------------------------------------------------------------

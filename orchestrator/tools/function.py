@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, Unpack, overload
 
-from orchestrator.graph.faults import checks_names
 from orchestrator.graph.limits import Retry
+from orchestrator.spelling import checks_names
 from orchestrator.tools.result import Effect, Risk
 from orchestrator.tools.schema import Spec, spec_of, wants_of
 from orchestrator.tools.tool import Tool, checked

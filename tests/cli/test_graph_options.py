@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.graph_options import build, parted, with_options
 from orchestrator.cli.graph_refs import module_from_name, shipped
-from orchestrator.graph.faults import RENAMED, close_to
+from orchestrator.spelling import RENAMED, close_to
 from tests.support.shell import Shell
 
 MINE = """
