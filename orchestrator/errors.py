@@ -42,6 +42,7 @@
     ├── ToolDisconnected          the server was lost during a call (also a `ConnectionError`)
     ├── ModelError                a model call failed
     │   ├── ModelUnavailable      temporary (`retryable`)
+    │   ├── ReplyIncomplete       the reply has no known end, or lacks the tool calls that it announces
     │   ├── ReplyTooLarge         the answer exceeds the size limit
     │   └── ModelMisconfigured    wrong key, model name, address or account
     ├── EngineUnavailable         an engine that delivers runs cannot be asked (`retryable`)
@@ -66,7 +67,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 from urllib.parse import urlsplit, urlunsplit
 
 if TYPE_CHECKING:
@@ -584,6 +585,21 @@ class ModelMisconfigured(ModelError):
     """Raised when a server refuses calls until a key, a model's name, an address or an account is corrected."""
 
     resumable = True
+
+
+class ReplyIncomplete(ModelError):
+    """Raised when a reply cannot be taken as complete: its end is unknown, or tool calls that it announces are missing.
+
+    The model is asked once more, if the call is retried at all. `usage` is the `Usage` of the reply, if it is known.
+    """
+
+    retryable = True
+    attempts: ClassVar[int] = 2
+    """Maximum number of tries, whatever a retry allows."""
+
+    def __init__(self, message: str, *, usage: Any = None) -> None:
+        self.usage = usage
+        super().__init__(message)
 
 
 class ReplyTooLarge(ModelError):
