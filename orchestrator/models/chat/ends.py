@@ -55,7 +55,7 @@ def unfinished(reply: Reply, request: ModelRequest, profile: Profile) -> str | N
         return f"the server ended the reply with {word!r}, which is no known end of a complete reply; if it is, {known}"
     if end_of(reply.finish, profile) is None:
         return (
-            f"the server ended the reply with {word!r}, so its tool calls may be incomplete; if they are not, {known}"
+            f"the server ended the reply with {word!r}, so its calls may be incomplete; if they are not, {known}"
         )
     if reply.details.get("finish_reason") == "" and any(call.arguments is None for call in reply.tool_calls):
         return f"the reply ended within the call of {reply.tool_calls[-1].name!r}"
@@ -71,8 +71,8 @@ def unfinished(reply: Reply, request: ModelRequest, profile: Profile) -> str | N
         )
     if reply.finish == "tool_calls":
         return (
-            f"the server announced tool calls ({word}), and the reply contains no tool call; if the server ends answers "
-            f"so, too, {known}"
+            f"the server announced tool calls ({word}), and the reply contains no tool call; if the server also ends "
+            f"answers so, {known}"
         )
     return None
 
