@@ -495,7 +495,7 @@ class Reopening:
     Args:
         clock: stamps the record.
         info: the run's row, as read by the caller.
-        how: options of `resume`.
+        options: options of `resume`.
     """
 
     def __init__(self, clock: Clock, info: RunInfo, options: ResumeOptions) -> None:
