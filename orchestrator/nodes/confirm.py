@@ -240,7 +240,7 @@ class Confirm(Node, kind="confirm"):
             decided = await review.decide(text, ctx, criteria=CRITERIA)
         except AgentError as error:
             return "", f"no decision: {error}"
-        likely = "not known" if decided.probability is None else f"{decided.probability:.3f}"
+        likely = "not known" if decided.probability is None else decided.probability
         words = f"{decided.choice}, by model {ctx.model.name[:100]!r}, probability {likely}"
         if not review.is_sure(decided):
             return "", f"{words}; the threshold is {review.threshold}"
