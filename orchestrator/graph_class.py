@@ -221,18 +221,17 @@ class Graph(GraphDefinition[StateT]):
         Functions get them only if they already have `tools=`.
 
         Args:
-            tools: names of tools, tools, functions and toolboxes, as in `Node.tools`; None for all tools of a run.
+            tools: names of tools, tools, functions and toolboxes, as in `Node.tools`, or one of them; None for all
+                tools of a run.
 
         Returns:
             The new graph.
 
         Raises:
             pydantic.ValidationError: one of the objects cannot be a tool.
-            TypeError: `tools` is one tool or name.
         """
-        if tools is not None and (isinstance(tools, str | Mapping) or not isinstance(tools, Iterable)):
-            raise TypeError(f"tools={tools!r:.60}: give a list of tools or names, or the tools of tools_from_ref(...)")
-        given = None if tools is None else tuple(tools)
+        several = isinstance(tools, Iterable) and not isinstance(tools, str)  # else a single tool
+        given = tools if tools is None else tuple(tools) if several else (tools,)
         return self._with(nodes=nodes_with(self.nodes, lambda node: node.takes_tools, "tools", given))
 
     def with_model(self, model: str | None) -> Self:

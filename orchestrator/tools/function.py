@@ -68,7 +68,8 @@ class FunctionTool(Tool):
 
     def _function(self) -> Callable[..., object]:
         if self._method and not self._bound:
-            raise TypeError(f"tool {self.name!r} is a method: take it from an instance")
+            owner = self.function.__qualname__.rpartition(".")[0].rpartition(".")[2] or "the_object"
+            raise TypeError(f"tool {self.name!r} is a method: take it from an instance, {owner}(...).{self.name}")
         return partial(self.function, *self._bound) if self._bound else self.function
 
     @property

@@ -21,9 +21,10 @@ from orchestrator.graph.edges import parse_edges
 from orchestrator.graph.text.source import read_json, read_yaml
 from orchestrator.graph.text.types import parse_type
 from orchestrator.models.base import ModelRequest
-from orchestrator.models.chat import Assembly, EventDecoder, parsed, reply_of
-from orchestrator.models.chat.ends import end_of, unfinished
+from orchestrator.models.chat import Assembly, EventDecoder, parsed, reply_of, reply_to, unfinished
+from orchestrator.models.chat.ends import end_of
 from orchestrator.models.chat.reply import read_arguments
+from orchestrator.models.chat.request import wire_names
 from orchestrator.models.http_errors import quoted
 from orchestrator.models.http_errors import words_of as words_of_error
 from orchestrator.models.messages import Image, Reply, user
@@ -205,11 +206,15 @@ def _answer_of_a_server(text: str) -> None:
     read_arguments(text)
     quoted(text)
     words_of_error(text, 500)
+    words_of_error("<" + text, 500)
     _TOKENS.search(text)
-    offered = ModelRequest.of("?", tools=[OFFERED])
+    request = ModelRequest.of("?", tools=[OFFERED, {"function": {"name": text}}])
     for written in (text, f"<tool_call>{text}>", f"```json\n{text}\n```"):
-        unfinished(Reply(text=written, finish="stop"), offered, Profile())
+        unfinished(Reply(text=written, finish="stop"), request, Profile())
     end_of(text, Profile())
+    wire_names(request)
+    with suppress(ModelError):
+        reply_to("data: " + text, "m")
     reply_of(text, "m")
 
 

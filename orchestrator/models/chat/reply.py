@@ -96,7 +96,7 @@ def parsed(text: str) -> Any:
     No error is raised here: it would contain the text, and become the context of the error raised later.
     """
     try:
-        return json.loads(text, parse_constant=_nothing, parse_float=_finite)
+        return _LENIENT.decode(text)
     except (ValueError, RecursionError):
         return UNREADABLE
 
@@ -108,6 +108,10 @@ def _nothing(constant: str) -> None:
 def _finite(digits: str) -> float | None:
     found = float(digits)
     return found if isfinite(found) else None
+
+
+_LENIENT = json.JSONDecoder(parse_constant=_nothing, parse_float=_finite)
+"""Made once: `json.loads` with these options makes a decoder for each chunk of a stream."""
 
 
 def _kept(fields: Mapping[str, Any], without: Collection[str]) -> dict[str, Any]:
