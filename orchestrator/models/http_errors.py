@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
@@ -26,7 +27,10 @@ _CODES = {
     "content_filter": "the provider's content filter rejected this request",
     "content_policy_violation": "the provider's content filter rejected this request",
 }
+_BOUNDS = "the server does not support a bound in the schema: use Profile(strict_output=True), which leaves bounds out"
 _WORDS = {
+    "is not permitted": _BOUNDS,
+    "not supported by xgrammar": _BOUNDS,
     "response_format": "the server does not support answers in a schema: use Profile(output='json_object') or 'prompt'",
     "json_schema": "the server does not support answers in a schema: use Profile(output='json_object') or 'prompt'",
     "stream_options": "the server does not support stream_options: use Profile(stream_usage=False)",
@@ -38,6 +42,8 @@ _WORDS = {
 """Parts of a request that some servers reject, and how to leave them out."""
 
 
+_LOADING = re.compile(r"\b(?:loading|warming up|starting up|not (?:yet )?ready)\b", re.IGNORECASE)
+_BROKEN = re.compile(r"\b(?:fail\w*|unable|cannot|could not|error (?:while )?loading)\b", re.IGNORECASE)
 _NAMES = {
     "rate_limit_exceeded": 429,
     "rate_limit_error": 429,
@@ -84,6 +90,11 @@ def refusal(
         mend = next((words for name, words in _WORDS.items() if name in said), mend)
     kind = ModelMisconfigured if status in _SURROUNDINGS else ModelError
     return kind(f"model {model!r}: HTTP {status}: {mend}: {said}")
+
+
+def is_loading(status: int, words: str) -> bool:
+    """Return True if a server refuses a request because it still loads the model."""
+    return status == 503 and _LOADING.search(words) is not None and _BROKEN.search(words) is None
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -34,7 +35,7 @@ from orchestrator.models.chat import (
     reply_of,
     understood,
 )
-from orchestrator.models.http_errors import refusal
+from orchestrator.models.http_errors import is_loading, refusal
 from orchestrator.models.messages import Reply
 from orchestrator.models.prices import Price, approximated, price_in
 from orchestrator.models.profile import Profile, profile_of
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from openai.types.chat import ChatCompletionMessageParam
 
 
+log = logging.getLogger("orchestrator")
+T = TypeVar("T")
 Key: TypeAlias = "str | SecretStr | Callable[[], str | Awaitable[str]]"
 """A key; `env:NAME`, read from the environment at each request; or a function, sync or async, that returns it."""
 
@@ -69,7 +72,7 @@ class OpenAIModel(RequestModel):
         base_url: str | None = None,
         api_key: Key | None = None,
         *,
-        timeout: float = 60,
+        timeout: float = 600,
         headers: Mapping[str, str] | None = None,
         query: Mapping[str, str] | None = None,
         extra_body: Mapping[str, object] | None = None,
@@ -85,7 +88,8 @@ class OpenAIModel(RequestModel):
             name: the provider's name of the model.
             base_url: the server, such as `http://127.0.0.1:11434/v1`. Default: `OPENAI_BASE_URL`, else OpenAI's.
             api_key: see `Key`. Default: `OPENAI_API_KEY`. A server named by `base_url` may need none.
-            timeout: seconds that a request may take; for a streamed reply, seconds until its next piece.
+            timeout: seconds to wait for a whole reply, streamed or not, including the time in which the server still
+                loads the model.
             headers: sent with every request; a value may be `env:NAME`.
             query: sent with every request in its address, such as Azure's `api-version`.
             extra_body: provider-specific fields, sent with every request.
@@ -250,6 +254,10 @@ def _cached(reply: Reply) -> int:
 _BELOW: tuple[ChatCompletionMessageParam, ...] = ()
 """For the client's `messages`, which the body replaces. The client inspects every part of its arguments, which takes
 most of the time of a call for a long conversation."""
+_CONNECT = 10.0
+"""Seconds to wait for a connection."""
+_POLL = 1.0
+"""Seconds between two requests to a server that still loads the model."""
 _LAST_WORDS = 2.0
 """Seconds that a server has, after the end of its reply, to send the usage."""
 _DRAIN = 0.2
@@ -277,6 +285,27 @@ class HTTPCall:
         return without(words, self.secrets)
 
 
+class _Patience:
+    """The seconds that are left to wait for a reply. The time in which a stream's reader is busy does not count."""
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
+
+    def at_most(self, seconds: float) -> None:
+        self._left = min(self._left, seconds)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """
+        Raises:
+            TimeoutError: no time is left.
+        """
+        began = anyio.current_time()
+        with anyio.fail_after(max(0.0, self._left)):
+            yield
+        self._left -= anyio.current_time() - began
+
+
 class ModelConnection:
     """The connection of one model to its server. Clients are made on demand, one for each event loop."""
 
@@ -293,11 +322,11 @@ class ModelConnection:
     async def post(self, call: HTTPCall) -> str | ModelError:
         """Return the server's answer as text, or the error."""
         try:
-            client = self._client()
+            create = self._client().chat.completions.with_raw_response.create
             await pass_fence()
             with anyio.fail_after(self.timeout):
-                response = await client.chat.completions.with_raw_response.create(
-                    model=self.name, messages=_BELOW, extra_body=call.body, extra_headers=call.headers
+                response = await self._when_loaded(
+                    lambda: create(model=self.name, messages=_BELOW, extra_body=call.body, extra_headers=call.headers)
                 )
                 return response.http_response.text
         except Exception as error:
@@ -306,17 +335,18 @@ class ModelConnection:
     async def read(self, call: HTTPCall) -> AsyncGenerator[Piece | Reply | ModelError]:
         """Yield the pieces of the server's answer, and finally the reply or the error."""
         assembly = Assembly()
+        patience = _Patience(self.timeout)
         failure: ModelError | None = None
         try:
-            async with self._opened(call) as response:
+            async with self._opened(call, patience) as response:
                 if "event-stream" not in response.headers.get("content-type", ""):
-                    with anyio.fail_after(self.timeout):
+                    with patience.waiting():
                         await response.aread()
                     reply = reply_of(response.text, self.name, clean=call.clean)
                     yield Piece(reply.text)
                     yield reply
                     return
-                async with aclosing(self._chunks(response, assembly)) as chunks:
+                async with aclosing(self._chunks(response, assembly, patience)) as chunks:
                     async for chunk in chunks:
                         if not isinstance(chunk, dict):
                             raise ValueError("a part of it is not a JSON object")
@@ -335,16 +365,15 @@ class ModelConnection:
             why = "the stream ended before the reply was complete (it has no finish_reason)"
             yield ModelUnavailable(f"model {self.name!r}: {why}")
 
-    async def _chunks(self, response: Response, assembly: Assembly) -> AsyncGenerator[object]:
+    async def _chunks(self, response: Response, assembly: Assembly, patience: _Patience) -> AsyncGenerator[object]:
         """Yield the chunks of a stream, up to its end or its end marker."""
         from orchestrator.models.http_client import Counted, exhausted
 
         events, done, counted = EventDecoder(), False, Counted(self.name, self.limit)
         received = response.aiter_bytes()
-        deadline = anyio.current_time() + self.timeout
         try:
             while True:
-                with anyio.fail_after(max(0.0, deadline - anyio.current_time())):
+                with patience.waiting():
                     data = await anext(received, None)
                 counted.add(data or b"")
                 for text in () if done else events.rest() if data is None else events.feed(data):
@@ -353,32 +382,49 @@ class ModelConnection:
                     if done:
                         break
                     yield parsed(text)
-                    # Neither SSE comments nor data after the reply extend the deadline.
-                    if assembly.finish is None:
-                        deadline = anyio.current_time() + self.timeout
-                    elif not ended:
-                        deadline = anyio.current_time() + min(self.timeout, _LAST_WORDS)
+                    if assembly.finish is not None and not ended:
+                        patience.at_most(_LAST_WORDS)
                 if done:
-                    deadline = min(deadline, anyio.current_time() + _DRAIN)
+                    patience.at_most(_DRAIN)
                 if data is None:
                     return
         finally:
             await exhausted(received, response)
 
     @asynccontextmanager
-    async def _opened(self, call: HTTPCall) -> AsyncGenerator[Response]:
+    async def _opened(self, call: HTTPCall, patience: _Patience) -> AsyncGenerator[Response]:
         """Return the answer with its body not yet read."""
-        opening = self._client().chat.completions.with_streaming_response.create(
-            model=self.name, messages=_BELOW, extra_body=call.body, extra_headers=call.headers
-        )
+        create = self._client().chat.completions.with_streaming_response.create
+
+        async def opened() -> tuple[Any, Response]:
+            opening = create(model=self.name, messages=_BELOW, extra_body=call.body, extra_headers=call.headers)
+            return opening, (await opening.__aenter__()).http_response
+
         await pass_fence()
-        with anyio.fail_after(self.timeout):
-            response = (await opening.__aenter__()).http_response
+        with patience.waiting():
+            opening, response = await self._when_loaded(opened)
         try:
             yield response
         finally:
             with anyio.move_on_after(1, shield=True):  # also when cancelled, so that the server stops generating
                 await opening.__aexit__(None, None, None)
+
+    async def _when_loaded(self, request: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of a request, which is repeated while the server says that it still loads the model."""
+        import openai  # imported late: it takes long to load
+
+        end, told = anyio.current_time() + self.timeout, False
+        while True:
+            try:
+                return await request()
+            except openai.APIStatusError as error:
+                if not is_loading(error.status_code, error.response.text) or anyio.current_time() + _POLL >= end:
+                    raise
+            if not told:
+                log.warning("model %r: the server is loading the model; waiting up to %g s", self.name, self.timeout)
+                told = True
+            await anyio.sleep(_POLL)
+            await pass_fence()
 
     def _failure(self, error: Exception, call: HTTPCall) -> ModelError:
         """Return the `ModelError` for an error of the client.
@@ -393,6 +439,8 @@ class ModelConnection:
         match error:
             case ModelError():
                 return error
+            case openai.APITimeoutError() if isinstance(error.__cause__, httpx2.ConnectTimeout):
+                return ModelUnavailable(f"{this}: the server cannot be reached (no connection within {_CONNECT:g} s)")
             case TimeoutError() | openai.APITimeoutError() | httpx2.TimeoutException():
                 why = f"no answer within {self.timeout:g} s; give it more time with timeout="
                 return ModelUnavailable(f"{this}: {why}")
@@ -428,7 +476,7 @@ class ModelConnection:
 
     def _client(self) -> AsyncOpenAI:
         """Return the client of the running event loop, as connections cannot be shared between loops."""
-        from httpx2 import InvalidURL
+        from httpx2 import InvalidURL, Timeout
         from openai import AsyncOpenAI
 
         from orchestrator.models.http_client import BoundedClient
@@ -445,7 +493,11 @@ class ModelConnection:
             default_query=self.query,
             # A key must not be sent to another server by a redirect.
             http_client=BoundedClient(
-                self.name, self.limit, timeout=self.timeout, verify=_trusted(), follow_redirects=False
+                self.name,
+                self.limit,
+                timeout=Timeout(self.timeout, connect=min(self.timeout, _CONNECT)),
+                verify=_trusted(),
+                follow_redirects=False,
             ),
         )
         port = client.base_url.port

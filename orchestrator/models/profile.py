@@ -12,6 +12,8 @@ from orchestrator.graph.faults import Spelled
 
 _REASONING = re.compile(r"\A(o[1-9]|gpt-[5-9])")
 _OPENAI = (".openai.com", ".openai.azure.com")
+_AZURE = (".azure.com", ".azure.us", ".azure.cn", ".azure-api.net", ".cognitive.microsoft.com")
+"""Azure's other hosts: they serve OpenAI's models below `/openai`."""
 
 
 class Profile(BaseModel, metaclass=Spelled):
@@ -21,6 +23,9 @@ class Profile(BaseModel, metaclass=Spelled):
 
     strict_tools: bool = False
     """Offer tools as `strict` if their schema allows it: the server then restricts the model to valid arguments."""
+    strict_output: bool = False
+    """Ask for answers by schemas of OpenAI's strict subset, which has no bounds such as `maxLength`; otherwise bounds
+    are sent to the server."""
     tool_choice_required: bool = True
     """True if `tool_choice` may be `required` or name a tool; otherwise it is sent as `auto`."""
     system_role: Literal["system", "developer", "user"] = "system"
@@ -47,14 +52,17 @@ def profile_of(model: str, base_url: str | None) -> Profile:
         base_url: None for OpenAI's servers.
     """
     try:
-        host = urlsplit(base_url or "https://api.openai.com").hostname or ""
+        address = urlsplit(base_url or "https://api.openai.com")
+        host = f".{address.hostname or ''}"
     except ValueError:  # not a valid address; the request itself reports it
         return Profile()
-    if not f".{host}".endswith(_OPENAI):
+    azure = host.endswith(_AZURE) and "openai" in address.path.split("/")
+    if not host.endswith(_OPENAI) and not azure:
         return Profile()
     reasons = _REASONING.match(model) is not None
     return Profile(
         strict_tools=True,
+        strict_output=True,
         parallel_calls=not reasons or model.startswith("gpt"),
         system_role="developer" if reasons else "system",
         max_tokens="max_completion_tokens",

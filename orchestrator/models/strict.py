@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_DROPPED = (
-    "default",
-    "title",
-    "examples",
+_NOTES = ("default", "title", "examples", "discriminator")
+"""Keywords that restrict no value."""
+_BOUNDS = (
     "format",
     "pattern",
     "minLength",
@@ -23,33 +22,37 @@ _DROPPED = (
     "uniqueItems",
     "minProperties",
     "maxProperties",
-    "discriminator",
 )
 _REFUSED = ("allOf", "not", "if", "patternProperties", "prefixItems", "dependentSchemas", "contains")
+_PARTS = (*_REFUSED, "items", "additionalProperties", "then", "else", "propertyNames", "anyOf", "oneOf")
+_NAMED_PARTS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+"""Keywords with a schema or a list of schemas, and those with schemas by name."""
 _NULL = {"type": "null"}
 _DEEPEST = 50
 
 
-def strict_schema(schema: Mapping[str, object], *, nullable: bool = False) -> dict[str, Any] | None:
+def strict_schema(
+    schema: Mapping[str, object], *, nullable: bool = False, bounds: bool = False
+) -> dict[str, Any] | None:
     """Return the schema with closed objects whose properties are all required; None if that is impossible.
-
-    Bounds and defaults are left out, as providers support different ones: the reply is validated here anyway.
 
     Args:
         nullable: whether properties that are not required may be null instead; see `without_nulls`.
+        bounds: whether to keep bounds such as `maxLength`. OpenAI's strict mode supports only some of them.
     """
+    dropped = _NOTES if bounds else (*_NOTES, *_BOUNDS)
     try:
-        found = _strict(schema, nullable, 0)
+        found = _strict(schema, nullable, dropped, 0)
     except RecursionError:
         return None
     return found if isinstance(found, dict) and found.get("type") == "object" else None
 
 
-def _strict(schema: Any, nullable: bool, depth: int) -> Any:
+def _strict(schema: Any, nullable: bool, dropped: tuple[str, ...], depth: int) -> Any:
     """Return the schema for strict mode; None if strict mode cannot express it."""
     if not isinstance(schema, Mapping) or not schema or depth > _DEEPEST or any(key in schema for key in _REFUSED):
         return None
-    found: dict[str, Any] = {key: value for key, value in schema.items() if key not in _DROPPED}
+    found: dict[str, Any] = {key: value for key, value in schema.items() if key not in dropped}
     if "oneOf" in found:  # strict mode has only `anyOf`, which accepts all that `oneOf` accepts
         if "anyOf" in found:
             return None
@@ -58,15 +61,15 @@ def _strict(schema: Any, nullable: bool, depth: int) -> Any:
         if key in found:
             if not isinstance(found[key], Mapping):
                 return None
-            found[key] = {name: _strict(inner, nullable, depth + 1) for name, inner in found[key].items()}
+            found[key] = {name: _strict(inner, nullable, dropped, depth + 1) for name, inner in found[key].items()}
             if None in found[key].values():
                 return None
     if "items" in found:
-        found["items"] = _strict(found["items"], nullable, depth + 1)
+        found["items"] = _strict(found["items"], nullable, dropped, depth + 1)
         if found["items"] is None:
             return None
     if "anyOf" in found:
-        found["anyOf"] = [_strict(inner, nullable, depth + 1) for inner in found["anyOf"]]
+        found["anyOf"] = [_strict(inner, nullable, dropped, depth + 1) for inner in found["anyOf"]]
         if None in found["anyOf"]:
             return None
     if found.get("type") == "array" and "items" not in found:
@@ -93,6 +96,33 @@ def _takes_null(schema: Mapping[str, Any]) -> bool:
     if "const" in schema:
         return schema["const"] is None
     return any(isinstance(inner, Mapping) and _takes_null(inner) for inner in schema.get("anyOf", ()))
+
+
+def with_items(schema: Any, depth: int = 0) -> Any:
+    """Return the schema with `items` in every array, without which OpenAI's servers refuse it.
+
+    Elements that `prefixItems` describes are described by `items`, too, if there can be no others.
+    """
+    if not isinstance(schema, Mapping) or depth > _DEEPEST:
+        return schema
+    found = dict(schema)
+    for key, value in schema.items():
+        if key in _NAMED_PARTS and isinstance(value, Mapping):
+            found[key] = {name: with_items(inner, depth + 1) for name, inner in value.items()}
+        elif key in _PARTS:
+            several = isinstance(value, list)
+            found[key] = [with_items(one, depth + 1) for one in value] if several else with_items(value, depth + 1)
+    kinds = found.get("type")
+    if (kinds == "array" or (isinstance(kinds, list) and "array" in kinds)) and not isinstance(
+        found.get("items"), Mapping
+    ):
+        first = found.get("prefixItems") or []
+        if found.get("items") is False:
+            found.setdefault("maxItems", len(first))
+        distinct = [one for place, one in enumerate(first) if one not in first[:place]]
+        closed = distinct and found.get("maxItems", len(first) + 1) <= len(first)
+        found["items"] = {} if not closed else distinct[0] if len(distinct) == 1 else {"anyOf": distinct}
+    return found
 
 
 def without_nulls(value: object, schema: object, root: Mapping[str, object] | None = None) -> Any:

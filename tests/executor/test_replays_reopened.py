@@ -483,18 +483,29 @@ async def test_a_replay_whose_run_was_reopened_meanwhile_is_the_replay_that_it_w
 
 
 async def test_a_replay_from_behind_a_retry_that_was_superseded_later_is_the_same(store: Store) -> None:
-    """The retry is among the records that both have; only the run that was reopened has superseded it."""
-    world = World()
-    graph = chain(says("a"), calls("look tea", retry=Retry(attempts=2, wait=0, on=("ToolFailed",))))
-    async with Executor(store, graphs=[graph], tools=world.tools()) as executor:
+    """The retry is among the records that both have; only the run that was reopened once more has superseded it."""
+    faults: list[Exception] = [ZeroDivisionError("a bug"), OSError("down"), OSError("down")]
+
+    @node
+    async def work(ctx: Context[Any]) -> Update:
+        def check() -> None:
+            if faults:
+                raise faults.pop(0)
+
+        await ctx.effect("check", check, returns=type(None))
+        return {"log": "b"}
+
+    inner = Subgraph(chain(says("a"), work), inputs={}, outputs={}, retry=Retry(attempts=2, wait=0, on=("OSError",)))
+    async with Executor(store, graphs=[graph := chain(inner)]) as executor:
         run = await executor.start(graph, "?")
-        assert run.status == "failed"
-        world.broken = False
-        run = await executor.resume(run.run_id, retry=True)
+        for _ in range(2):
+            assert run.status == "failed"
+            run = await executor.resume(run.run_id, retry=True)
         assert run.status == "completed"
-        retried = next(one.seq for one in await store.read(run.run_id) if isinstance(one, StepRetried))
-        for at in range(retried, run.seq):
-            if not failing_at(await store.read(run.run_id), at + 1):
+        records = await store.read(run.run_id)
+        retried = next(one.seq for one in records if isinstance(one, StepRetried))
+        for at in range(retried + 1, run.seq):
+            if not failing_at(records, at):
                 replay = await executor.replay(run.run_id, at=at)
                 assert (replay.made, replay.same) == (0, True), f"{at} {replay.diff.to_text()}"
 

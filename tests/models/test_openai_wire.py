@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import aclosing
 from email.utils import formatdate
 from time import time
 from typing import Any
@@ -16,7 +17,7 @@ from orchestrator import Context, Graph, OpenAIModel, node, tool
 from orchestrator.errors import AgentError, ModelError, ModelMisconfigured, ModelUnavailable
 from orchestrator.models import Message, Reply, ToolCall, system, tool_result, user
 from tests.support.sizes import quick_on
-from tests.support.wire import Raw, Seen, called, refused, said, served
+from tests.support.wire import Raw, Seen, called, refused, said, served, told
 
 pytestmark = pytest.mark.anyio
 
@@ -367,6 +368,62 @@ async def test_nobody_listens() -> None:
     async with OpenAIModel("m", url, KEY) as model:
         with pytest.raises(ModelUnavailable, match=r"model 'm': the server cannot be reached .* is it running"):
             await model.complete("Hi")
+
+
+LOADING = {
+    "llama.cpp": refused(503, "Loading model", 503),
+    "inference server": Raw(b'{"error": "Model x is currently loading", "estimated_time": 20.0}', 503),
+    "plain text": Raw(b"The model is not ready yet.", 503),
+    "warming up": Raw(b'{"detail": "warming up"}', 503),
+}
+
+
+@once
+@pytest.mark.parametrize("server", LOADING)
+@pytest.mark.parametrize("pieces", [False, True])
+async def test_a_server_that_loads_the_model_is_waited_for(
+    server: str, pieces: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with served(LOADING[server], LOADING[server], told("Hi") if pieces else said("Hi")) as wire:
+        async with OpenAIModel("m", wire.url, KEY, retry=None) as model:
+            if pieces:
+                async with aclosing(model.stream("Hi")) as events:  # type: ignore[type-var]
+                    replies = [event.reply async for event in events if event.reply]
+                assert [reply.text for reply in replies] == ["Hi"]
+            else:
+                assert (await model.complete("Hi")).text == "Hi"
+    assert len(wire.seen) == 3
+    assert caplog.messages == ["model 'm': the server is loading the model; waiting up to 600 s"]
+
+
+@once
+@pytest.mark.parametrize("pieces", [False, True])
+async def test_the_wait_for_a_model_ends_with_the_timeout(pieces: bool) -> None:
+    with served(lambda _: LOADING["llama.cpp"]) as wire:
+        async with OpenAIModel("m", wire.url, KEY, timeout=1.5) as model:
+            answer = anext(model.stream("Hi")) if pieces else model.complete("Hi")
+            with pytest.raises(ModelUnavailable, match=r"HTTP 503\).*Loading model"):
+                await answer
+    assert len(wire.seen) == 2
+
+
+@once
+@pytest.mark.parametrize(
+    "answer",
+    [
+        refused(503, "Loading model failed: file not found"),
+        refused(503, "cannot start: error loading model"),
+        refused(503, "overloaded"),
+        refused(500, "Loading model"),
+        refused(404, "model is not ready"),
+    ],
+)
+async def test_other_refusals_are_not_waited_for(answer: Raw) -> None:
+    with served(answer) as wire:
+        async with OpenAIModel("m", wire.url, KEY) as model:
+            with pytest.raises(ModelError):
+                await model.complete("Hi")
+    assert len(wire.seen) == 1
 
 
 async def test_an_answer_that_never_comes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from contextlib import aclosing
 from pathlib import Path
@@ -25,7 +26,12 @@ pytestmark = pytest.mark.anyio
 
 once = pytest.mark.parametrize("anyio_backend", ["asyncio"])
 OPENAI = Profile(
-    strict_tools=True, parallel_calls=True, system_role="developer", max_tokens="max_completion_tokens", stop=False
+    strict_tools=True,
+    strict_output=True,
+    parallel_calls=True,
+    system_role="developer",
+    max_tokens="max_completion_tokens",
+    stop=False,
 )
 
 
@@ -73,10 +79,18 @@ def told_by(error: BaseException) -> str:
 @pytest.mark.parametrize(
     ("name", "url", "expected"),
     [
-        ("gpt-4o", None, Profile(strict_tools=True, parallel_calls=True, max_tokens="max_completion_tokens")),
+        ("gpt-4o", None, OPENAI.model_copy(update={"system_role": "system", "stop": True})),
         ("o3", "https://api.openai.com/v1", OPENAI.model_copy(update={"parallel_calls": False})),
         ("gpt-5-mini", "https://eu.api.openai.com/v1", OPENAI),
         ("gpt-5", "https://mine.openai.azure.com/openai/v1", OPENAI),
+        ("gpt-5", "https://mine.cognitiveservices.azure.com/openai/deployments/d", OPENAI),
+        ("gpt-5", "https://mine.services.ai.azure.com/openai/v1", OPENAI),
+        ("gpt-5", "https://mine.openai.azure.us/openai/v1", OPENAI),
+        ("gpt-5", "https://gateway.azure-api.net/team/openai/v1", OPENAI),
+        ("gpt-5", "https://eastus.api.cognitive.microsoft.com/openai/v1", OPENAI),
+        ("mistral", "https://mine.services.ai.azure.com/models", Profile()),
+        ("gpt-5", "https://cognitiveservices.azure.com.evil.example/openai/v1", Profile()),
+        ("gpt-oss-20b", "https://api.groq.example/openai/v1", Profile()),
         ("gpt-4o", "http://127.0.0.1:4000/v1", Profile()),
         ("gpt-4o", "https://openai.com.evil.example/v1", Profile()),
         ("gpt-4o", "https://notopenai.com/v1", Profile()),
@@ -175,13 +189,105 @@ async def test_an_answer_that_is_no_object_is_asked_for_inside_of_one() -> None:
 
 @once
 async def test_unions_and_what_strict_mode_has_no_words_for() -> None:
-    body, reply = await ask(said('{"pets": [{"kind": "cat"}]}'), output=Pets)
+    model = {"profile": Profile(strict_output=True)}
+    body, reply = await ask(said('{"pets": [{"kind": "cat"}]}'), output=Pets, model=model)
     form = body["response_format"]["json_schema"]
     assert form["strict"] is True
-    assert "oneOf" not in json.dumps(form)
+    assert not {"oneOf", "maximum"} & set(re.findall(r"\w+", json.dumps(form)))
     assert reply.parsed == Pets(pets=[Cat(kind="cat")])
     body, _ = await ask(said("{}"), output=dict[str, int])
     assert body["response_format"]["json_schema"]["strict"] is False
+
+
+BOUNDS: dict[str, tuple[dict[str, Any], object]] = {
+    "lengths": ({"type": "string", "minLength": 1, "maxLength": 12}, "x"),
+    "pattern": ({"type": "string", "pattern": "^a+$"}, "a"),
+    "format": ({"type": "string", "format": "date"}, "2026-11-29"),
+    "range": ({"type": "integer", "minimum": 1, "maximum": 5}, 3),
+    "open range": ({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}, 0.5),
+    "steps": ({"type": "integer", "multipleOf": 3}, 6),
+    "items": ({"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 2, "uniqueItems": True}, [1]),
+    "in a union": ({"anyOf": [{"type": "string", "maxLength": 3}, {"type": "integer", "minimum": 7}]}, 7),
+}
+
+
+@once
+@pytest.mark.parametrize("bound", BOUNDS)
+@pytest.mark.parametrize("form", ["json_schema", "json_object", "prompt"])
+async def test_bounds_reach_the_server(bound: str, form: Literal["json_schema", "json_object", "prompt"]) -> None:
+    part, value = BOUNDS[bound]
+    asked = {"type": "object", "properties": {"value": {**part, "title": "V"}}, "required": ["value"]}
+    answer = said(json.dumps({"value": value}))
+    body, reply = await ask(answer, output=asked, model={"profile": Profile(output=form)})
+    assert reply.parsed == {"value": value}
+    if form == "json_schema":
+        sent = body["response_format"]["json_schema"]
+        assert sent["schema"]["properties"]["value"] == part
+        assert sent["strict"] is False  # OpenAI's strict mode refuses some of them
+    else:
+        assert json.dumps(part)[1:-1] in body["messages"][-1]["content"]
+    body, _ = await ask(answer, output=asked, model={"profile": Profile(strict_output=True)})
+    sent = body["response_format"]["json_schema"]
+    assert (sent["schema"]["properties"]["value"] == part, sent["strict"]) == (False, True)
+
+
+@once
+async def test_a_refused_bound_names_the_flag_that_leaves_bounds_out() -> None:
+    words = "Invalid schema for response_format 'answer': In context=('properties', 'n'), 'maxLength' is not permitted."
+    with pytest.raises(ModelError, match=r"use Profile\(strict_output=True\)"):
+        await ask(refused(400, words), output=Place)
+
+
+@tool
+def locate(point: tuple[float, float], pages: tuple[int, str] | None = None, rest: tuple[int, ...] = ()) -> str:
+    """Locate."""
+    return ""
+
+
+def without_items(schema: Any) -> list[Any]:
+    """The arrays of a schema that say nothing of their items."""
+    inner = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+    bad = isinstance(schema, dict) and schema.get("type") == "array" and not isinstance(schema.get("items"), dict)
+    return [schema] * bad + [found for one in inner for found in without_items(one)]
+
+
+@once
+@pytest.mark.parametrize(
+    "offered",
+    [
+        locate,
+        {"type": "array", "prefixItems": [{"type": "string"}], "items": False},
+        {"type": "array", "prefixItems": [{"type": "string"}], "items": True},
+        {"type": "array"},
+        {"type": "object", "properties": {"type": {"type": "array"}}, "$defs": {"x": {"type": "array"}}},
+        {"anyOf": [{"type": "array", "description": "Names."}, {"type": "null"}]},
+        {"type": "array", "items": {"type": "array"}, "default": [{"type": "array"}]},
+    ],
+    ids=lambda one: getattr(one, "name", None),
+)
+@pytest.mark.parametrize("profile", [Profile(), OPENAI], ids=["plain", "openai"])
+async def test_every_array_says_what_its_items_are(offered: Any, profile: Profile) -> None:
+    if isinstance(offered, dict):
+        parameters = {"type": "object", "properties": {"value": offered}, "required": ["value"]}
+        offered = {"type": "function", "function": {"name": "own", "parameters": parameters}}
+    body, _ = await ask(said("x"), "Hi", [offered], model={"profile": profile})
+    sent = body["tools"][0]["function"]["parameters"]
+    sent["properties"].get("value", {}).pop("default", None)
+    assert without_items(sent) == []
+
+
+@once
+async def test_a_tuple_is_described_by_its_elements_and_by_its_items() -> None:
+    body, _ = await ask(said("x"), "Hi", [locate])
+    sent = body["tools"][0]["function"]["parameters"]["properties"]
+    assert sent["point"] == {
+        "type": "array", "minItems": 2, "maxItems": 2, "prefixItems": [{"type": "number"}] * 2,
+        "items": {"type": "number"},
+    }  # fmt: skip
+    assert sent["pages"]["anyOf"][0]["items"] == {"anyOf": [{"type": "integer"}, {"type": "string"}]}
+    body, reply = await ask(said("[1.5, 2]"), output=tuple[float, float])
+    assert without_items(body["response_format"]["json_schema"]["schema"]) == []
+    assert reply.parsed == (1.5, 2)
 
 
 class Tree(BaseModel):

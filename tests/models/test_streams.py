@@ -358,10 +358,36 @@ async def test_a_slow_first_piece_and_one_that_never_comes() -> None:
     assert "no answer within 0.3 s" in str(error)
 
 
-async def test_a_long_stream_may_take_longer_than_the_timeout_of_its_pieces() -> None:
+@once
+async def test_the_timeout_covers_the_whole_reply_streamed_or_not() -> None:
     parts = [sse(chunk({"content": "x"}), done=False)] * 6
     answer = Raw(parts=[*parts, sse(chunk(finish="stop"))], gap=0.3)
-    assert (await stream_of(answer, timeout=1.5))[1].text == "xxxxxx"
+    assert (await stream_of(answer, timeout=60))[1].text == "xxxxxx"
+    whole = Raw(parts=[b" "] * 6 + [json.dumps(said("xxxxxx")).encode()], gap=0.3,
+                headers={"Content-Type": "application/json"})  # fmt: skip
+    for late in (answer, whole):
+        error = await fault_of(late, timeout=1)
+        assert isinstance(error, ModelUnavailable)
+        assert "no answer within 1 s" in str(error)
+    with served(whole, whole) as wire:
+        async with OpenAIModel("m", wire.url, KEY, timeout=1) as model:
+            with pytest.raises(ModelUnavailable, match="no answer within 1 s"):
+                await model.complete("Hi")
+        async with OpenAIModel("m", wire.url, KEY, timeout=60) as model:
+            assert (await model.complete("Hi")).text == "xxxxxx"
+
+
+@once
+async def test_the_time_of_a_slow_reader_does_not_count() -> None:
+    parts = [sse(chunk({"content": "x"}), done=False)] * 3
+    with served(Raw(parts=[*parts, sse(chunk(finish="stop"))])) as wire:
+        async with OpenAIModel("m", wire.url, KEY, timeout=1) as model:
+            reply = None
+            async for event in model.stream("Hi"):
+                await anyio.sleep(0.5)
+                reply = event.reply or reply
+    assert reply is not None
+    assert reply.text == "xxx"
 
 
 @pytest.mark.parametrize("how", ["cancelled", "left"])

@@ -12,7 +12,7 @@ from typing import Any
 from orchestrator.models.base import ModelRequest
 from orchestrator.models.messages import Image, Message, ToolCall, system
 from orchestrator.models.profile import Profile
-from orchestrator.models.strict import resolved, strict_schema
+from orchestrator.models.strict import resolved, strict_schema, with_items
 
 WRAP = "answer"
 """The property with an answer that is not a JSON object: at the root, providers accept only objects."""
@@ -74,17 +74,17 @@ def _fit(body: dict[str, Any], profile: Profile) -> None:
 
 def _tool(tool: Mapping[str, Any], profile: Profile) -> dict[str, Any]:
     function = tool.get("function")
-    if not profile.strict_tools or not isinstance(function, Mapping):
+    if not isinstance(function, Mapping) or not function.get("parameters"):
         return dict(tool)
-    strict = strict_schema(function.get("parameters") or {}, nullable=True)
+    strict = strict_schema(function["parameters"], nullable=True) if profile.strict_tools else None
     if strict is None:
-        return dict(tool)
+        return {**tool, "function": {**function, "parameters": with_items(function["parameters"])}}
     return {**tool, "function": {**function, "parameters": strict, "strict": True}}
 
 
 def _asked_for(output: Mapping[str, Any], profile: Profile, body: dict[str, Any]) -> list[Message]:
     """Ask for an answer in a schema: by a field of the body, by a message, or both."""
-    schema, strict = _answer_schema(output)
+    schema, strict = _answer_schema(output, profile)
     if profile.output == "json_schema":
         written = {"name": "answer", "schema": schema, "strict": strict}
         body["response_format"] = {"type": "json_schema", "json_schema": written}
@@ -95,8 +95,8 @@ def _asked_for(output: Mapping[str, Any], profile: Profile, body: dict[str, Any]
     return [system(words + json.dumps(schema, ensure_ascii=False))]
 
 
-def _answer_schema(output: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return the schema to ask for, and whether strict mode accepts it."""
+def _answer_schema(output: Mapping[str, Any], profile: Profile) -> tuple[dict[str, Any], bool]:
+    """Return the schema to ask for, and whether OpenAI's strict mode accepts it."""
     defs = {"$defs": output["$defs"]} if "$defs" in output else {}
     if is_object(output):  # a root reference is replaced by its target, as providers reject it
         schema = {**resolved(output, output), **defs}
@@ -105,7 +105,10 @@ def _answer_schema(output: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
         schema = {"type": "object", "properties": {WRAP: inner}, "required": [WRAP], "additionalProperties": False}
         schema |= defs
     strict = strict_schema(schema)
-    return strict or schema, strict is not None
+    if strict is None:
+        return with_items(schema), False
+    bounded = strict if profile.strict_output else strict_schema(schema, bounds=True)
+    return bounded or strict, bounded == strict
 
 
 def is_object(schema: Mapping[str, Any]) -> bool:
