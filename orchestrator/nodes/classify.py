@@ -11,10 +11,10 @@ from orchestrator.context import Context
 from orchestrator.errors import AgentError
 from orchestrator.graph.model import Node, Port
 from orchestrator.graph.outcome import Outcome
-from orchestrator.models.messages import assistant, user
 from orchestrator.models.messages import system as said
+from orchestrator.models.messages import user
 from orchestrator.models.reading import choice_in
-from orchestrator.nodes.model_decision import quoted, whole
+from orchestrator.nodes.model_decision import Constrain, is_auto, not_refused, quoted, whole, wrong
 from orchestrator.nodes.templates import fill, filled_by
 
 SYSTEM = """\
@@ -69,6 +69,8 @@ class Classify(Node, kind="classify"):
     """Field that gets the name of the class; None for no field."""
     retries: NonNegativeInt = 1
     """Retries in one step after a reply that names no class."""
+    constrain: Constrain = Field(default="auto", exclude_if=is_auto)
+    """`auto`: ask for the name by a JSON Schema. `never`: only in words."""
 
     @field_validator("choices")
     @classmethod
@@ -98,20 +100,20 @@ class Classify(Node, kind="classify"):
         facts: dict[str, JsonValue] = {"text": text, "choices": dict(self.choices)}
         lines = "\n".join(f"{name}: {' '.join(what.split())}" for name, what in self.choices.items())
         messages = [said(self.system), user(fill(self.prompt, text=text, choices=lines), data=facts)]
-        left = self.retries
+        left, output = self.retries, self._schema() if self.constrain == "auto" else None
         while True:
-            reply = await ctx.model.complete(messages, output=self._schema(), task="classify")
-            written = whole(reply, ctx.node)
-            chosen = choice_in(written, self.choices)
+            reply = await ctx.model.complete(messages, output=output, task="classify")
+            not_refused(reply, ctx.node)
+            chosen = choice_in(reply.text, self.choices)
             if chosen is not None:
                 return Outcome(chosen, {} if self.result is None else {self.result: chosen})
-            fault = f"The reply {quoted(written)} names none of the classes."
             names = ", ".join(self.choices)
             if not left:
+                written = whole(reply, ctx.node)
                 raise AgentError(f"{ctx.node}: the reply {quoted(written)} names none of the classes: {names}")
             left -= 1
-            wrong = fill(self.correction, fault=fault, names=names)
-            messages += [assistant(written), user(wrong, data={**facts, "fault": fault})]
+            fault = f"The reply {quoted(reply.text.strip())} names none of the classes."
+            messages += wrong(reply, fault, facts, fill(self.correction, fault="{fault}", names=names))
 
     def _schema(self) -> dict[str, JsonValue]:
         choice: JsonValue = {"type": "string", "enum": [*self.choices]}

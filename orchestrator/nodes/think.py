@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, JsonValue
 
@@ -12,7 +13,10 @@ from orchestrator.errors import AgentError
 from orchestrator.graph.model import Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.graph.reducers import append
-from orchestrator.nodes.model_decision import decide, quoted
+from orchestrator.models.messages import Message, Reply, user
+from orchestrator.models.messages import system as said
+from orchestrator.models.reading import NoReading, json_in, labelled
+from orchestrator.nodes.model_decision import Decision, closed, quoted, whole
 from orchestrator.nodes.steps import Step
 from orchestrator.nodes.templates import fill, filled_by
 from orchestrator.tools.result import as_text
@@ -32,21 +36,33 @@ Main question: {question}
 
 ANSWER = "Final Answer"
 QUESTION = "Question"
+LABELS = {"final answer": "answer", "answer": "answer", "question": "question", "next question": "question"}
+_TEXT: JsonValue = {"type": "string", "minLength": 1}
+NEXT = closed(
+    next={
+        "anyOf": [
+            closed(kind={"const": "answer", "type": "string"}, answer=_TEXT),
+            closed(kind={"const": "question", "type": "string"}, question=_TEXT),
+        ]
+    }
+)
+"""The schema of the next step: the final answer, or a question."""
 
 
-class Think(Node, kind="think"):
+class Think(Decision, Node, kind="think"):
     """Write the final answer and take `answer`, or write the next question and take `question`.
 
-    Everything after the first colon of the reply counts, including further colons and lines. If the last step ended the
-    work (`ends=True`), its result is the answer, and no model is called.
+    The reply is an object, or has one of the forms `Final Answer: ...` and `Question: ...`, as `labelled` reads them.
+    If it begins with one, everything after its colon counts, including further colons and lines. If the last step ended
+    the work (`ends=True`), its result is the answer, and no model is called.
 
     Raises:
-        AgentError: the reply has neither form, or nothing after the colon.
+        AgentError: the reply has neither form, or nothing after the colon, and no retry is left.
     """
 
-    fills = ("current", "answer")
+    fills = ("current", "answer", "corrections")
     asks = "model"
-    after_model = ("question",)
+    after_model = ("question", "again")
 
     class State(BaseModel):
         """The fields that the ports name by default."""
@@ -59,6 +75,8 @@ class Think(Node, kind="think"):
         """The questions and results so far."""
         answer: str = ""
         """The final answer."""
+        corrections: list[Message] = []
+        """With `corrections=`: the replies of this decision that could not be used, each with the reason."""
 
     system: str = SYSTEM
     """The system message, verbatim."""
@@ -83,24 +101,42 @@ class Think(Node, kind="think"):
         """See `Node.sees_tools`."""
         return False
 
-    async def run(self, state: object, ctx: Context) -> Outcome[Literal["answer", "question"]]:
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        return ("answer", "question", *self.corrected)
+
+    async def run(self, state: object, ctx: Context) -> Outcome[str]:
         question = str(getattr(state, self.question))
         steps: Sequence[Step] = getattr(state, self.steps)
         if steps and steps[-1].ended and steps[-1].question in (question, getattr(state, self.current)):
             return Outcome("answer", {self.answer: as_text(steps[-1].tool_output)})
         prompt = fill(self.prompt, question=question, steps="\n\n".join(map(_step_text, steps)))
-        data = {"question": question, "steps": [_fact(step) for step in steps]}
-        reply = await decide(ctx, task="think", system=self.system, prompt=prompt, data=data)
-        kind, _, words = reply.partition(":")
-        words = words.strip()
-        if kind not in (ANSWER, QUESTION) or not words:
+        data: dict[str, JsonValue] = {"question": question, "steps": [_fact(step) for step in steps]}
+        messages = [said(self.system), user(prompt, data=data)]
+        return await self.decided(state, ctx, messages, NEXT, self.kind, self._read)
+
+    def _read(self, reply: Reply) -> Outcome[str]:
+        text = whole(reply, self.kind)
+        found = labelled(_unwrapped(text), LABELS)
+        if found is None:
             raise AgentError(
-                f"think: the reply {quoted(reply)} has neither form; "
+                f"think: the reply {quoted(text)} has neither form; "
                 f"write '{ANSWER}: ' and the answer, or '{QUESTION}: ' and the next question"
             )
-        if kind == ANSWER:
-            return Outcome("answer", {self.answer: words})
-        return Outcome("question", {self.current: words})
+        kind, words = found
+        return Outcome(kind, {self.answer if kind == "answer" else self.current: words})
+
+
+def _unwrapped(text: str) -> str:
+    """Return the object inside `{"next": {"kind": ..., ...}}` as text; other replies unchanged."""
+    try:
+        value = json_in(text)
+    except NoReading:
+        return text
+    inner = value.get("next", value) if isinstance(value, dict) else None
+    if not isinstance(inner, dict):
+        return text
+    return json.dumps({name: item for name, item in inner.items() if name != "kind"})
 
 
 def _step_text(step: Step) -> str:
