@@ -42,6 +42,7 @@
     ├── ToolDisconnected          the server was lost during a call (also a `ConnectionError`)
     ├── ModelError                a model call failed
     │   ├── ModelUnavailable      temporary (`retryable`)
+    │   ├── ReplyIncomplete       the reply has no known end, or lacks the tool calls that it announces
     │   ├── ReplyTooLarge         the answer exceeds the size limit
     │   └── ModelMisconfigured    wrong key, model name, address or account
     ├── EngineUnavailable         an engine that delivers runs cannot be asked (`retryable`)
@@ -66,7 +67,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 from urllib.parse import urlsplit, urlunsplit
 
 if TYPE_CHECKING:
@@ -137,6 +138,14 @@ def message_of(error: BaseException) -> str:
     except Exception as fault:  # a `__str__` of the user
         text = f"it has no message: its __str__ raised {type(fault).__name__}"
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def described(error: BaseException) -> str:
+    """Return an error's message, with its type if the message alone says too little: an empty one, or a key."""
+    text = message_of(error)
+    if isinstance(error, KeyError) or not any(map(str.isalpha, text)):
+        return f"{type(error).__name__}: {text}" if text.strip() else type(error).__name__
+    return text
 
 
 class OrchestratorError(Exception):
@@ -491,6 +500,8 @@ class FailedCall(Protocol):
     @property
     def exit_code(self) -> int: ...
     @property
+    def fault(self) -> str: ...
+    @property
     def metadata(self) -> dict[str, JsonValue]: ...
     @property
     def text(self) -> str: ...
@@ -506,7 +517,7 @@ class ToolFailed(StepError):
 
     def __init__(self, tool: str, result: FailedCall) -> None:
         self.tool, self.result = tool, result
-        why = result.error or f"exit code {result.exit_code}: {result.text}"
+        why = result.fault if result.error or result.output is None else f"exit code {result.exit_code}: {result.fault}"
         if len(why) > _MOST_SAID:
             why = f"{why[:_MOST_SAID]}... ({len(why) - _MOST_SAID} more characters)"
         super().__init__(f"tool {tool!r} failed: {why}")
@@ -574,6 +585,21 @@ class ModelMisconfigured(ModelError):
     """Raised when a server refuses calls until a key, a model's name, an address or an account is corrected."""
 
     resumable = True
+
+
+class ReplyIncomplete(ModelError):
+    """Raised when a reply cannot be taken as complete: its end is unknown, or tool calls that it announces are missing.
+
+    The model is asked once more, if the call is retried at all. `usage` is the `Usage` of the reply, if it is known.
+    """
+
+    retryable = True
+    attempts: ClassVar[int] = 2
+    """Maximum number of tries, whatever a retry allows."""
+
+    def __init__(self, message: str, *, usage: Any = None) -> None:
+        self.usage = usage
+        super().__init__(message)
 
 
 class ReplyTooLarge(ModelError):

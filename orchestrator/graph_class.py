@@ -538,7 +538,7 @@ def _plainly_named(nodes: Mapping[str, Node]) -> dict[str, Node]:
 
 def _with_plain_names(node: Node) -> Node:
     names = (*node.outcomes, node.pool or "")
-    if all(map(str.isascii, names)):
+    if "".join(names).isascii():
         return node
     odd = {name for name in names if plain_name(name) != name}
     changes: dict[str, object] = {}

@@ -130,6 +130,7 @@ _COMMANDS = {
 _GROUPS = {
     "store": ("Copy or check whole stores.", "store_commands", "copy check"),
     "memory": ("Read and write the memory that runs share.", "memory_commands", "get put delete search prune list"),
+    "model": ("Find out what models support.", "model_commands", "try"),
     "cache": ("Look at and remove results of cached nodes.", "store_commands", "clear prune list"),
 }
 """Group of commands -> its summary, module and commands."""

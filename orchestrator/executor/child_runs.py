@@ -25,14 +25,9 @@ from orchestrator.errors import (
     StaleAnswer,
     StoreCorrupt,
 )
-from orchestrator.executor import resuming
-from orchestrator.executor.calls.limits import child_id
-from orchestrator.executor.calls.questions import was_passed_on
-from orchestrator.executor.commands import PassTime, SendEvent, Stop, is_answerable
 from orchestrator.executor.host import Host
 from orchestrator.executor.options import NO_OPTIONS, ForkOptions, ResumeOptions, RunOptions
 from orchestrator.executor.run_log import Command, RunLog
-from orchestrator.executor.start import begin, join
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.kernel.question import Answer, Value
@@ -43,11 +38,13 @@ from orchestrator.stores.requests import NewRun
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:
-    from orchestrator.executor import delivery
+    from orchestrator.executor import commands, delivery, resuming, start
+    from orchestrator.executor.calls import limits, questions
     from orchestrator.executor.drive import Drive
     from orchestrator.executor.fork import making
-else:
-    (delivery,) = lazy_modules("orchestrator.executor", "delivery")
+else:  # not needed to read runs
+    commands, delivery, resuming, start = lazy_modules("orchestrator.executor", "commands delivery resuming start")
+    limits, questions = lazy_modules("orchestrator.executor.calls", "limits questions")
     (making,) = lazy_modules("orchestrator.executor.fork", "making")
 
 
@@ -67,24 +64,24 @@ class ChildRuns:
     ) -> Run:
         """Run a graph, or continue the run of this id."""
         if caller.in_fork and await forked_call(self.host, graph, run_id, caller):
-            return await join(self.host, run_id)
+            return await start.join(self.host, run_id)
         options = RunOptions(run_id=run_id, labels={"parent": caller.run_id}, limits=limits)
-        live = await begin(self.host, graph, given, options, caller)
-        return await (join(self.host, live) if isinstance(live, str) else self.host.drive(live))
+        live = await start.begin(self.host, graph, given, options, caller)
+        return await (start.join(self.host, live) if isinstance(live, str) else self.host.drive(live))
 
     async def answer(self, run: Run, question: str, answer: Answer, parent: str) -> Run:
         """Pass on an answer given to the parent, and continue."""
         by = f"run {parent}"
         try:
             asked = next((one for one in run.waiting if one.id == question), None)
-            if asked is None or is_answerable(asked):
+            if asked is None or commands.is_answerable(asked):
                 return await delivery.answer(
                     self.host, run.run_id, question, answer, by=by, digest=None, resume=NO_OPTIONS
                 )
             if isinstance(answer, Value):
-                event = SendEvent(asked.event, answer.value, hash_id(by, question), by)
+                event = commands.SendEvent(asked.event, answer.value, hash_id(by, question), by)
                 return await delivery.send(self.host, run.run_id, event, ResumeOptions())
-            return await delivery.say(self.host, run.run_id, PassTime(question))
+            return await delivery.say(self.host, run.run_id, commands.PassTime(question))
         except RunEnded:
             return await self.host.loader.load(run.run_id)
         except (QuestionUnknown, StaleAnswer):  # the child was answered directly, or its deadline has passed
@@ -119,7 +116,7 @@ class ChildRuns:
     async def cancel(self, run_id: str) -> Run | None:
         """Cancel a run that its parent no longer waits for. Returns the run; None if it never started."""
         try:
-            return await delivery.stop(self.host, run_id, Stop("cancel"))
+            return await delivery.stop(self.host, run_id, commands.Stop("cancel"))
         except RunEnded:
             return await self.host.loader.load(run_id)
         except RunUnknown:
@@ -208,15 +205,15 @@ async def _origin(host: Host, caller: Caller) -> Origin | None:
     spent = [record for record in copied if isinstance(record, Spent) and record.key == call.key and record.head]
     found = Origin(spent[-1].run, spent[-1].head) if spent else None
     step = live.machine.activation(call.activation)
-    questions = {one.question.id for one in copied if isinstance(one, Asked) and one.activation == call.activation}
-    asked = await _asked_last(host, records, call, step, questions) if questions and step is not None else None
-    if asked is None or (found is not None and (found.run_id != asked.run_id or found.head > asked.head)):
+    asked = {one.question.id for one in copied if isinstance(one, Asked) and one.activation == call.activation}
+    last = await _asked_last(host, records, call, step, asked) if asked and step is not None else None
+    if last is None or (found is not None and (found.run_id != last.run_id or found.head > last.head)):
         return found
-    return asked
+    return last
 
 
 async def _asked_last(
-    host: Host, records: Sequence[Record], call: EffectIntended, step: Activation, questions: Collection[str]
+    host: Host, records: Sequence[Record], call: EffectIntended, step: Activation, asked: Collection[str]
 ) -> Origin | None:
     """Return the run that a call started, up to the last of its questions that the calling step asked.
 
@@ -225,14 +222,15 @@ async def _asked_last(
         records: records of the fork that makes the call again.
         call: the copied call.
         step: the step that makes it.
-        questions: ids of the questions that the step had asked when its run was forked.
+        asked: ids of the questions that the step had asked when its run was forked.
     """
     try:
-        name = child_id(await _maker(host, records, call.seq), call.key)
+        name = limits.child_id(await _maker(host, records, call.seq), call.key)
         inside = await host.store.read(name)
     except (RunUnknown, StoreCorrupt):
         return None
-    heads = [one.seq for one in inside if isinstance(one, Asked) and was_passed_on(step, one.question.id, questions)]
+    passed_on = questions.was_passed_on
+    heads = [one.seq for one in inside if isinstance(one, Asked) and passed_on(step, one.question.id, asked)]
     return Origin(name, heads[-1]) if heads else None
 
 

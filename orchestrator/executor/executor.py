@@ -20,9 +20,8 @@ import anyio.lowlevel
 
 from orchestrator._lazy import lazy_modules
 from orchestrator.clock import SYSTEM_CLOCK, Clock
-from orchestrator.executor import reader, recovery, resuming, run_status, start
+from orchestrator.executor import reader, run_status
 from orchestrator.executor.child_runs import ChildRuns
-from orchestrator.executor.commands import Stop
 from orchestrator.executor.host import Host, MakeContext, NameCode
 from orchestrator.executor.namespaces import (
     ExecutorCache,
@@ -36,7 +35,6 @@ from orchestrator.executor.namespaces import (
 from orchestrator.executor.observers import RunObserver
 from orchestrator.executor.options import ForkOptions, ReplayOptions, ResumeOptions, RunOptions
 from orchestrator.executor.resources import Resources, check_arguments, check_code
-from orchestrator.executor.streaming import RunEvents
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.typevars import StateT
@@ -58,8 +56,12 @@ from orchestrator.views.run import Run
 if TYPE_CHECKING:
     from orchestrator.executor import (
         checking,
+        commands,
         delivery,
+        recovery,
+        resuming,
         retention,
+        start,
         streaming,
         transfer,
         worker,
@@ -78,9 +80,11 @@ if TYPE_CHECKING:
     from orchestrator.views.replay_result import Replay
     from orchestrator.views.run_diff import RunDiff
 else:
-    checking, delivery, retention, streaming, transfer, worker = lazy_modules(
-        "orchestrator.executor", "checking delivery retention streaming transfer worker"
+    checking, commands, delivery, recovery = lazy_modules(
+        "orchestrator.executor", "checking commands delivery recovery"
     )
+    resuming, retention, start = lazy_modules("orchestrator.executor", "resuming retention start")
+    streaming, transfer, worker = lazy_modules("orchestrator.executor", "streaming transfer worker")
     (making,) = lazy_modules("orchestrator.executor.fork", "making")
     (replays,) = lazy_modules("orchestrator.executor.replay", "start")
 
@@ -177,7 +181,7 @@ class Executor:
             self.store,
             resources,
             children=ChildRuns,
-            continue_run=resuming.continue_alone,
+            continue_run=lambda host, run_id: resuming.continue_alone(host, run_id),
             lease_ttl=lease_ttl,
             strict=on_change == "strict",
             seal=seal,
@@ -862,7 +866,7 @@ class Executor:
             RunUnknown: the store has no such run.
             RunEnded: the run has ended.
         """
-        return await delivery.stop(self._host, run_id, Stop("pause", by, reason))
+        return await delivery.stop(self._host, run_id, commands.Stop("pause", by, reason))
 
     async def cancel(self, run_id: str, *, by: str = "", reason: str = "") -> Run:
         """Cancel a run, whichever executor drives it. Finished steps stay in its journal.
@@ -879,7 +883,7 @@ class Executor:
             RunUnknown: the store has no such run.
             RunEnded: the run has ended.
         """
-        return await delivery.stop(self._host, run_id, Stop("cancel", by, reason))
+        return await delivery.stop(self._host, run_id, commands.Stop("cancel", by, reason))
 
     async def fork(
         self,
@@ -1192,7 +1196,9 @@ class Executor:
         Raises:
             ValueError: `style` or `until` is unknown, or `tokenizer` is given without `style="embedia"`.
         """
-        return RunEvents(self._host, run_id, after=after, follow=follow, until=until, style=style, tokenizer=tokenizer)
+        return streaming.RunEvents(
+            self._host, run_id, after=after, follow=follow, until=until, style=style, tokenizer=tokenizer
+        )
 
     async def diff(self, run_a: str, run_b: str) -> RunDiff:
         """Compare two runs, step by step. Runs nothing and needs no code.

@@ -382,7 +382,9 @@ def decide(
         random: in [0, 1), varies the wait.
         irreversible: whether another try might repeat an irreversible action.
     """
-    if tries >= retry.attempts:
+    kind = failure.type if isinstance(failure, Failure | EffectFailed) else type(failure).__name__
+    most = errors.ReplyIncomplete.attempts if kind == "ReplyIncomplete" else retry.attempts
+    if tries >= min(retry.attempts, most):
         return GiveUp("attempts")
     if not is_retried(retry, failure):
         return GiveUp("error")

@@ -11,7 +11,7 @@ from anyio.abc import TaskStatus
 
 from orchestrator._lazy import lazy_modules
 from orchestrator.errors import InvalidValue, OrchestratorError
-from orchestrator.executor import heartbeat, reader, recovery
+from orchestrator.executor import heartbeat, reader
 from orchestrator.executor.host import Host
 from orchestrator.executor.options import ForkOptions, ReplayOptions
 from orchestrator.graph.codec import shown
@@ -24,7 +24,7 @@ from orchestrator.stores.requests import RunQuery
 from orchestrator.values import check_position
 
 if TYPE_CHECKING:
-    from orchestrator.executor import schedules, worker
+    from orchestrator.executor import recovery, schedules, worker
     from orchestrator.executor.calls import memory
     from orchestrator.executor.fork import making, preview
     from orchestrator.executor.fork.preview import ForkChoices, ForkPreview
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from orchestrator.views.replay_result import Replay
     from orchestrator.views.worker_info import WorkerInfo
 else:
-    schedules, worker = lazy_modules("orchestrator.executor", "schedules worker")
+    recovery, schedules, worker = lazy_modules("orchestrator.executor", "recovery schedules worker")
     (memory,) = lazy_modules("orchestrator.executor.calls", "memory")
     making, preview = lazy_modules("orchestrator.executor.fork", "making preview")
     (replays,) = lazy_modules("orchestrator.executor.replay", "start")

@@ -36,7 +36,7 @@ class Edge:
 
     def plain(self) -> Edge:
         """Return the edge with its names in Unicode form NFKC."""
-        if str(self).isascii():
+        if f"{self.source}{self.target}{self.outcome}{self.each}".isascii():
             return self
         outcome, each = (None if one is None else plain_name(one) for one in (self.outcome, self.each))
         return Edge(plain_name(self.source), plain_name(self.target), outcome, each)
@@ -174,8 +174,8 @@ def _tokens(line: str, number: int) -> Iterator[_ArrowToken]:
         match = _TOKEN.match(letters, position)
         assert match is not None  # this alternative matches any character that is left
         kind = match.lastgroup or ""
-        start = match.start(kind)
-        text, column = line[start : match.end(kind)], start + 1
+        start, end = match.span(kind)
+        text, column = line[start:end], start + 1
         position = match.end()
         if kind == "bad":
             _refuse_token(line, number, column, text)

@@ -21,9 +21,8 @@ def plain_name(name: str) -> str:
 
 def is_name(text: str) -> bool:
     """Return True if a text can be a name."""
-    return (
-        text[:1] != "-" and text.replace("-", "_").isidentifier() and (text.isascii() or not any(map(is_hidden, text)))
-    )
+    plain = text.replace("-", "_") if text[:1] != "-" else ""
+    return plain.isidentifier() and (plain.isascii() or not any(map(is_hidden, text)))
 
 
 def with_marks_as_letters(text: str) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
+from html import unescape
+from http import HTTPStatus
 
 from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
 
@@ -26,6 +29,7 @@ _CODES = {
     "context_length_exceeded": "the conversation is longer than the model accepts: shorten it",
     "content_filter": "the provider's content filter rejected this request",
     "content_policy_violation": "the provider's content filter rejected this request",
+    "exceed_context_size_error": "the conversation is longer than the model accepts: shorten it",
 }
 _BOUNDS = "the server does not support a bound in the schema: use Profile(strict_output=True), which leaves bounds out"
 _WORDS = {
@@ -59,6 +63,16 @@ _NAMES = {
     "model_not_found": 404,
     "not_found_error": 404,
     "invalid_request_error": 400,
+    "INVALID_ARGUMENT": 400,
+    "FAILED_PRECONDITION": 400,
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
+    "NOT_FOUND": 404,
+    "RESOURCE_EXHAUSTED": 429,
+    "INTERNAL": 500,
+    "UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
+    "tool_use_failed": 400,
     **dict.fromkeys(_CODES, 400),
 }
 
@@ -71,11 +85,11 @@ def status_of(name: str) -> int | None:
 
 
 def refusal(
-    model: str, status: int, words: str, code: str | None = None, headers: Mapping[str, str] | None = None
+    model: str, status: int, words: str, names: tuple[str, ...] = (), headers: Mapping[str, str] | None = None
 ) -> ModelError:
-    """Return the error for an answer with this HTTP status. `code`: the provider's own name for it."""
+    """Return the error for an answer with this HTTP status. `names`: the provider's own names for it."""
     said = quoted(words)
-    if code == "insufficient_quota":
+    if "insufficient_quota" in names:
         return ModelMisconfigured(f"model {model!r}: the account has no credit left: {said}")
     if 300 <= status < 400:
         return ModelMisconfigured(f"model {model!r}: HTTP {status}: the server has moved: correct base_url: {said}")
@@ -85,8 +99,9 @@ def refusal(
         return ModelUnavailable(
             f"model {model!r}: the server is refusing requests (HTTP {status}){until}: {said}", retry_after=wait
         )
-    mend = _CODES.get(code or "") or _MENDS.get(status, "see the server's message")
-    if status in (400, 422) and code not in _CODES:
+    known = next((mend for name in names if (mend := _CODES.get(name))), None)
+    mend = known or _MENDS.get(status, "see the server's message")
+    if status in (400, 422) and known is None:
         mend = next((words for name, words in _WORDS.items() if name in said), mend)
     kind = ModelMisconfigured if status in _SURROUNDINGS else ModelError
     return kind(f"model {model!r}: HTTP {status}: {mend}: {said}")
@@ -95,6 +110,87 @@ def refusal(
 def is_loading(status: int, words: str) -> bool:
     """Return True if a server refuses a request because it still loads the model."""
     return status == 503 and _LOADING.search(words) is not None and _BROKEN.search(words) is None
+
+
+# -- what servers say, in whatever form --------------------------------------------------------------------------------
+
+_SAID = (
+    "title",
+    "loc",
+    "error",
+    "errors",
+    "message",
+    "msg",
+    "detail",
+    "error_msg",
+    "error_message",
+    "error_description",
+    "status_msg",
+    "originalmessage",
+    "fault",
+    "faultstring",
+    "metadata",
+    "raw",
+    "failed_generation",
+)
+"""Fields of error bodies with words for people, in lower case and in the order in which they are quoted."""
+_NAMED = ("code", "type", "status", "error_type")
+_ITEMS = 8
+_MOST = 10_000
+"""Maximum number of characters of a page or text that are read."""
+_hidden = re.compile(r"<(script|style)\b.*?</\1|<!--.*?-->|<[^>]*>?", re.DOTALL | re.IGNORECASE)
+
+
+def words_of(text: str, status: int) -> tuple[str, tuple[str, ...]]:
+    """Return the words in the body of an error, and the provider's names for it."""
+    try:
+        return words_in(json.loads(text))
+    except (ValueError, RecursionError):
+        pass
+    text = text[:_MOST].strip()
+    if text.startswith("<"):
+        text = unescape(_hidden.sub(" ", text)).strip()
+    if not text:
+        text = next((known.phrase for known in HTTPStatus if known == status), "no message")
+    return text, ()
+
+
+def words_in(told: object) -> tuple[str, tuple[str, ...]]:
+    """Return the words in an error that is already parsed, and the provider's names for it."""
+    inner = told[0] if isinstance(told, list) and told else told
+    if isinstance(inner, Mapping) and isinstance(inner.get("error"), Mapping):
+        inner = inner["error"]
+    names: tuple[str, ...] = ()
+    if isinstance(inner, Mapping):
+        names = tuple(str(inner[key]) for key in _NAMED if isinstance(inner.get(key), str | int))
+    said = list(dict.fromkeys(_said(told, 0)))
+    return ": ".join(said) or json.dumps(told, ensure_ascii=False), names
+
+
+def _said(told: object, depth: int) -> Iterator[str]:
+    """Yield the words in a part of an error."""
+    if depth > _ITEMS:
+        return
+    if isinstance(told, str) and told.strip():
+        inner: object = None
+        if told.lstrip().startswith(("{", "[")):  # the answer of a server behind this one
+            try:
+                inner = json.loads(told)
+            except (ValueError, RecursionError):
+                inner = None
+        yield from [*_said(inner, depth + 1)] or [told.strip()]
+    elif isinstance(told, list):
+        for one in told[:_ITEMS]:
+            yield from _said(one, depth + 1)
+    elif isinstance(told, Mapping):
+        fields = {str(key).lower(): value for key, value in told.items()}
+        for key in _SAID:
+            value = fields.get(key)
+            if key == "loc" and isinstance(value, list):
+                yield ".".join(map(str, value[:_ITEMS]))
+            elif value:  # the names of wrong fields, too, are keys in `errors`
+                named = key == "errors" and isinstance(value, Mapping)
+                yield from _said(list(value.values()) if named else value, depth + 1)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -13,14 +13,14 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 from weakref import WeakKeyDictionary
 
 import anyio
 import anyio.lowlevel
 from pydantic import SecretStr
 
-from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
+from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable, ReplyIncomplete
 from orchestrator.graph.limits import Retry
 from orchestrator.models.base import ModelEvent, ModelRequest, RequestModel, calling_key
 from orchestrator.models.chat import (
@@ -28,16 +28,18 @@ from orchestrator.models.chat import (
     EventDecoder,
     Piece,
     body_of,
+    chunk_of,
     counts,
     error_in,
-    parsed,
+    is_end,
     reply_from,
-    reply_of,
+    reply_to,
     understood,
+    unfinished,
 )
-from orchestrator.models.http_errors import is_loading, refusal
+from orchestrator.models.http_errors import is_loading, quoted, refusal, words_of
 from orchestrator.models.messages import Reply
-from orchestrator.models.prices import Price, approximated, price_in
+from orchestrator.models.prices import Price, approximated, least_tokens, price_in
 from orchestrator.models.profile import Profile, profile_of
 from orchestrator.models.reading import ThoughtScreen
 from orchestrator.redaction import ENV, know, looked_up, without
@@ -86,7 +88,8 @@ class OpenAIModel(RequestModel):
         """
         Args:
             name: the provider's name of the model.
-            base_url: the server, such as `http://127.0.0.1:11434/v1`. Default: `OPENAI_BASE_URL`, else OpenAI's.
+            base_url: the server, such as `http://127.0.0.1:11434/v1`. Default: `OPENAI_BASE_URL`, else OpenAI's. A
+                query in it is sent with every request, like `query`.
             api_key: see `Key`. Default: `OPENAI_API_KEY`. A server named by `base_url` may need none.
             timeout: seconds to wait for a whole reply, streamed or not, including the time in which the server still
                 loads the model.
@@ -109,6 +112,7 @@ class OpenAIModel(RequestModel):
         self.price = price_in(price, name)
         self.streams = streams
         self._profile = profile
+        self._tools_seen = False
         self._key = SecretStr(api_key) if isinstance(api_key, str) else api_key
         self._headers = dict(headers or {})
         self._extra_body = dict(extra_body or {})
@@ -133,6 +137,10 @@ class OpenAIModel(RequestModel):
         """Return the features of the model and its server."""
         return self._profile or profile_of(self.name, self.base_url or os.environ.get("OPENAI_BASE_URL"))
 
+    @profile.setter
+    def profile(self, profile: Profile) -> None:
+        self._profile = profile
+
     async def aclose(self) -> None:
         """Close the connections of the running event loop; a later request opens new ones."""
         await self._connection.aclose()
@@ -146,7 +154,7 @@ class OpenAIModel(RequestModel):
         # Raised outside the handler, so that no error has the client's own as context: those contain the key.
         if isinstance(found, ModelError):
             raise found
-        return self._told(reply_of(found, self.name, clean=call.clean), request)
+        return self._told(reply_to(found, self.name, clean=call.clean), request)
 
     async def _stream_request(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Yield the pieces of the reply; one piece if the server does not stream."""
@@ -169,6 +177,12 @@ class OpenAIModel(RequestModel):
             yield ModelEvent(text=text, reasoning=thought)
         yield ModelEvent(reply=request.parse(self._told(reply, request)))
 
+    async def list_models(self) -> object:
+        """Return the server's list of models as it answers it; None if it gives none."""
+        call = await self._call(ModelRequest(()))
+        found = await self._connection.get("/models", call)
+        return found if isinstance(found, dict) else None
+
     async def _call(self, request: ModelRequest) -> HTTPCall:
         profile = self.profile
         body = body_of(request, self.name, {**self._extra_body, **self.options}, profile)
@@ -185,12 +199,38 @@ class OpenAIModel(RequestModel):
         return HTTPCall(body, sent, (*told, *self._connection.query.values()))
 
     def _told(self, reply: Reply, request: ModelRequest) -> Reply:
-        """Return the reply with missing usage and cost filled in."""
+        """Return the reply with missing usage and cost filled in.
+
+        Raises:
+            ReplyIncomplete: it cannot be taken as complete.
+        """
         reply = understood(reply, request, self.profile)
+        if request.tools and not self._tools_seen:
+            self._check_tools(request, reply)
         usage = reply.usage or approximated(request, reply, *counts(reply.details.get("usage")))
         if self.price is not None:
             usage = usage.model_copy(update={"cost": self.price.of(usage, _cached(reply))})
+        why = unfinished(reply, request, self.profile)
+        if why is not None:
+            raise ReplyIncomplete(f"model {self.name!r}: {why}", usage=usage)
         return reply.model_copy(update={"usage": usage})
+
+    def _check_tools(self, request: ModelRequest, reply: Reply) -> None:
+        """Warn once if the server reports fewer input tokens than a request with these tools can have."""
+        self._tools_seen = bool(reply.tool_calls)
+        if self._tools_seen or reply.usage is None:
+            return
+        given, cached, least = reply.usage.input_tokens, _cached(reply), least_tokens(request)
+        if given + (cached if cached > given else 0) >= least:  # some gateways do not count what is cached
+            return
+        self._tools_seen = True
+        log.warning(
+            "model %r: tools do not seem to reach the model (the server counts %d input tokens, and the request has at "
+            "least %d): use TextProtocol, or a server and model that support tools; `orchestrator model try` finds out",
+            self.name,
+            given,
+            least,
+        )
 
     # -- secrets -------------------------------------------------------------------------------------------------
 
@@ -232,6 +272,15 @@ def _user_info(base_url: str | None) -> list[str]:
         return [part for part in (parts.password, parts.username) if part]
     except ValueError:
         return []
+
+
+def _parted(base_url: str | None) -> tuple[str | None, dict[str, str]]:
+    """Return an address without its query, and the query. None: the address in the environment, if there is one."""
+    address = base_url or os.environ.get("OPENAI_BASE_URL") or None
+    if address is None or "?" not in address:
+        return address, {}
+    address, _, query = address.partition("?")
+    return address, dict(parse_qsl(query.partition("#")[0], keep_blank_values=True))
 
 
 def _idempotency() -> dict[str, str]:
@@ -310,8 +359,14 @@ class ModelConnection:
     """The connection of one model to its server. Clients are made on demand, one for each event loop."""
 
     def __init__(self, name: str, base_url: str | None, timeout: float, query: Mapping[str, str], limit: int) -> None:
-        self.name, self.base_url, self.timeout, self.query, self.limit = name, base_url, timeout, dict(query), limit
+        self.name, self.base_url, self.timeout, self.limit = name, base_url, timeout, limit
+        self._query = dict(query)
         self._clients: WeakKeyDictionary[object, AsyncOpenAI] = WeakKeyDictionary()
+
+    @property
+    def query(self) -> dict[str, str]:
+        """Return the query of every request: that of the address, and the given one."""
+        return {**_parted(self.base_url)[1], **self._query}
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop."""
@@ -332,9 +387,21 @@ class ModelConnection:
         except Exception as error:
             return self._failure(error, call)
 
+    async def get(self, path: str, call: HTTPCall) -> object:
+        """Return the server's answer to a GET, as plain JSON; None if it gives none."""
+        import httpx2
+        import openai
+
+        try:
+            options: Any = {"headers": call.headers}
+            with anyio.fail_after(min(self.timeout, _CONNECT)):
+                return await self._client().get(path, cast_to=object, options=options)
+        except (openai.OpenAIError, httpx2.HTTPError, TimeoutError, ValueError):
+            return None
+
     async def read(self, call: HTTPCall) -> AsyncGenerator[Piece | Reply | ModelError]:
         """Yield the pieces of the server's answer, and finally the reply or the error."""
-        assembly = Assembly()
+        assembly, events = Assembly(), EventDecoder()
         patience = _Patience(self.timeout)
         failure: ModelError | None = None
         try:
@@ -342,34 +409,41 @@ class ModelConnection:
                 if "event-stream" not in response.headers.get("content-type", ""):
                     with patience.waiting():
                         await response.aread()
-                    reply = reply_of(response.text, self.name, clean=call.clean)
+                    reply = reply_to(response.text, self.name, clean=call.clean)
                     yield Piece(reply.text)
                     yield reply
                     return
-                async with aclosing(self._chunks(response, assembly, patience)) as chunks:
-                    async for chunk in chunks:
-                        if not isinstance(chunk, dict):
-                            raise ValueError("a part of it is not a JSON object")
-                        if chunk.get("error"):
-                            raise error_in(chunk["error"], self.name, call.clean)
-                        piece = assembly.add(chunk)
+                async with aclosing(self._events(response, assembly, events, patience)) as found:
+                    async for data in found:
+                        piece = assembly.add(chunk_of(data, self.name, call.clean))
+                        if assembly.error is not None:
+                            raise error_in(assembly.error, self.name, call.clean)
                         if piece.text or piece.reasoning:
                             yield piece
         except Exception as error:
             failure = self._failure(error, call)
-        if assembly.finish is not None:
+        if assembly.whole:
             yield reply_from(assembly.answer(), self.name, clean=call.clean)  # complete, even if an error followed
-        elif failure is not None:
-            yield failure
         else:
-            why = "the stream ended before the reply was complete (it has no finish_reason)"
-            yield ModelUnavailable(f"model {self.name!r}: {why}")
+            yield failure or self._broken_off(assembly, events, call)
 
-    async def _chunks(self, response: Response, assembly: Assembly, patience: _Patience) -> AsyncGenerator[object]:
-        """Yield the chunks of a stream, up to its end or its end marker."""
+    def _broken_off(self, assembly: Assembly, events: EventDecoder, call: HTTPCall) -> ModelError:
+        """Return the error for a stream that ended without a complete reply."""
+        if assembly.done:
+            return ModelUnavailable(f"model {self.name!r}: the server's stream contains no reply")
+        odd = call.clean(quoted(words_of(events.odd.decode("utf-8", "replace"), 0)[0])) if events.odd else ""
+        return ModelUnavailable(
+            f"model {self.name!r}: the stream ended before the reply was complete (it has neither a finish_reason nor "
+            f"[DONE]{f', but: {odd}' if odd else ''}); if the server always ends streams so, use streams=False"
+        )
+
+    async def _events(
+        self, response: Response, assembly: Assembly, events: EventDecoder, patience: _Patience
+    ) -> AsyncGenerator[str]:
+        """Yield the data of the events of a stream, up to its end or its end marker."""
         from orchestrator.models.http_client import Counted, exhausted
 
-        events, done, counted = EventDecoder(), False, Counted(self.name, self.limit)
+        done, counted = False, Counted(self.name, self.limit)
         received = response.aiter_bytes()
         try:
             while True:
@@ -378,10 +452,10 @@ class ModelConnection:
                 counted.add(data or b"")
                 for text in () if done else events.rest() if data is None else events.feed(data):
                     ended = assembly.finish is not None
-                    done = text.startswith("[DONE]")
+                    done = assembly.done = is_end(text)
                     if done:
                         break
-                    yield parsed(text)
+                    yield text
                     if assembly.finish is not None and not ended:
                         patience.at_most(_LAST_WORDS)
                 if done:
@@ -445,8 +519,8 @@ class ModelConnection:
                 why = f"no answer within {self.timeout:g} s; give it more time with timeout="
                 return ModelUnavailable(f"{this}: {why}")
             case openai.APIStatusError():
-                words = call.clean(error.message.removeprefix(f"Error code: {error.status_code} - "))
-                return refusal(self.name, error.status_code, words, error.code, error.response.headers)
+                words, names = words_of(error.response.text, error.status_code)
+                return refusal(self.name, error.status_code, call.clean(words), names, error.response.headers)
             case openai.APIConnectionError():
                 cause = error.__cause__
                 if isinstance(cause, ModelError):  # raised by our own client
@@ -488,7 +562,7 @@ class ModelConnection:
         # A separate HTTP client: the default one, when it is collected late, starts tasks in whatever loop runs then.
         client = AsyncOpenAI(
             api_key="unused",  # each request has its own: a key may change while other requests are in progress
-            base_url=self.base_url,
+            base_url=_parted(self.base_url)[0],
             max_retries=0,
             default_query=self.query,
             # A key must not be sent to another server by a redirect.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from orchestrator.models.messages import Reply
 
 _MILLION = 1_000_000
 _BYTES = 4
+_WORD = re.compile(r"[^\W_]+")
 _MESSAGE = 4
 _IMAGE = 800
 _MOST = ("max_tokens", "max_completion_tokens", "max_output_tokens")
@@ -98,6 +100,26 @@ def approximated(request: ModelRequest, reply: Reply, given: int | None = None, 
         output_tokens=max(1, _tokens(said)) if made is None else made,
         estimated=True,
     )
+
+
+def least_tokens(request: ModelRequest) -> int:
+    """Return a number of input tokens below which no tokenizer gets for a request with tools: one for each word.
+
+    Of the tools, names, types and descriptions count, because servers write schemas in different forms.
+    """
+    words = sum(len(_WORD.findall(message.content)) for message in request.messages)
+    return words + sum(_described(tool.get("function")) for tool in request.tools)
+
+
+def _described(value: object) -> int:
+    """Return the number of words in the description of a tool or parameter: at least a type or a bracket."""
+    if not isinstance(value, Mapping):
+        return 0
+    texts = [text for key in ("name", "description") if isinstance(text := value.get(key), str)]
+    properties = value.get("properties")
+    for name, part in properties.items() if isinstance(properties, Mapping) else ():
+        texts.append(f"{name} type {'x ' * _described(part)}")
+    return 1 + sum(len(_WORD.findall(text)) for text in texts) + _described(value.get("parameters"))
 
 
 def _prompt(request: ModelRequest) -> int:

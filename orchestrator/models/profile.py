@@ -6,7 +6,7 @@ import re
 from typing import Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.graph.faults import Spelled
 
@@ -43,6 +43,8 @@ class Profile(BaseModel, metaclass=Spelled):
     """True if the server accepts the option `stop`; otherwise it is left out."""
     images: bool = True
     """True if the model accepts pictures from tools; otherwise they are only mentioned."""
+    ends: dict[str, Literal["stop", "length", "content_filter"]] = Field(default_factory=dict)
+    """The meaning of the server's own words for why a reply ended (`finish_reason`), where it is not known."""
 
 
 def profile_of(model: str, base_url: str | None) -> Profile:

@@ -1,10 +1,15 @@
-"""Models named by text: `offline`, `openai:NAME`, `module:attr` or `file.py:attr`."""
+"""Models named by text: `offline`, `openai:NAME`, `module:attr` or `file.py:attr`.
+
+`openai:NAME?stop=false&output=prompt` sets flags of the profile, besides `streams=false` and `protocol=FORM`, which
+wraps the model in `TextProtocol`.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 from typing import TypeGuard
+from urllib.parse import parse_qsl
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -23,8 +28,8 @@ def model_from_ref(ref: str) -> Model:
     """Return the model that a reference names.
 
     Args:
-        ref: `offline`, `openai:NAME`, or `module:attr` or `file.py:attr`, which are imported and may name a model or a
-            function that makes one.
+        ref: `offline`, `openai:NAME`, `openai:NAME?FLAG=VALUE&...`, or `module:attr` or `file.py:attr`, which are
+            imported and may name a model or a function that makes one.
 
     Returns:
         The model.
@@ -45,9 +50,7 @@ def model_from_ref(ref: str) -> Model:
                 f"model 'openai:{redact(name)}': it holds a secret, and references are stored with a run: "
                 "write the model's name; its key comes from the environment, OPENAI_API_KEY"
             )
-        from orchestrator.models.openai import OpenAIModel
-
-        return OpenAIModel(name, price=_prices())
+        return _openai(*name.partition("?")[::2])
     if not colon:
         raise GraphUnknown(f"model {ref!r} is unknown; {_FORMS}")
     found = attribute(module_of_file(kind), name) if kind.endswith(".py") else resolve(ref)
@@ -60,6 +63,29 @@ def model_from_ref(ref: str) -> Model:
             f"model {ref!r} is not a model but a {type(found).__name__}; a model has a `name` and `complete()`"
         )
     return found
+
+
+def _openai(name: str, query: str) -> Model:
+    """Return a model of an OpenAI-compatible server. `query`: the flags after the question mark."""
+    from orchestrator.models.openai import OpenAIModel
+
+    if not query:
+        return OpenAIModel(name, price=_prices())
+    from orchestrator.models.profile import Profile, profile_of
+    from orchestrator.models.text import TextProtocol
+
+    default = profile_of(name, os.environ.get("OPENAI_BASE_URL"))
+    try:
+        given = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True))
+        protocol = given.pop("protocol", None)
+        streams = TypeAdapter(bool).validate_python(given.pop("streams", True))
+        profile = Profile.model_validate({**default.model_dump(), **given})
+        model = OpenAIModel(name, price=_prices(), profile=profile, streams=streams)
+        return model if protocol is None else TextProtocol(model, protocol)  # type: ignore[arg-type]
+    except ValueError as error:
+        why = explain(error) if isinstance(error, ValidationError) else error
+        known = ", ".join(("streams", "protocol", *Profile.model_fields))
+        raise GraphUnknown(f"model 'openai:{name}?{query}': {why}; write FLAG=VALUE&...; flags are {known}") from None
 
 
 def _prices() -> dict[str, Price] | None:

@@ -39,9 +39,11 @@ class Step(BaseModel):
 
 def step_of(question: str, tool: str, args: dict[str, JsonValue], result: ToolResult) -> Step:
     """Return the step of a call, with the error or the output of its result; pictures are described in words."""
-    output: JsonValue = result.error
-    if result.error is None:
-        output = result.text if result.content else result.output
+    output: JsonValue = result.output
+    if result.failed and (result.error is not None or output in (None, "")):
+        output = result.fault
+    elif result.content:
+        output = result.text
     return Step(
         question=question,
         tool_choice=tool,

@@ -212,14 +212,22 @@ class ToolResult(BaseModel, metaclass=Spelled):
         return self.error is not None or self.exit_code != 0
 
     @property
+    def fault(self) -> str:
+        """Description of the fault of a failed call: its error, else its output, else its exit code; else empty."""
+        if not self.failed:
+            return ""
+        output = self.shown or ("" if self.output is None else as_text(self.output))
+        return self.error or (output if output.strip() else f"exit code {self.exit_code}")
+
+    @property
     def text(self) -> str:
         """Text for models: the output, or `shown` in its place, and a line for each part of `content`.
 
-        For a failed call it starts with `Error: `.
+        For a failed call it is `Error: ` and the fault.
         """
         lines = [placeholder_of(part) for part in self.content]
-        if self.error is not None:
-            lines.insert(0, f"Error: {self.error}")
+        if self.failed:
+            lines.insert(0, f"Error: {self.fault}")
         elif self.output is not None or not lines:
             lines.insert(0, self.shown or as_text(self.output))
         return "\n".join(lines)

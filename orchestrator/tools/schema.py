@@ -5,7 +5,6 @@ Docstrings are in Google, NumPy or Sphinx style.
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
 import re
@@ -13,130 +12,20 @@ import sys
 import types
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, Literal, NewType, Union, Unpack, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, NewType, Union, Unpack, get_args, get_origin, get_type_hints, is_typeddict
 
 import typing_extensions
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 
-from orchestrator.errors import GraphError, SecretInState
+from orchestrator.errors import SecretInState
 from orchestrator.graph.codec import ordered, secret_in
 from orchestrator.graph.signatures import hints_of, is_context
-from orchestrator.graph.text.types import parse_type
-
-_STYLES = ("google", "numpy", "sphinx")
-_TIGHT = re.compile(
-    r"(?<=[^\n])\n(?=(?:Args|Arguments|Params|Parameters|Keyword Args|Keyword Arguments|Other Parameters|Attributes"
-    r"|Returns?|Yields?|Raises|Examples?|Notes?|Warnings?):[ \t]*\n[ \t]+\S)"
-)
-"""Start of a section directly after another line: the parser needs a blank line between them."""
-_MARK = re.compile(r"[^ -~\n]|\n[ :.]|^[:.]|:(?:\n|$)|:param|---|```|\n\n\n")
-"""Signs of a docstring of another form."""
-_PARAMETER = re.compile(r"    ([A-Za-z_][A-Za-z0-9_]*): ([!-~](?:[ -~]*[!-~])?)")
-_SYNONYMS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "object": "dict", "array": "list"}
-_LONGEST = 500
-"""Maximum length of a type in a docstring; a longer one is ignored."""
-_WORDS = re.compile(r"[A-Za-z_][\w.]*")
-
-
-@dataclass(frozen=True, slots=True)
-class Documented:
-    """A parsed docstring."""
-
-    text: str = ""
-    """Text before its sections."""
-    parameters: Mapping[str, ParameterDoc] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class ParameterDoc:
-    """Description of a parameter in a docstring."""
-
-    description: str = ""
-    type: str = ""
-    """The type as written there; empty if it is not given."""
-
-
-def read_docstring(doc: str | None) -> Documented:
-    """Parse a docstring of any style."""
-    text = inspect.cleandoc(doc or "")
-    if not any(mark in text for mark in (":\n", ":param", "---")):
-        return Documented(" ".join(text.split()) if "\n\n" not in text else text)  # the common case needs no parser
-    return plain(text) or parsed(text)
-
-
-def plain(text: str) -> Documented | None:
-    """Parse a docstring that ends with one-line descriptions of parameters; return None for other forms.
-
-    Such docstrings do not need the parser package, which takes a tenth of a second to import.
-    """
-    above, section, lines = text.partition("\n\nArgs:\n")
-    if not section or _MARK.search(above) or any(mark in lines for mark in (":param", "---", "```")):
-        return None
-    found = [_PARAMETER.fullmatch(line) for line in lines.split("\n")]
-    if None in found:
-        return None
-    described = {one[1]: ParameterDoc(" ".join(one[2].split())) for one in found if one is not None}
-    return Documented(above.strip(), described)
-
-
-def parsed(text: str) -> Documented:
-    """Parse any docstring with the parser package."""
-    import griffe
-
-    docstring = griffe.Docstring(_TIGHT.sub("\n\n", text))
-    style, _ = griffe.infer_docstring_style(docstring)
-    name: Any = style.value if style is not None and style.value in _STYLES else "google"
-    sections = docstring.parse(name, warnings=False)
-    found: dict[str, ParameterDoc] = {}
-    texts: list[str] = []
-    for section in sections:
-        kind = section.kind.value
-        if kind == "text" and not found:
-            texts.append(str(section.value))
-        elif kind in ("parameters", "other parameters"):
-            for parameter in section.value:
-                written = "" if parameter.annotation is None else str(parameter.annotation)
-                words = " ".join(str(parameter.description or "").split())
-                found[str(parameter.name).lstrip("*")] = ParameterDoc(words, written.strip())
-    return Documented("\n\n".join(texts).strip(), found)
-
-
-def written_type(text: str) -> Any:
-    """Return the type that a docstring names; None if it is not one of the plain ones."""
-    if len(text) > _LONGEST:
-        return None
-    text = re.sub(r",?\s*\boptional\b(?!\[)|,?\s*\bdefaults?\b.*$", "", text, flags=re.IGNORECASE).strip().strip("`")
-    optional = re.fullmatch(r"(?:typing\.)?Optional\[(.*)\]", text)
-    if optional:
-        inner = written_type(optional[1])
-        return None if inner is None else Union[inner, None]  # noqa: UP007  works for every kind of inner type
-    choices = re.fullmatch(r"(?:typing\.)?Literal\[(.*)\]|\{(.*)\}|(['\"].*)", text, re.DOTALL)
-    if choices:  # the parser removes the braces in NumPy's style
-        return _one_of(choices[1] or choices[2] or choices[3] or "")
-    text = re.sub(r"\s+or\s+", " | ", text)
-    text = re.sub(r"\b(list|set|array) of (\w+?)s?\b", r"\1[\2]", text)
-    text = _WORDS.sub(lambda word: _SYNONYMS.get(word[0].lower(), word[0].removeprefix("typing.")), text)
-    text = re.sub(r"\b(List|Dict|Set)\b", lambda word: word[0].lower(), text)
-    text = re.sub(r"\bAny\b", "any", text)
-    try:
-        return parse_type(text)
-    except GraphError:
-        return None
-
-
-def _one_of(text: str) -> object:
-    """Return the `Literal` type of the listed strings and numbers; None if there is anything else."""
-    try:
-        choices = ast.literal_eval(f"({text},)")
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return None
-    plain = all(one is None or isinstance(one, str | int) for one in choices)
-    return Literal[choices] if plain else None
-
+from orchestrator.tools.docstrings import Documented, ParameterDoc, read_docstring, written_type
 
 IdempotencyKey = NewType("IdempotencyKey", str)
 """Annotation of a parameter that receives the call's idempotency key, which is the same when the call is repeated after
@@ -178,6 +67,8 @@ class Spec:
     """Defaults of parameters that are written as `Field(default=...)`."""
     returns: object = Any
     """The return type."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Argument -> parameter, where they differ: parameters with `Field(alias=...)`."""
 
     def type_of(self, name: str) -> TypeAdapter[Any] | None:
         """Return the type that an argument is read as; None if any value is allowed."""
@@ -252,6 +143,7 @@ def spec_of(
     adapters: dict[str, TypeAdapter[object]] = {}
     defaults: dict[str, Callable[[], object]] = {}
     required: list[str] = []
+    names: dict[str, str] = {}
     rest = () if wants.rest is None or wants.rest.name not in hints else (wants.rest,)
     for parameter in (*wants.given, *rest):
         place = f"tool {name!r}, parameter {parameter.name!r}"
@@ -260,24 +152,39 @@ def spec_of(
             raise TypeError(f"{place}: the type {annotation!r} is not known where the tool is defined; import it there")
         if secret_in(annotation):
             raise SecretInState(f"{place} is a secret, and arguments are journaled: take it from ctx.deps instead")
-        if isinstance(parameter.default, FieldInfo):
-            field = parameter.default
-            annotation = Annotated[annotation, field]
-            if not field.is_required():
-                defaults[parameter.name] = partial(field.get_default, call_default_factory=True, validated_data={})
+        own = parameter.default if isinstance(parameter.default, FieldInfo) else None
+        alias, annotation = _aliased(annotation, own)
+        argument = alias or parameter.name
+        if alias:
+            names[alias] = parameter.name
+        if own is not None and not own.is_required():
+            defaults[argument] = partial(own.get_default, call_default_factory=True, validated_data={})
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             if annotation is not Any and annotation is not object:
                 adapters[REST] = _typed(annotation, _EMPTY, place)
             continue
-        if parameter.default is _EMPTY or (
-            isinstance(parameter.default, FieldInfo) and parameter.default.is_required()
-        ):
-            required.append(parameter.name)
-        adapters[parameter.name] = _typed(annotation, parameter.default, place)
-    parameters = _parameters(name, wants, docs, adapters)
+        if parameter.default is _EMPTY or (own is not None and own.is_required()):
+            required.append(argument)
+        adapters[argument] = _typed(annotation, parameter.default, place)
+    arguments = {parameter: argument for argument, parameter in names.items()}
+    parameters = _parameters(name, wants, docs, adapters, arguments)
     if required:
         parameters["required"] = required
-    return Spec(docs.text, parameters, adapters, defaults, hints.get("return", Any))
+    return Spec(docs.text, parameters, adapters, defaults, hints.get("return", Any), names)
+
+
+def _aliased(annotation: Any, own: FieldInfo | None) -> tuple[str, object]:
+    """Return the alias of a parameter, empty for none, and its type without it: pydantic warns of an alias there."""
+    parts = [*get_args(annotation)] if get_origin(annotation) is Annotated else [annotation]
+    parts += [] if own is None else [own]
+    alias = ""
+    for place, part in enumerate(parts):
+        if isinstance(part, FieldInfo):
+            given = part.validation_alias or part.alias
+            alias = given if isinstance(given, str) else alias
+            parts[place] = plain = copy(part)
+            plain.alias = plain.validation_alias = plain.serialization_alias = None
+    return alias, Annotated[tuple(parts)] if len(parts) > 1 else parts[0]
 
 
 def _documented(function: object) -> object:
@@ -293,7 +200,11 @@ def _said(error: PydanticUserError) -> str:
 
 
 def _parameters(
-    name: str, wants: Wants, docs: Documented, adapters: Mapping[str, TypeAdapter[object]]
+    name: str,
+    wants: Wants,
+    docs: Documented,
+    adapters: Mapping[str, TypeAdapter[object]],
+    arguments: Mapping[str, str],
 ) -> dict[str, object]:
     try:
         schemas, shared = TypeAdapter.json_schemas(
@@ -303,7 +214,8 @@ def _parameters(
         raise TypeError(f"tool {name!r}: {_said(error)}; use types that JSON can represent") from None
     properties: dict[str, object] = {}
     for parameter in wants.given:
-        schema = dict(schemas[(parameter.name, "validation")])
+        argument = arguments.get(parameter.name, parameter.name)
+        schema = dict(schemas[(argument, "validation")])
         schema.pop("title", None)
         words = docs.parameters.get(parameter.name, ParameterDoc()).description
         if words and "description" not in schema:
@@ -313,8 +225,8 @@ def _parameters(
             default = _EMPTY if default.is_required() else _default_of(default)
         if default is not _EMPTY:
             with suppress(ValueError):  # the function applies its default itself; a model need not see it
-                schema["default"] = _written_default(adapters[parameter.name], default)
-        properties[parameter.name] = schema
+                schema["default"] = _written_default(adapters[argument], default)
+        properties[argument] = schema
     found: dict[str, object] = {"type": "object", "properties": properties}
     if "$defs" in shared:
         found["$defs"] = shared["$defs"]

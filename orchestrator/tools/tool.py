@@ -28,7 +28,15 @@ from anyio import CapacityLimiter
 from pydantic import JsonValue, ValidationError
 from pydantic_core import to_json
 
-from orchestrator.errors import AgentError, EffectFailed, InvalidArguments, SecretInState, ToolError, message_of
+from orchestrator.errors import (
+    AgentError,
+    EffectFailed,
+    InvalidArguments,
+    SecretInState,
+    ToolError,
+    described,
+    message_of,
+)
 from orchestrator.graph.codec import Codec, explain, parts_of
 from orchestrator.graph.limits import Retry
 from orchestrator.graph.signatures import is_async, is_awaitable
@@ -249,17 +257,25 @@ class Tool:
         return "parameters" in vars(self) or any("parameters" in vars(cls) for cls in type(self).__mro__)
 
     def check_schema(self) -> None:
-        """Refuse a class without `call` and `execute`, and a `parameters` schema with parts that check nothing.
+        """Check the class, and the schema if it is not derived from type hints.
 
         Raises:
-            TypeError: the class has neither method.
-            ValueError: the schema has an unknown keyword, a reference that leads nowhere, or a bound that is not a
-                number; the message names it.
+            TypeError: the class has neither `call` nor `execute`, or `parameters` is not a JSON Schema.
+            ValueError: the schema has an unknown type, a misspelt keyword, a reference that leads nowhere, or a
+                malformed keyword; the message names it.
         """
         self._function()
-        if any("parameters" in vars(cls) for cls in type(self).__mro__):
-            for fault in schema_faults(self.parameters):
-                raise ValueError(f"tool {self.name!r}: its schema {fault}")
+        if not self._declared:
+            return
+        if not isinstance(self.parameters, Mapping):
+            raise TypeError(
+                f"tool {self.name!r}: parameters is {self.parameters!r:.60}, not a JSON Schema; "
+                "for a pydantic model write parameters = TheModel.model_json_schema()"
+            )
+        for fault in schema_faults(self.parameters):
+            raise ValueError(f"tool {self.name!r}: its schema {fault}")
+        if (kind := self.parameters.get("type", "object")) != "object":
+            raise ValueError(f"tool {self.name!r}: its schema is of type {kind!r}; arguments are an 'object'")
 
     def to_param(self, *, strict: bool = False) -> dict[str, Any]:
         """Return the tool in the form that models receive.
@@ -276,7 +292,7 @@ class Tool:
 
         function: dict[str, Any] = {
             "name": self.name,
-            "description": self.description,
+            "description": self.description or "",
             "parameters": dict(self.parameters),
         }
         written = strict_schema(self.parameters, nullable=True) if strict else None
@@ -309,6 +325,8 @@ class Tool:
         for attribute, value in changes.items():
             setattr(found, attribute, value)
         checked(found.name, found.risk, found.effect, found.timeout)
+        if "parameters" in changes:
+            found.check_schema()
         return found
 
     def __repr__(self) -> str:
@@ -378,7 +396,17 @@ class Tool:
 
     def _load(self, name: str, value: Any) -> Any:
         kind = self._spec.type_of(name)
-        return value if kind is None else kind.validate_json(to_json(value), strict=True)
+        if kind is None:
+            return value
+        try:
+            return kind.validate_json(to_json(value), strict=True)
+        except ValidationError:
+            schema = cast("Mapping[str, Any]", self.parameters.get("properties") or {}).get(name, {})
+            if "default" not in schema or schema["default"] != value:
+                raise
+        made = self._spec.defaults.get(name)  # a default need not fit its own type
+        name = self._spec.names.get(name, name)
+        return next(one.default for one in self._wants.given if one.name == name) if made is None else made()
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
@@ -439,9 +467,9 @@ class Tool:
             A failed result with the error's message.
         """
         if isinstance(error, ToolError):
-            return ToolFailure(error=error.message)
+            return ToolFailure(error=error.message if error.message.strip() else type(error).__name__)
         kind = {"exception": error.type if isinstance(error, EffectFailed) else type(error).__name__}
-        words = f"Unexpected error executing tool {self.name}: {message_of(error)}"
+        words = f"Unexpected error executing tool {self.name}: {described(error)}"
         if isinstance(error, ExceptionGroup):
             words += "".join(f"; {type(one).__name__}: {message_of(one)}" for one in _inside(error)[:_MOST_FAULTS])
         return ToolFailure(error=words, metadata=dict(kind))
@@ -478,12 +506,14 @@ class Tool:
         return self.pool is not None and await self.pool.release(id)
 
     def _by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        names = [parameter.name for parameter in self._wants.given]
+        aliases = {} if self._declared else {name: alias for alias, name in self._spec.names.items()}
+        names = [aliases.get(parameter.name, parameter.name) for parameter in self._wants.given]
         if self._declared and not names:
             names = list(cast("Mapping[str, object]", self.parameters.get("properties") or {}))
         if len(args) > len(names):
             raise AgentError(f"tool {self.name!r}: {len(args)} arguments by position, it takes {len(names)}")
         given = dict(zip(names, args, strict=False))
+        kwargs = {aliases.get(name, name): value for name, value in kwargs.items()}
         twice = sorted(given.keys() & kwargs.keys())
         if twice:
             raise AgentError(f"tool {self.name!r}: {twice[0]!r} is given twice, by position and by name")
@@ -544,6 +574,7 @@ class Tool:
             except ValidationError as error:
                 raise AgentError(f"tool {self.name!r}: wrong arguments: {explain(error)}") from None
             given |= {name: default() for name, default in self._spec.defaults.items() if name not in given}
+            given = {self._spec.names.get(name, name): value for name, value in given.items()}
         given |= dict.fromkeys(wants.key, key) | dict.fromkeys(wants.ctx, ctx) | dict.fromkeys(wants.env, env)
         first: list[Any] = []
         for parameter in wants.positional:

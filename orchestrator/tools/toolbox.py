@@ -361,7 +361,7 @@ def as_tool(thing: Tool | Callable[..., Any], name: str | None = None) -> Tool:
 
     Raises:
         TypeError: the object cannot be a tool; the message suggests a fix.
-        ValueError: its own schema has a keyword that checks no argument.
+        ValueError: the schema that it sets is faulty, see `Tool.check_schema`.
     """
     renamed: dict[str, Any] = {} if name is None else {"name": name}
     if isinstance(thing, Tool):

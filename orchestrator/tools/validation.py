@@ -1,8 +1,8 @@
 """JSON Schemas that tools may have, and validation of values against them.
 
-The keywords are those of JSON Schema 2020-12, except dynamic references (`$dynamicRef`) and `unevaluated...`. A tool
-whose schema has another keyword, a reference out of the schema, or a bound that is not a number is refused with its
-name (`schema_faults`), because it would accept every value.
+The keywords are those of JSON Schema 2020-12, except dynamic references (`$dynamicRef`) and `unevaluated...`; other
+keywords are annotations. Schemas of users and of servers are judged by one check (`schema_faults`): an unknown type, or
+a bound that is not a number, would accept every value.
 
 `Tool.validate` checks the arguments of a call. Each check has a budget of steps (`Budget`), and patterns are matched by
 an engine with linear time.
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, TypeGuard, cast
+from typing import Any, TypeGuard
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
@@ -33,8 +33,6 @@ LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 """Keywords whose value is a list of schemas."""
 KINDS = ("string", "integer", "number", "boolean", "array", "object", "null")
 """Types that the keyword `type` names."""
-_SAME_VALUE = ("anyOf", "oneOf", "allOf")
-"""Lists of schemas for the value itself, not for parts of it."""
 _CHECKED = frozenset(
     {
         "type",
@@ -83,9 +81,8 @@ _NOTES = frozenset(
         "$vocabulary",
     }
 )
-"""Keywords that describe a value, and accept every value."""
+"""Keywords that describe a value. `default` and `nullable` allow a value that the other keywords refuse."""
 KEYWORDS = BY_NAME | INNER | LISTS | _CHECKED | _NOTES
-_NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
 _ELSEWHERE = {
     "additionalItems": "in JSON Schema 2020-12 it is 'items', beside 'prefixItems'",
     "dependencies": "in JSON Schema 2020-12 it is 'dependentRequired' or 'dependentSchemas'",
@@ -94,71 +91,123 @@ _ELSEWHERE = {
     "unevaluatedProperties": "it is not supported: use 'additionalProperties'",
 }
 """Keywords of other versions, with their replacements."""
+_MEANT = {
+    "ge": "minimum",
+    "min": "minimum",
+    "gt": "exclusiveMinimum",
+    "le": "maximum",
+    "max": "maximum",
+    "lt": "exclusiveMaximum",
+    "regex": "pattern",
+    "property": "properties",
+}
+"""Words for keywords in other languages of schemas."""
+_SPELLED = {keyword.lower().removeprefix("$"): keyword for keyword in sorted(KEYWORDS)}
+_NEAR = 0.82
+"""Similarity of a misspelt keyword: `minimun` is one, `enumNames` is a keyword of its own."""
+_TYPES = {
+    word: kind
+    for kind, words in {
+        "string": "str text char date datetime time uuid uri url email file path enum bytes",
+        "integer": "int long short int32 int64",
+        "number": "float double decimal numeric",
+        "boolean": "bool",
+        "array": "list tuple set sequence",
+        "object": "dict map mapping record struct json",
+        "null": "none nil nonetype undefined",
+    }.items()
+    for word in (kind, *words.split())
+}
+"""Words for types in other languages."""
+_ANY = ("any", "mixed", "unknown", "*")
 
 
-def schema_faults(schema: Mapping[str, Any]) -> list[str]:
-    """Return the parts of a schema that check no value, each fault once. Keywords with the prefix `x-` are ignored."""
+def _is_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _is_names_by_name(value: object) -> bool:
+    return isinstance(value, Mapping) and all(map(_is_names, value.values()))
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    return math.isfinite(value) if isinstance(value, float) else type(value) is int
+
+
+NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}) | {
+    bound + part for bound in ("min", "max") for part in ("Length", "Items", "Properties", "Contains")
+}
+"""Keywords whose value is a number."""
+_SHAPES: Mapping[str, tuple[Callable[[object], bool], str]] = {
+    **dict.fromkeys(BY_NAME, (lambda value: isinstance(value, Mapping), "an object with schemas")),
+    **dict.fromkeys(LISTS, (lambda value: isinstance(value, list) and bool(value), "a list of schemas")),
+    **dict.fromkeys(INNER, (lambda value: isinstance(value, Mapping | bool), "a schema")),
+    **dict.fromkeys(NUMBERS, (is_number, "a number")),
+    **dict.fromkeys(("$ref", "pattern", "description"), (_is_text, "a text")),
+    "required": (_is_names, "a list of names"),
+    "dependentRequired": (_is_names_by_name, "an object with lists of names"),
+    "enum": (lambda value: isinstance(value, list), "a list"),
+    "nullable": (lambda value: isinstance(value, bool), "true or false"),
+}
+"""Keywords whose value is checked, with the words for what it has to be."""
+
+
+def schema_faults(schema: Mapping[str, Any], *, own: bool = True) -> list[str]:
+    """Return the faults of a schema, each once: unknown types, malformed keywords, endless references.
+
+    Unknown keywords are annotations, except for those that are probably a misspelt keyword.
+
+    Args:
+        own: whether the schema is the user's, who can correct it. In the schema of a server, a misspelt keyword and a
+            reference that leads nowhere are no faults: the server checks its arguments.
+    """
     found: dict[str, None] = {}
-    todo: list[Any] = [schema]
-    while todo:
-        one = todo.pop()
-        if not isinstance(one, Mapping):
-            continue
+    for one in schemas_in(schema):
         for keyword, value in one.items():
-            if keyword in BY_NAME and isinstance(value, Mapping):
-                todo += value.values()
-            elif keyword in LISTS and isinstance(value, list):
-                todo += value
-            elif keyword in INNER:
-                todo.append(value)
-            elif keyword == "$ref" and target_of(value, schema) is None:
-                found[f"refers to {value!r}, which is not in it: write '#/$defs/NAME', and define NAME in $defs"] = None
-            elif keyword in _NUMBERS and not is_number(value):
-                found[f"has {keyword!r} with {as_json(value)}, which is not a number"] = None
-            elif keyword not in KEYWORDS and not keyword.startswith("x-"):
-                found[f"has the keyword {keyword!r}, which checks no argument; {_instead(keyword)}"] = None
-    return list(found)
-
-
-def shape_faults(schema: Mapping[str, Any]) -> list[str]:
-    """Return why a schema is not valid: unknown types, malformed keywords, endless references."""
-    found: dict[str, None] = {}
-    todo: list[object] = [schema]
-    while todo:
-        one = todo.pop()
-        if not isinstance(one, Mapping):
-            if not isinstance(one, bool):
-                found[f"has {as_json(one)} where a schema stands"] = None
-            continue
-        for keyword, value in cast("Mapping[str, object]", one).items():
-            shape = BY_NAME if keyword in BY_NAME else LISTS if keyword in LISTS else None
+            fits, wanted = _SHAPES.get(keyword, (None, ""))
             if keyword == "type":
-                kinds = value if isinstance(value, list) and value else [value]
-                for kind in kinds:
-                    if kind not in KINDS:
-                        close = get_close_matches(str(kind), KINDS, n=1)
-                        hint = f"did you mean {close[0]!r}?" if close else f"use {', '.join(KINDS)}"
-                        found[f"has the type {as_json(kind)}, which does not exist; {hint}"] = None
-            elif shape is BY_NAME and isinstance(value, Mapping):
-                todo += value.values()
-            elif shape is LISTS and isinstance(value, list) and value:
-                todo += value
-            elif keyword in INNER:
-                todo.append(value)
-            elif shape is not None:
-                wanted = "schemas by name" if shape is BY_NAME else "a list of schemas"
-                found[f"has {keyword!r} with {as_json(value)}, which is not {wanted}"] = None
-            elif keyword == "required" and not (isinstance(value, list) and all(isinstance(n, str) for n in value)):
-                found[f"has 'required' with {as_json(value)}, which is not a list of names"] = None
+                found |= dict.fromkeys(_type_faults(value))
+            elif keyword == "items" and isinstance(value, list):
+                found["has 'items' with a list; in JSON Schema 2020-12 it is 'prefixItems'"] = None
+            elif fits is not None and not fits(value):
+                advice = "; list required properties in 'required' of their object" if keyword == "required" else ""
+                found[f"has {keyword!r} with {_shown(value)}, which is not {wanted}{advice}"] = None
+            elif keyword in BY_NAME or keyword in LISTS:
+                parts = value.values() if isinstance(value, Mapping) else value
+                wrong = [part for part in parts if not isinstance(part, Mapping | bool)]
+                found |= {f"has {_shown(part)} in {keyword!r} instead of a schema": None for part in wrong}
+            elif own and keyword == "$ref" and target_of(value, schema) is None:
+                found[f"refers to {value!r}, which is not in it: write '#/$defs/NAME', and define NAME in $defs"] = None
+            elif own and keyword not in KEYWORDS and (advice := _instead(keyword)):
+                found[f"has the unknown keyword {keyword!r}: {advice}"] = None
     if not found and _is_endless(schema):
         found["refers to itself without end: put what it refers to into a property or an item"] = None
     return list(found)
 
 
+def _type_faults(value: object) -> Iterator[str]:
+    kinds = value if isinstance(value, list) else [value]
+    if not kinds:
+        yield "has 'type' with [], which names no type: leave 'type' out to accept every value"
+    for kind in kinds:
+        if kind in KINDS:
+            continue
+        word = str(kind).lower().partition("[")[0].strip()
+        close = _TYPES.get(word) or next(iter(get_close_matches(word, KINDS, n=1)), None)
+        hint = f"did you mean {close!r}?" if close else f"use {', '.join(KINDS)}"
+        if word in _ANY:
+            hint = "leave 'type' out to accept every value"
+        yield f"has the type {_shown(kind)}, which does not exist; {hint}"
+
+
 def _is_endless(schema: Mapping[str, Any]) -> bool:
     """Return True if checking a value would check it against the same part of the schema again."""
     done: set[int] = set()
-    for start in _all_in(schema):
+    for start in schemas_in(schema):
         under_way: set[int] = set()
         stack: list[tuple[Mapping[str, Any], bool]] = [(start, False)]
         while stack:
@@ -171,35 +220,44 @@ def _is_endless(schema: Mapping[str, Any]) -> bool:
             elif id(one) not in done:
                 under_way.add(id(one))
                 stack.append((one, True))
-                same: list[Any] = [part for name in _SAME_VALUE for part in one.get(name, ())]
-                same += [one.get(name) for name in ("not", "if", "then", "else")]
-                same.append(target_of(one.get("$ref"), schema))
-                stack += [(part, False) for part in same if isinstance(part, Mapping)]
+                stack += [(part, False) for part in for_same_value(one, schema) if isinstance(part, Mapping)]
     return False
 
 
-def _all_in(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    found: list[Mapping[str, Any]] = []
+def for_same_value(schema: Mapping[str, Any], root: Mapping[str, Any]) -> list[Any]:
+    """Return the parts of a schema that check the same value."""
+    found: list[Any] = [referred(schema["$ref"], root)] if "$ref" in schema else []
+    found += [part for name in ("anyOf", "oneOf", "allOf") for part in schema.get(name, ())]
+    found += [schema[name] for name in ("not", "if", "then", "else") if name in schema]
+    return [*found, *schema.get("dependentSchemas", {}).values()]
+
+
+def schemas_in(schema: object) -> Iterator[Mapping[str, Any]]:
+    """Yield a schema and all schemas inside it; other values are skipped."""
     todo: list[Any] = [schema]
     while todo:
         one = todo.pop()
-        if isinstance(one, Mapping):
-            found.append(one)
-            for keyword, value in one.items():
-                todo += value.values() if keyword in BY_NAME else value if keyword in LISTS else ()
-                todo += [value] if keyword in INNER else ()
-    return found
+        if not isinstance(one, Mapping):
+            continue
+        yield one
+        for keyword, value in one.items():
+            if keyword in INNER:
+                todo.append(value)
+            elif keyword in BY_NAME and isinstance(value, Mapping):
+                todo += value.values()
+            elif keyword in LISTS and isinstance(value, list):
+                todo += value
 
 
 def _instead(keyword: str) -> str:
+    """Return what to write in place of an unknown keyword; empty if it resembles none."""
     if keyword in _ELSEWHERE:
         return _ELSEWHERE[keyword]
-    close = get_close_matches(keyword, KEYWORDS, n=1)
-    return f"did you mean {close[0]!r}?" if close else "leave it out, or begin its name with 'x-'"
-
-
-def is_number(value: object) -> TypeGuard[int | float]:
-    return math.isfinite(value) if isinstance(value, float) else type(value) is int
+    plain = keyword.lower().replace("_", "").replace("-", "")
+    close = [word for word in _SPELLED if sorted(word) == sorted(plain)]  # letters in another order
+    close += get_close_matches(plain, _SPELLED, n=1, cutoff=_NEAR)
+    meant = _MEANT.get(plain) or next((_SPELLED[word] for word in close), "")
+    return f"did you mean {meant!r}?" if meant else ""
 
 
 def kinds_of(schema: Any) -> tuple[str, ...]:
@@ -247,7 +305,7 @@ def target_of(ref: object, root: Mapping[str, object]) -> object:
 
 def as_json(value: object) -> str:
     """Return a value as messages quote it."""
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False, default=repr)
 
 
 DEEPEST = 50
@@ -351,7 +409,7 @@ def _faults(value: Any, schema: Any, budget: Budget, place: str, depth: int) -> 
     if schema is False:
         yield f"{place} is not allowed"
         return
-    if schema is True or not schema or depth > DEEPEST:
+    if schema is True or not schema or depth > DEEPEST or _is_allowed(value, schema):
         return
     if "$ref" in schema:
         yield from _faults(value, referred(schema["$ref"], budget.root), budget, place, depth + 1)
@@ -374,6 +432,13 @@ def _faults(value: Any, schema: Any, budget: Budget, place: str, depth: int) -> 
         yield from _list(value, schema, budget, place, depth)
     elif isinstance(value, dict):
         yield from _object(value, schema, budget, place, depth)
+
+
+def _is_allowed(value: object, schema: Mapping[str, Any]) -> bool:
+    """Return True for a schema's own default, and for null in a schema of OpenAPI 3.0 that is `nullable`."""
+    if value is None and schema.get("nullable") is True:
+        return True
+    return "default" in schema and _same(value, schema["default"])
 
 
 def _unions(value: Any, schema: Any, budget: Budget, place: str, depth: int) -> Iterator[str]:
@@ -571,11 +636,13 @@ def _kinds(way: list[dict[str, Any]]) -> set[str]:
     kinds = {*_KNOWN}
     for schema in way:
         named = {*kinds_of(schema)}
+        null = {"null"} & kinds if schema.get("nullable") is True else set()
         if named and named <= _KNOWN:
             kinds &= {*named, "integer"} if "number" in named else named
         if "enum" in schema or "const" in schema:
             values = schema.get("enum", [schema.get("const")])
             kinds &= {kind for kind in kinds for value in values if is_of_kind(value, kind)}
+        kinds |= null
     return kinds
 
 

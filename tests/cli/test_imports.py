@@ -17,7 +17,7 @@ from orchestrator.cli import main
 main(sys.argv[1:])
 """
 NEVER = {
-    "openai", "networkx", "griffe", "starlette", "uvicorn", "jinja2", "graphviz", "mcp", "httpx", "httpx2", "yaml",
+    "openai", "networkx", "starlette", "uvicorn", "jinja2", "graphviz", "mcp", "httpx", "httpx2", "yaml",
     "http.client", "trio", "dotenv", "IPython", "numpy",
 }  # fmt: skip
 """What no command below needs."""

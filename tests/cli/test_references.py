@@ -100,9 +100,9 @@ def test_dotenv_is_read_by_the_command_line_only(shell: Shell) -> None:
 @pytest.mark.full
 def test_files_in_the_current_directory_hide_no_package(shell: Shell) -> None:
     """Also where it is a place to import from, because a module in it was named, and where Python puts it first."""
-    for name in ("griffe", "yaml", "json", "networkx", "dotenv", "sqlite3", "typer"):
+    for name in ("graphviz", "yaml", "json", "networkx", "dotenv", "sqlite3", "typer"):
         (shell.place / f"{name}.py").write_text(f"open('owned', 'a').write({name!r})")
-    (shell.place / "mine.py").write_text("import helps, griffe, yaml, trial\ngraph = trial.number\n")
+    (shell.place / "mine.py").write_text("import helps, graphviz, yaml, trial\ngraph = trial.number\n")
     (shell.place / "helps.py").touch()
     (shell.place / "below").mkdir()
     (shell.place / "below/mine_too.py").write_text(

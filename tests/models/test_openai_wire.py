@@ -90,6 +90,45 @@ async def test_a_request_is_written_as_chat_completions() -> None:
     }
 
 
+@pytest.mark.parametrize("environment", [False, True], ids=["given", "environment"])
+async def test_a_query_in_the_address_is_a_query(environment: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(said("Hi"), said("Hi"), refused(400, "not with s3cret")) as wire:
+        address = wire.url + "?api-version=1&code=s3cret&empty="
+        if environment:
+            monkeypatch.setenv("OPENAI_BASE_URL", address)
+        async with OpenAIModel("m", None if environment else address, KEY, query={"api-version": "2"}) as model:
+            await model.complete("Hi")
+            _ = [event async for event in model.stream("Hi")]
+            with pytest.raises(ModelError) as caught:
+                await model.complete("Hi")
+    assert "s3cret" not in str(caught.value)
+    path, _, query = wire.seen[0].path.partition("?")
+    assert (path, sorted(query.split("&"))) == ("/v1/chat/completions", ["api-version=2", "code=s3cret", "empty="])
+    assert [seen.path for seen in wire.seen] == [wire.seen[0].path] * 3
+
+
+async def test_an_empty_reply_goes_back_with_words_in_it() -> None:
+    talk = [user("Hi"), Message(role="assistant", extras={"reasoning_content": "Hm"}), user("Your reply was empty.")]
+    with served(said("Hi")) as wire:
+        async with OpenAIModel("m", wire.url, KEY) as model:
+            await model.complete(talk)
+    assert [message["content"] for message in wire.seen[0].body["messages"]] == [
+        "Hi",
+        "(empty reply)",
+        "Your reply was empty.",
+    ]
+
+
+async def test_arguments_in_a_dialect_of_json_go_back_as_json() -> None:
+    with served(called(call('{"a": "x\ny"}'), call("null", "c2")), said("done")) as wire:
+        async with OpenAIModel("m", wire.url, KEY) as model:
+            reply = await model.complete("Hi", [add])
+            results = [tool_result(one, "ok") for one in reply.tool_calls]
+            await model.complete([user("Hi"), reply.message, *results], [add])
+    sent = [one["function"]["arguments"] for one in wire.seen[1].body["messages"][1]["tool_calls"]]
+    assert [json.loads(text) for text in sent] == [{"a": "x\ny"}, {}]
+
+
 async def test_a_schema_asks_for_an_answer_in_its_form() -> None:
     class Sum(BaseModel):
         total: int
@@ -140,7 +179,7 @@ async def test_extras_are_kept_and_sent_back() -> None:
         ('{"a": 1', None, '{"a": 1'),
         ("a=1", None, "a=1"),
         ("[1]", None, "[1]"),
-        ("null", None, "null"),
+        ("null", {}, ""),
         ('{"a": NaN}', None, '{"a": NaN}'),
         ('{"a": 1e999}', None, '{"a": 1e999}'),
         ('{"a": ' + "[" * 300 + "]" * 300 + "}", None, '{"a": ' + "[" * 300 + "]" * 300 + "}"),
@@ -197,11 +236,15 @@ async def test_a_refusal_of_the_model_is_a_text_with_its_own_finish() -> None:
 
 
 @once
-@pytest.mark.parametrize("word", ["length", "content_filter", "eos"])
-async def test_why_it_stopped(word: str) -> None:
+@pytest.mark.parametrize(
+    ("word", "finish"),
+    [("length", "length"), ("MAX_TOKENS", "length"), ("content_filter", "content_filter"), ("eos", "stop")],
+)
+async def test_why_it_stopped(word: str, finish: str) -> None:
     answer = said("x")
     answer["choices"][0]["finish_reason"] = word
-    assert (await reply_to(answer)).finish == word
+    reply = await reply_to(answer)
+    assert (reply.finish, reply.details.get("finish_reason", word)) == (finish, word)
 
 
 async def test_a_cut_answer_is_no_value_and_says_that_it_was_cut() -> None:

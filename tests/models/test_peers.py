@@ -256,7 +256,7 @@ async def test_a_stream_that_breaks_is_an_error_and_never_a_short_answer(
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ("truncate", "the stream ended before the reply was complete (it has no finish_reason)"),
+        ("truncate", "the stream ended before the reply was complete (it has neither"),
         ("malformed", "the server's stream cannot be read"),
         ("disconnect", "the connection was lost"),
         ("stall", "no answer within 1 s; give it more time with timeout="),

@@ -258,8 +258,7 @@ begun = [chunk({"role": "assistant", "content": "The answer is"})]
     ("answer", "words"),
     [
         (streamed(*begun, done=False), "ended before the reply was complete"),
-        (streamed(*begun), "ended before the reply was complete"),
-        (streamed(), "ended before the reply was complete"),
+        (streamed(), "contains no reply"),
         (streamed(done=False), "ended before the reply was complete"),
         (streamed(*begun, done=False, silent=True), "the connection was lost"),
         (streamed(*begun, '{"choices": [{"delta": {"con', done=False), "cannot be read"),

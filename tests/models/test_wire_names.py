@@ -1,14 +1,18 @@
-"""Names of tools with spaces: people and prompts see them, a server of chat completions gets a name that it takes."""
+"""Names of tools that providers refuse: people and prompts see them, a server gets a name that it takes."""
 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orchestrator import Executor, OpenAIModel, tool
-from orchestrator.models import ModelRequest, assistant, tool_result, user
+from orchestrator.models import ModelRequest, Profile, assistant, tool_result, user
+from orchestrator.models.chat import body_of
 from orchestrator.models.chat.reply import named_back
 from orchestrator.models.chat.request import renamed, wire_names
 from orchestrator.models.messages import Reply, ToolCall
@@ -16,7 +20,7 @@ from orchestrator.strategies.react import react
 from orchestrator.strategies.rewoo import rewoo
 from orchestrator.strategies.tool_user import tool_user
 from orchestrator.testing import ScriptedModel
-from tests.support.wire import called, said, served
+from tests.support.wire import Seen, called, chunk, refused, said, served, streamed
 
 pytestmark = pytest.mark.anyio
 
@@ -65,6 +69,62 @@ def test_two_tools_are_never_sent_under_one_name() -> None:
     body = renamed({"messages": [], "tool_choice": choice}, names)
     assert body["tool_choice"]["function"]["name"] == "Python_Interpreter_"
     assert choice["function"]["name"] == "Python Interpreter"
+
+
+SAFE = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+@given(
+    st.lists(st.text(st.sampled_from("ab._ -é/:"), max_size=3) | st.text("n", min_size=60, max_size=70), max_size=12)
+)
+def test_every_name_is_sent_in_a_form_that_providers_take_and_comes_back(names: list[str]) -> None:
+    names = list(dict.fromkeys(names))
+    offered, made_up = names[::2], names[1::2]
+    tools = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in offered]
+    calls = [ToolCall(id=str(at), name=name, arguments={}) for at, name in enumerate(made_up)]
+    messages = [user("x"), *([assistant("", calls)] if calls else [])]
+    request = ModelRequest.of(messages, tools)
+    body = body_of(request, "m", {}, Profile())
+    told = [tool["function"]["name"] for tool in body.get("tools", ())]
+    told += [call["function"]["name"] for message in body["messages"] for call in message.get("tool_calls", ())]
+    assert all(SAFE.fullmatch(name) for name in told), told
+    assert len(set(told)) == len(names)
+    back = named_back(Reply(tool_calls=tuple(ToolCall(id=str(at), name=name) for at, name in enumerate(told))), request)
+    assert [call.name for call in back.tool_calls] == [*offered, *made_up]
+
+
+@pytest.mark.parametrize("way", ["whole", "pieces"])
+async def test_a_strict_server_never_sees_a_name_that_it_refuses(way: str) -> None:
+    @tool(name="calendar.create", risk="none", effect="pure")
+    def create() -> str:
+        """Create."""
+        return "created"
+
+    made = {"id": "c1", "type": "function", "function": {"name": "functions.add", "arguments": "{}"}, "index": 0}
+    own = {**made, "id": "c2", "function": {"name": "calendar_create", "arguments": "{}"}}
+
+    def answer(seen: Seen) -> Any:
+        body = seen.body
+        names = [one["function"]["name"] for one in body["tools"]]
+        names += [call["function"]["name"] for m in body["messages"] for call in m.get("tool_calls", ())]
+        bad = [name for name in names if not SAFE.fullmatch(name)]
+        if bad:
+            return refused(400, f"Invalid 'tools[0].function.name': {bad}")
+        results = [message["content"] for message in body["messages"] if message["role"] == "tool"]
+        if len(results) == 2:
+            return streamed(chunk({"content": results[-1]}, "stop")) if way == "pieces" else said(results[-1])
+        call = own if results else made
+        return streamed(chunk({"tool_calls": [call]}, "tool_calls")) if way == "pieces" else called(call)
+
+    with served(answer) as wire:
+        async with (
+            OpenAIModel("m", wire.url, "sk-test") as model,
+            Executor(model=model, tools=[create], streams="always" if way == "pieces" else "watched") as executor,
+        ):
+            run = await executor.start(react(thought="optional"), "Create.")
+    assert (run.status, run.output) == ("completed", "created")
+    names = [one["name"] for m in run.values["messages"] for one in m["tool_calls"]]
+    assert names == ["functions.add", "calendar.create"]
 
 
 async def test_the_strategies_in_words_use_the_name_as_it_is() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from functools import partial
 from typing import Annotated, Any
 
 import pytest
@@ -11,8 +12,18 @@ from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, Outcome, Retry, Run, append, node, tool
 from orchestrator.errors import InvalidGraph, ToolError, ToolFailed
-from orchestrator.models.messages import Message, ToolCall
+from orchestrator.kernel.records import failed_result
+from orchestrator.models.messages import Message, Reply, ToolCall
+from orchestrator.models.offline import _outcome as offline_outcome
 from orchestrator.nodes import Execute, Subgraph
+from orchestrator.nodes.conversation import result_message
+from orchestrator.nodes.steps import step_of
+from orchestrator.render.terminal.excerpts import update_text
+from orchestrator.strategies.chat import chat
+from orchestrator.strategies.function_call_agent import function_call_agent
+from orchestrator.strategies.react import react
+from orchestrator.strategies.rewoo import rewoo
+from orchestrator.testing import ScriptedModel
 from orchestrator.tools import ToolFailure, ToolResult
 from tests.support.one_node import error_of, executing, run
 
@@ -95,6 +106,76 @@ def test_an_error_without_words_is_none_as_of_tools_that_give_their_empty_stderr
     result = ToolResult(output="done", error="")
     assert (result.failed, result.error, result.exit_code) == (False, None, 0)
     assert ToolResult(error=" \n", exit_code=3).exit_code == 3
+
+
+def test_a_call_that_failed_by_its_exit_code_is_an_error_wherever_it_is_read() -> None:
+    for result, fault in (
+        (ToolResult(output="order 17", exit_code=1), "order 17"),
+        (ToolResult(output={"order": 17}, shown="see order 17", exit_code=1), "see order 17"),
+        (ToolResult(output=" ", exit_code=3), "exit code 3"),
+        (ToolResult(exit_code=2), "exit code 2"),
+        (ToolFailure(), "exit code 1"),
+        (ToolResult(output="half", error="no paper"), "no paper"),
+    ):
+        assert (result.fault, result.text, str(result)) == (fault, f"Error: {fault}", f"Error: {fault}")
+        call = ToolCall(id="1", name="pay", arguments={})
+        assert result_message(call, result).content == f"Error: {fault}"
+        step = step_of("q", "pay", {}, result)
+        assert step.failed
+        assert (step.text == fault) is (result.shown == "" and result.output != " ")
+        assert offline_outcome(result_message(call, result))[0] in (fault, f"Error: {fault}")
+        assert failed_result(result.model_dump(mode="json")) is not None
+        assert update_text({"result": result.model_dump(mode="json")}).startswith("result: failed: ")
+    assert (ToolResult(output=1).fault, ToolResult(output=1).text) == ("", "1")
+
+
+@tool(risk="none", effect="pure")
+def silent() -> ToolResult:
+    """Report an exit code without output."""
+    return ToolResult(exit_code=3)
+
+
+CALLS = Reply(tool_calls=tuple(ToolCall(id=name, name=name, arguments={}) for name in ("code_only", "silent")))
+BRACKETS = ["Thought: a\nAction: code_only[]", "Thought: b\nAction: silent[]", "Thought: c\nAction: Finish[x]"]
+PLAN = {"plan": ["Plan: a\n#E1 = code_only[]\nPlan: b\n#E2 = silent[]"], "solve": ["s"]}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "replies"),
+    [
+        (function_call_agent, [CALLS, "ok"]),
+        (chat, [CALLS, "ok"]),
+        (partial(react, protocol="bracket"), BRACKETS),
+        (rewoo, PLAN),
+    ],
+)
+async def test_every_strategy_tells_the_model_of_a_failed_exit_code(strategy: Any, replies: Any) -> None:
+    model = ScriptedModel(replies)
+    await strategy(tools=[code_only, silent]).run("q", model=model)
+    said = "\n".join(message.content for message in model.requests[-1].messages)
+    assert "Error: usage: tool FILE" in said
+    assert "Error: exit code 3" in said
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (TimeoutError(), "TimeoutError"),
+        (AssertionError(), "AssertionError"),
+        (KeyError("city"), "KeyError: 'city'"),
+        (IndexError(3), "IndexError: 3"),
+        (ValueError("  "), "ValueError"),
+        (ValueError("no such city"), "no such city"),
+    ],
+)
+async def test_an_error_that_says_too_little_has_its_type(error: Exception, said: str) -> None:
+    @tool(risk="none", effect="pure")
+    def fetch() -> None:
+        """Fail."""
+        raise error
+
+    assert (await fetch.invoke({})).text == f"Error: Unexpected error executing tool fetch: {said}"
+    assert fetch.failure(ToolError(" ")).text == "Error: ToolError"
 
 
 # -- the way of the run --------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from typing import Any
 
 LOADED = (
-    "anyio._backends._asyncio", "anyio._backends._trio", "dotenv", "griffe", "networkx", "orchestrator.cli.app",
+    "anyio._backends._asyncio", "anyio._backends._trio", "dotenv", "networkx", "orchestrator.cli.app",
     "orchestrator.cli.terminal_questions", "orchestrator.cli.run_session", "orchestrator.cli.launch_refs",
     "orchestrator.cli.run_lookup", "orchestrator.context", "orchestrator.executor.drive",
     "orchestrator.executor.executor", "orchestrator.executor.calls.models",

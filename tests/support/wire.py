@@ -71,9 +71,9 @@ def said(message: Mapping[str, Any] | str, **fields: Any) -> dict[str, Any]:
     return {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], **fields}
 
 
-def called(*calls: Mapping[str, Any], content: str | None = None) -> dict[str, Any]:
+def called(*calls: Mapping[str, Any], content: str | None = None, **fields: Any) -> dict[str, Any]:
     """A chat completion that makes these calls."""
-    return said({"role": "assistant", "content": content, "tool_calls": list(calls)})
+    return said({"role": "assistant", "content": content, "tool_calls": list(calls)}, **fields)
 
 
 def chunk(delta: Mapping[str, Any] | None = None, finish: str | None = None, **fields: Any) -> dict[str, Any]:
@@ -116,8 +116,11 @@ def served(*answers: Raw | Mapping[str, Any] | Callable[[Seen], Raw | Mapping[st
         protocol_version = "HTTP/1.1"
         wbufsize = -1  # headers and body in one packet: two would wait for each other's acknowledgement
 
+        def do_GET(self) -> None:
+            self.do_POST()
+
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
             headers = {name.lower(): ", ".join(self.headers.get_all(name, ())) for name in self.headers}
             answer = wire.next(Seen(self.path, headers, body, self.client_address[1]))
             if answer.parts:

@@ -96,7 +96,10 @@ async def test_execute_gives_a_result_whatever_happens(name: str, given: dict[st
 
 async def test_execute_raises_nothing() -> None:
     bug = await BOX.execute(name="fail", tool_input={"why": "bug"})
-    assert (bug.error, bug.metadata) == ("Unexpected error executing tool fail: 'a bug'", {"exception": "KeyError"})
+    assert (bug.error, bug.metadata) == (
+        "Unexpected error executing tool fail: KeyError: 'a bug'",
+        {"exception": "KeyError"},
+    )
     assert isinstance(bug, ToolFailure)
     for given in ({}, None, {"a": "x"}, {"a": 1, "z": 1}):
         refused = await BOX.execute(name="add", tool_input=given)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from enum import Enum
 from typing import Annotated, Any, Literal
 
@@ -19,6 +20,7 @@ from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
 from orchestrator import Tool, Toolbox, tool
 from orchestrator.errors import AgentError, SecretInState
+from orchestrator.tools.mcp.untrusted import checked_schema
 from orchestrator.tools.validation import coerced, faults
 from tests.support.sizes import sized
 
@@ -488,26 +490,199 @@ def test_it_agrees_with_an_implementation_of_others() -> None:
     agrees()
 
 
-@pytest.mark.parametrize(
-    ("schema", "says"),
-    [
-        ({"minimun": 1}, r"the keyword 'minimun', which checks no argument; did you mean 'minimum'\?"),
-        ({"unevaluatedProperties": False}, "'unevaluatedProperties'.*: use 'additionalProperties'"),
-        ({"dependencies": {"a": ["b"]}}, "'dependencies'.* it is 'dependentRequired' or"),
-        ({"exclusiveMinimum": True}, "has 'exclusiveMinimum' with true, which is not a number"),
-        ({"$ref": "http://127.0.0.1/x"}, "refers to 'http://127.0.0.1/x', which is not in it"),
-        ({"$ref": "#/$defs/gone"}, "refers to '#/.defs/gone', which is not in it"),
-        ({"$ref": "#anchor"}, "refers to '#anchor', which is not in it"),
-    ],
-)
-def test_what_would_check_nothing_is_refused_by_its_name(schema: dict[str, Any], says: str) -> None:
+def _own(schema: object) -> Toolbox:
+    """A toolbox with a tool whose one property has this schema."""
+
     class Wait(Tool):
         name = "wait"
-        parameters = {"type": "object", "properties": {"s": schema}}  # noqa: RUF012
+        parameters = {"type": "object", "properties": {"s": schema}, "$defs": {"A": {"type": "string"}}}  # noqa: RUF012
 
-        def call(self, s: int) -> int:
+        def call(self, **given: object) -> object:
             """Wait."""
-            return s
+            return given
 
-    with pytest.raises(ValueError, match=rf"tool 'wait': its schema .*{says}"):
-        Toolbox(Wait())
+    return Toolbox(Wait())
+
+
+def _of_server(schema: object) -> Toolbox:
+    checked_schema({"type": "object", "properties": {"s": schema}, "$defs": {"A": {"type": "string"}}})
+    return Toolbox()
+
+
+BOTH = [
+    *(
+        ({"type": word}, f"the type .{re.escape(word)}., which does not exist; did you mean {kind!r}")
+        for word, kind in {
+            "dict": "object", "float": "number", "int": "integer", "str": "string", "bool": "boolean", "list": "array",
+            "tuple": "array", "set": "array", "String": "string", "NUMBER": "number", "text": "string",
+            "double": "number", "long": "integer", "map": "object", "None": "null", "list[str]": "array",
+            "strng": "string", "interger": "integer", "datetime": "string", "decimal": "number", "enum": "string",
+        }.items()
+    ),
+    *(({"type": word}, f"the type .{word}.*leave 'type' out to accept every value") for word in ("any", "Any")),
+    ({"type": "foo"}, "the type .foo., which does not exist; use string, integer"),
+    ({"type": []}, "names no type"),
+    ({"type": 3}, "the type 3, which does not exist"),
+    ({"type": ["string", "float"]}, "did you mean 'number'"),
+    ({"type": "array", "items": {"type": "dict"}}, "did you mean 'object'"),
+    ({"anyOf": [{"type": "str"}, {"type": "null"}]}, "did you mean 'string'"),
+    ({"enum": "a"}, "has 'enum' with \"a\", which is not a list"),
+    ({"properties": []}, "has 'properties' with .., which is not an object with schemas"),
+    ({"items": 3}, "has 'items' with 3, which is not a schema"),
+    ({"anyOf": {}}, "which is not a list of schemas"),
+    ("string", "has \"string\" in 'properties' instead of a schema"),
+    ({"properties": {"a": {}}, "required": "a"}, "which is not a list of names"),
+    ({"dependentRequired": {"a": "b"}}, "which is not an object with lists of names"),
+    ({"$ref": 3}, "which is not a text"),
+    ({"nullable": "yes"}, "which is not true or false"),
+    ({"$ref": "#/properties/s"}, "refers to itself without end"),
+]  # fmt: skip
+"""Schemas that are refused from a user and from a server, in the same words."""
+OWN = [
+    *(
+        ({word: 1}, f"the unknown keyword {word!r}: did you mean '{re.escape(meant)}'")
+        for word, meant in {
+            "minimun": "minimum", "maxlength": "maxLength", "max_length": "maxLength", "tpye": "type", "enums": "enum",
+            "requried": "required", "propertys": "properties", "property": "properties", "item": "items",
+            "any_of": "anyOf", "multiple_of": "multipleOf", "patern": "pattern", "ref": "$ref", "Enum": "enum",
+            "exclusive_minimum": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "regex": "pattern",
+        }.items()
+    ),
+    ({"unevaluatedProperties": False}, "'unevaluatedProperties'.*: use 'additionalProperties'"),
+    ({"dependencies": {"a": ["b"]}}, "'dependencies'.* it is 'dependentRequired' or"),
+    ({"additionalItems": False}, "it is 'items', beside 'prefixItems'"),
+    ({"exclusiveMinimum": True}, "has 'exclusiveMinimum' with true, which is not a number"),
+    ({"minimum": "3"}, "has 'minimum' with \"3\", which is not a number"),
+    ({"items": [{"type": "string"}]}, "it is 'prefixItems'"),
+    ({"required": True}, "has 'required' with true.* list required properties in 'required' of their object"),
+    ({"description": None}, "has 'description' with null, which is not a text"),
+    ({"anyOf": []}, "which is not a list of schemas"),
+    ({"$ref": "http://127.0.0.1/x"}, "refers to 'http://127.0.0.1/x', which is not in it"),
+    ({"$ref": "#/$defs/gone"}, "refers to '#/.defs/gone', which is not in it"),
+    ({"$ref": "#anchor"}, "refers to '#anchor', which is not in it"),
+]  # fmt: skip
+"""Schemas that are refused from a user, who can correct them, and accepted from a server."""
+KEPT = [
+    *({"type": "string", word: 1} for word in (
+        "optional", "enumNames", "markdownDescription", "errorMessage", "propertyOrdering", "units", "ui:widget",
+        "hint", "order", "visible", "allow_null", "secret", "strict", "cache_control", "label", "choices", "x-order",
+    )),
+    {}, True, {"type": ["string", "null"]}, {"$ref": "#/$defs/A"}, {"type": "string", "nullable": True},
+    {"type": "string", "title": "T", "default": None, "examples": ["a"]},
+]  # fmt: skip
+"""Schemas that are accepted from both."""
+
+
+@pytest.mark.parametrize(("schema", "says"), BOTH + OWN)
+def test_a_faulty_schema_is_refused_by_its_name(schema: object, says: str) -> None:
+    with pytest.raises(ValueError, match=f"tool 'wait': its schema .*{says}"):
+        _own(schema)
+
+
+@pytest.mark.parametrize(("schema", "says"), BOTH)
+def test_a_schema_of_a_server_is_judged_alike(schema: object, says: str) -> None:
+    with pytest.raises(ValueError, match=f"its schema .*{says}"):
+        _of_server(schema)
+
+
+@pytest.mark.parametrize("schema", KEPT + [schema for schema, _ in OWN])
+def test_what_a_server_may_leave_unsaid_costs_no_tool(schema: object) -> None:
+    _of_server(schema)
+
+
+@pytest.mark.parametrize("schema", KEPT)
+def test_an_unknown_keyword_is_an_annotation(schema: object) -> None:
+    (one,) = _own(schema)
+    assert one.parameters["properties"] == {"s": schema}
+
+
+def test_a_schema_that_replaces_the_derived_one_is_checked() -> None:
+    (one,) = _own({})
+    with pytest.raises(ValueError, match="did you mean 'object'"):
+        one.with_(parameters={"type": "dict"})
+    with pytest.raises(ValueError, match="is of type 'array'; arguments are an 'object'"):
+        Toolbox(one).override("wait", parameters={"type": "array"}).current()
+    with pytest.raises(TypeError, match=r"parameters is <class .*, not a JSON Schema; .*model_json_schema"):
+        one.with_(parameters=BaseModel)
+
+
+@pytest.mark.parametrize(
+    ("schema", "given_", "found"),
+    [
+        ({"type": "string", "default": None}, None, None),
+        ({"type": "string", "nullable": True}, None, None),
+        ({"type": "integer", "nullable": True}, "null", None),
+        ({"type": "integer", "nullable": True}, "3", 3),
+        ({"type": "string", "nullable": True}, "null", "null"),
+        ({"type": "string", "enum": ["a", "b"], "nullable": True}, None, None),
+        ({"type": "string", "enum": ["a", "b"], "default": ""}, "", ""),
+        ({"type": "integer", "minimum": 1, "default": 0}, 0, 0),
+        ({"type": "integer", "default": ""}, "", ""),
+        ({"type": "string", "default": 5}, 5, 5),
+        ({"type": "boolean", "default": "false"}, "false", False),
+        ({"$ref": "#/$defs/A", "nullable": True}, None, None),
+        ({"anyOf": [{"type": "string"}], "default": None}, None, None),
+        ({"properties": {"b": {"type": "string", "default": None}}}, {"b": None}, {"b": None}),
+        ({"type": "array", "items": {"type": "string", "nullable": True}}, ["a", None], ["a", None]),
+    ],
+)
+def test_a_schemas_own_default_and_null_where_it_says_so_are_accepted(schema: Any, given_: Any, found: Any) -> None:
+    (one,) = _own(schema)
+    for _ in range(2):
+        given_ = one.validate({"s": given_})["s"]
+        assert (given_, type(given_)) == (found, type(found))
+
+
+@pytest.mark.parametrize(
+    ("schema", "given_"),
+    [
+        ({"type": "string"}, None),
+        ({"type": "string", "nullable": False}, None),
+        ({"type": "string", "enum": ["a"], "default": "all"}, "x"),
+        ({"type": "integer", "minimum": 1, "default": 0}, -1),
+        ({"type": "string", "default": False}, 0),
+    ],
+)
+def test_only_the_default_itself_is_accepted(schema: Any, given_: Any) -> None:
+    (one,) = _own(schema)
+    with pytest.raises(AgentError, match="'s' must be"):
+        one.validate({"s": given_})
+
+
+def test_a_default_that_does_not_fit_its_own_type_reaches_the_function() -> None:
+    @tool
+    def find(kind: Literal["a", "b"] = "", most: Annotated[int, Field(ge=1)] = 0, at: date = None) -> list[Any]:  # type: ignore[assignment]  # noqa: RUF013
+        """Find."""
+        return [kind, most, at]
+
+    given_ = find.validate({"kind": "", "most": 0, "at": None})
+    assert anyio.run(find.invoke, given_).output == ["", 0, None]
+    with pytest.raises(AgentError, match="'most' must be at least 1, not -1"):
+        find.validate({"most": -1})
+
+
+def test_an_alias_is_the_name_for_models() -> None:
+    @tool
+    def send(from_: Annotated[str, Field(alias="from")], most: int = Field(default=3, alias="max-items")) -> list[Any]:
+        """Send.
+
+        Args:
+            from_: the sender
+            most: how many
+        """
+        return [from_, most]
+
+    assert send.parameters["properties"] == {
+        "from": {"type": "string", "description": "the sender"},
+        "max-items": {"type": "integer", "description": "how many", "default": 3},
+    }
+    assert send.parameters["required"] == ["from"]
+    assert anyio.run(send.invoke, send.validate({"from": "a"})).output == ["a", 3]
+    assert anyio.run(send.invoke, send.validate({"from": "a", "max-items": "5"})).output == ["a", 5]
+    with pytest.raises(AgentError, match="'from' is missing; 'from_' is unknown; it takes from, max-items"):
+        send.validate({"from_": "a"})
+
+    async def by_code() -> list[Any]:
+        return [await send("a", 4), await send(from_="b", most=5), await send(**{"from": "c"})]
+
+    assert anyio.run(by_code) == [["a", 4], ["b", 5], ["c", 3]]

@@ -16,7 +16,7 @@ import anyio
 import anyio.lowlevel
 
 from orchestrator._lazy import lazy_modules
-from orchestrator.errors import ModelError, ReplayMismatch, ResultRefused, message_of
+from orchestrator.errors import ModelError, ReplayMismatch, ReplyIncomplete, ResultRefused, described, message_of
 from orchestrator.executor.calls import decide
 from orchestrator.executor.calls.decide import Ending
 from orchestrator.executor.calls.effect import Attempt, Call, Effect, Ticket, witness
@@ -293,7 +293,10 @@ class AttemptEffects:
             if isinstance(error, ModelError) and error.resumable:
                 self._failed.append((error, ticket))
             next_at = None if wait is None else attempt.log.clock.now() + wait
-            return Ending(error=attempt.failure(error), unknown=unknown, next_at=next_at, returned=returned)
+            usage = error.usage if isinstance(error, ReplyIncomplete) else None
+            return Ending(
+                error=attempt.failure(error), usage=usage, unknown=unknown, next_at=next_at, returned=returned
+            )
         why = attempt.stopped()
         if why is None:
             return None
@@ -410,7 +413,7 @@ async def find_outcome(
                 value = cast("T | None", await found if inspect.isawaitable(found) else found)
                 result = None if value is None else effect.encoded(value)
         except Exception as error:
-            doubts["reconcile"] = f"reconcile failed: {message_of(error)}"
+            doubts["reconcile"] = f"reconcile failed: {described(error)}"
         else:
             if value is not None:
                 return under_way.settle_now(intended.key, Ending(result))

@@ -312,7 +312,7 @@ def interrupt_problems(graph: GraphDefinition) -> Iterator[Problem]:
     The shape must be valid.
     """
     topology = graph.topology
-    for name, node in graph.nodes.items():
+    for name, node in graph.nodes.items() if topology.fans else ():
         if getattr(node, "on_busy", None) != "interrupt":
             continue
         for fork, fans in topology.fans.items():

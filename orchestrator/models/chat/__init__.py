@@ -4,20 +4,24 @@ https://platform.openai.com/docs/api-reference/chat; servers differ in details, 
 missing or invalid is ignored, and the rest of the answer is used.
 """
 
-from orchestrator.models.chat.reply import counts, error_in, parsed, read_arguments, reply_from, reply_of, understood
+from orchestrator.models.chat.ends import unfinished
+from orchestrator.models.chat.reply import chunk_of, counts, error_in, parsed, reply_from, reply_of, understood
 from orchestrator.models.chat.request import body_of
-from orchestrator.models.chat.stream import Assembly, EventDecoder, Piece
+from orchestrator.models.chat.stream import Assembly, EventDecoder, Piece, is_end, reply_to
 
 __all__ = [
     "Assembly",
     "EventDecoder",
     "Piece",
     "body_of",
+    "chunk_of",
     "counts",
     "error_in",
+    "is_end",
     "parsed",
-    "read_arguments",
     "reply_from",
     "reply_of",
+    "reply_to",
     "understood",
+    "unfinished",
 ]

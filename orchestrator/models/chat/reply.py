@@ -12,17 +12,21 @@ from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
 from orchestrator.graph.limits import Usage
 from orchestrator.json import deeper_than
 from orchestrator.models.base import ModelRequest
+from orchestrator.models.chat.ends import ended
 from orchestrator.models.chat.request import WRAP, is_object, wire_names
-from orchestrator.models.http_errors import quoted, refusal, status_of
+from orchestrator.models.http_errors import quoted, refusal, status_of, words_in, words_of
 from orchestrator.models.messages import Reply, ToolCall, received
 from orchestrator.models.profile import Profile
-from orchestrator.models.reading import NoReading, json_in
+from orchestrator.models.reading import NoReading, json_in, unfenced
 from orchestrator.models.strict import without_nulls
 from orchestrator.values import FOREIGN_DEPTH, MAX_TOKENS
 
 OWN = {"role", "content", "tool_calls", "function_call", "refusal", "annotations", "audio"}
 """Fields of an assistant's message that are not specific to a provider."""
+_ABSENT = ("null", "None")
+"""What some servers write for no `finish_reason`."""
 UNREADABLE = object()
+_NO_ARGUMENTS = ("", "null", "None", "[]")
 _DEEPEST = FOREIGN_DEPTH
 """Maximum depth of JSON that is kept: deeper values can be stored by few stores."""
 
@@ -39,13 +43,15 @@ def reply_of(text: str, model: str, *, clean: Callable[[str], str] = str) -> Rep
     """
     answer = parsed(text)
     if answer is UNREADABLE:
-        said = clean(quoted(text)) or "nothing"
+        said = clean(quoted(words_of(text, 0)[0])) if text.strip() else "nothing"
         if text.lstrip().startswith("<"):
             raise ModelMisconfigured(
                 f"model {model!r}: the server answers with a web page; is base_url its API root "
                 f"(it often ends in /v1)? It says: {said}"
             )
         raise ModelUnavailable(f"model {model!r}: the server's answer is not JSON: {said}")
+    if isinstance(answer, list) and len(answer) == 1:  # how Gemini sends errors
+        answer = answer[0]
     if not isinstance(answer, dict):
         raise ModelUnavailable(f"model {model!r}: the server's answer is not a JSON object: {clean(quoted(text))}")
     return reply_from(answer, model, clean=clean)
@@ -54,16 +60,21 @@ def reply_of(text: str, model: str, *, clean: Callable[[str], str] = str) -> Rep
 def reply_from(answer: Mapping[str, Any], model: str, *, clean: Callable[[str], str] = str) -> Reply:
     """Like `reply_of`, for an answer that is already parsed."""
     choices = answer.get("choices")
-    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        _without_choices(answer, model, clean)
-    choice = choices[0]
+    there = isinstance(choices, list) and choices and isinstance(choices[0], dict)
+    choice: Mapping[str, Any] = choices[0] if there and choices is not None else {}
+    error = error_of(answer) or choice.get("error")
+    if error:  # some gateways send it with status 200
+        raise error_in(error, model, clean, otherwise=400)
+    if not there:
+        said = clean(quoted(json.dumps(answer)))
+        raise ModelUnavailable(f"model {model!r}: the server's answer has no choices: {said}")
     message = choice.get("message")
     if not isinstance(message, dict):
         raise ModelUnavailable(f"model {model!r}: the server's answer has a choice without a message")
-    calls = tuple(_calls(message.get("tool_calls")))
+    calls = tuple(_calls(message.get("tool_calls"))) or tuple(_calls([{"function": message.get("function_call")}]))
     content = text_of(message.get("content"))
     refused = message.get("refusal")
-    finish = choice.get("finish_reason") or ("tool_calls" if calls else "unknown")
+    finish = choice.get("finish_reason") or ""
     if not content and isinstance(refused, str) and refused:
         content, finish = refused, "refusal"
     return received(
@@ -71,7 +82,7 @@ def reply_from(answer: Mapping[str, Any], model: str, *, clean: Callable[[str], 
             text=content,
             tool_calls=calls,
             usage=_usage(answer.get("usage")),
-            finish=str(finish),
+            finish="" if finish in _ABSENT else str(finish),
             extras=_kept(message, OWN),
             details=_kept(answer, ("choices", "object")),
             model=str(answer.get("model") or model),
@@ -108,14 +119,13 @@ def _kept(fields: Mapping[str, Any], without: Collection[str]) -> dict[str, Any]
     }
 
 
-def _without_choices(answer: Mapping[str, Any], model: str, clean: Callable[[str], str]) -> NoReturn:
-    """Raise the error that some gateways put into an answer with status 200."""
-    error = answer.get("error")
-    if error is None:
-        raise ModelUnavailable(
-            f"model {model!r}: the server's answer has no choices: {clean(quoted(json.dumps(answer)))}"
-        )
-    raise error_in(error, model, clean, otherwise=400)
+def error_of(answer: Mapping[str, Any]) -> Any:
+    """Return the part of an answer, or of a piece of one, that describes an error; None if there is none."""
+    if "choices" in answer or answer.get("error"):
+        return answer.get("error")
+    if answer.get("object") == "error":
+        return answer
+    return answer.get("errors")
 
 
 def error_in(error: object, model: str, clean: Callable[[str], str] = str, *, otherwise: int = 500) -> ModelError:
@@ -124,10 +134,29 @@ def error_in(error: object, model: str, clean: Callable[[str], str] = str, *, ot
     Args:
         otherwise: the HTTP status to assume if it names none.
     """
-    told: Mapping[str, Any] = error if isinstance(error, dict) else {"message": error}
-    names = [str(told[key]) for key in ("code", "type", "status") if told.get(key) is not None]
+    words, names = words_in(error)
     status = next((found for name in names if (found := status_of(name)) is not None), otherwise)
-    return refusal(model, status, clean(str(told.get("message") or told)), names[0] if names else None)
+    return refusal(model, status, clean(words), names)
+
+
+def chunk_of(data: str, model: str, clean: Callable[[str], str] = str) -> Mapping[str, Any]:
+    """Return the chunk that the data of an event is.
+
+    Raises:
+        ModelError: it is an error of the server, or no chunk.
+    """
+    chunk = parsed(data)
+    if isinstance(chunk, list) and len(chunk) == 1:
+        chunk = chunk[0]
+    if not isinstance(chunk, dict):
+        said = clean(quoted(data))
+        raise ModelUnavailable(
+            f"model {model!r}: the server's stream cannot be read (a part of it is not a JSON object: {said})"
+        )
+    error = chunk.get("error") if "choices" in chunk else error_of(chunk) or chunk.get("detail")
+    if error:
+        raise error_in(error, model, clean)
+    return chunk
 
 
 def text_of(content: object) -> str:
@@ -158,17 +187,34 @@ def _calls(written: object) -> list[ToolCall]:
 
 
 def read_arguments(written: object) -> tuple[dict[str, Any] | None, str]:
-    """Return a call's arguments, and their text. None if they are not a JSON object; an empty text means `{}`."""
-    if written is None or written == "":
-        return {}, ""
+    """Return a call's arguments, and their text if it is a JSON object.
+
+    A dialect of JSON is read if it has one meaning: line breaks and tabs within a text, an object that is encoded twice
+    or stands in a Markdown fence. An empty text, `null` and `[]` mean `{}`. Other arguments are None, with their text.
+    """
     if isinstance(written, dict) and not deeper_than(written, _DEEPEST):
         return written, ""
+    if written is None or written == [] or (isinstance(written, str) and written.strip() in _NO_ARGUMENTS):
+        return {}, ""
     try:
         raw = written if isinstance(written, str) else json.dumps(written)
-        found = json.loads(raw, parse_constant=_no_number, parse_float=_number)
     except (ValueError, RecursionError):
-        return None, written if isinstance(written, str) else "(nested too deeply)"
-    return (found, raw) if isinstance(found, dict) and not deeper_than(found, _DEEPEST) else (None, raw)
+        return None, "(nested too deeply)"
+    found = _object(raw, strict=True)
+    if found is not None:
+        return found, raw
+    found = _object(unfenced(raw), strict=False)
+    return found, raw if found is None else ""
+
+
+def _object(text: str, *, strict: bool) -> dict[str, Any] | None:
+    try:
+        found = json.loads(text, strict=strict, parse_constant=_no_number, parse_float=_number)
+        if isinstance(found, str) and not strict:
+            found = json.loads(found, strict=strict, parse_constant=_no_number, parse_float=_number)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and not deeper_than(found, _DEEPEST) else None
 
 
 def _number(digits: str) -> float:
@@ -202,8 +248,8 @@ def counts(written: object) -> tuple[int | None, int | None]:
 
 
 def understood(reply: Reply, request: ModelRequest, profile: Profile) -> Reply:
-    """Convert the reply to the requested form, if `body_of` had to request another one."""
-    reply = named_back(reply, request)
+    """Convert the reply to the requested form, if `body_of` had to request another one, and its end to a known one."""
+    reply = ended(named_back(reply, request), profile)
     if reply.tool_calls and profile.strict_tools:
         schemas = {tool["function"]["name"]: tool["function"] for tool in map(_told, request.tools)}
         calls = [_loosened(call, schemas.get(call.name, {}).get("parameters")) for call in reply.tool_calls]

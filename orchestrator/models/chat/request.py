@@ -1,11 +1,13 @@
 """Writes requests as chat completions: messages, tools and their names, the form of the answer, options.
 
-Providers do not allow spaces in the names of tools, so these are sent as `_`.
+Providers take only some names of tools. Any other name, also one that a model made up, is sent in a form that they
+take.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +18,11 @@ from orchestrator.models.strict import resolved, strict_schema, with_items
 
 WRAP = "answer"
 """The property with an answer that is not a JSON object: at the root, providers accept only objects."""
+_NO_REPLY = "(empty reply)"
+"""The content of an assistant's message that has neither text nor calls: some servers reject an empty one."""
+_NAME = 64
+"""Maximum number of characters of a tool's name."""
+_unsafe = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def body_of(request: ModelRequest, model: str, defaults: Mapping[str, object], profile: Profile) -> dict[str, Any]:
@@ -133,6 +140,8 @@ def _message(message: Message, profile: Profile) -> dict[str, Any]:
             {**call.extras, "id": call.id, "type": "function", "function": function}
             for call, function in zip(message.tool_calls, functions, strict=True)
         ]
+    elif message.role == "assistant" and not message.content.strip():
+        written["content"] = _NO_REPLY
     if message.tool_call_id is not None:
         written["tool_call_id"] = message.tool_call_id
     elif message.name is not None:
@@ -147,17 +156,20 @@ def _arguments(call: ToolCall) -> str:
 
 
 def wire_names(request: ModelRequest) -> dict[str, str]:
-    """Return the name that is sent for each name with spaces; names stay distinct."""
-    offered = list(_offered_names(request))
+    """Return the name that is sent for each name that providers do not take; names stay distinct."""
     called = (call.name for message in request.messages for call in message.tool_calls)
-    taken = {name for name in offered if " " not in name}
+    names = dict.fromkeys((*offered_names(request), *called))
+    unsafe = [name for name in names if not 0 < len(name) <= _NAME or _unsafe.search(name)]
+    if not unsafe:
+        return {}
+    taken = names.keys() - set(unsafe)
     found: dict[str, str] = {}
-    for name in dict.fromkeys((*offered, *called)):
-        if " " not in name:
-            continue
-        safe = name.replace(" ", "_")
+    for name in unsafe:
+        safe = plain = _unsafe.sub("_", name)[:_NAME] or "_"
+        more = 0
         while safe in taken:
-            safe += "_"
+            more += 1
+            safe = plain[: _NAME - more] + "_" * more
         taken.add(safe)
         found[name] = safe
     return found
@@ -175,7 +187,8 @@ def renamed(body: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-def _offered_names(request: ModelRequest) -> Iterable[str]:
+def offered_names(request: ModelRequest) -> Iterable[str]:
+    """Yield the names of the offered tools."""
     for tool in request.tools:
         function: Any = tool.get("function")
         name = function.get("name") if isinstance(function, Mapping) else None

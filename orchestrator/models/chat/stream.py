@@ -15,13 +15,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from orchestrator.json import paired, storable
-from orchestrator.models.chat.reply import OWN, text_of
+from orchestrator.models.chat.reply import OWN, chunk_of, error_in, reply_from, reply_of, text_of
+from orchestrator.models.messages import Reply
 
 _BOM = b"\xef\xbb\xbf"
+_FIELDS = (b"", b"event", b"id", b"retry")
+_ODD = 1000
+"""Number of bytes that are kept of lines which are no fields."""
 
 
 class EventDecoder:
@@ -32,6 +36,8 @@ class EventDecoder:
         self._data: list[bytes] = []
         self._return = False
         self._first = True
+        self.odd = b""
+        """The beginning of lines that are no fields of events, such as those of an error page."""
 
     def feed(self, received: bytes) -> Iterator[str]:
         """Yield the data of the events that end in these bytes. Comments and events without data are left out.
@@ -72,6 +78,12 @@ class EventDecoder:
         name, _, value = line.partition(b":")
         if name == b"data":  # comments, ids and event types are not used
             self._data.append(value.removeprefix(b" "))
+        elif name == b"error":  # so llama.cpp wrote errors for a time
+            self._data.append(b'{"error":' + value + b"}")
+        elif line[:1] == b"{":  # an error that a gateway wrote between the events
+            self._data.append(line)
+        elif name not in _FIELDS and len(self.odd) < _ODD:
+            self.odd += line[:_ODD] + b" "
 
 
 _REASONING = ("reasoning_content", "reasoning")
@@ -141,7 +153,7 @@ class _Object:
 
 def _is_object(text: str) -> bool:
     try:
-        return isinstance(json.loads(text), dict)
+        return isinstance(json.loads(text, strict=False), dict)
     except (ValueError, RecursionError):
         return False
 
@@ -166,6 +178,11 @@ class _PartialCall:
             self._names = ["".join(self._names)]
         return self._names[0] if self._names else ""
 
+    @property
+    def begun(self) -> bool:
+        """Return True if a part of the arguments has arrived."""
+        return bool(self.arguments) or self.object is not None
+
     def _is_name(self, name: str) -> bool:
         return len(name) == self._named and name == self.name
 
@@ -177,8 +194,7 @@ class _PartialCall:
             return not identity or not self._whole()
         if identity and self.id:
             return False
-        begun = bool(self.arguments) or self.object is not None
-        return not begun or (self._is_name(name) and not self._whole())
+        return not self.begun or (self._is_name(name) and not self._whole())
 
     def add(self, piece: Mapping[str, Any], identity: str, name: str, arguments: object) -> None:
         self.id = self.id or identity
@@ -208,7 +224,12 @@ class Assembly:
 
     def __init__(self) -> None:
         self.finish: str | None = None
-        """Why the model stopped; None until the stream contains the reason, so that the answer is incomplete."""
+        """Why the model stopped; None until the stream contains the reason."""
+        self.done = False
+        """True once the stream has its end marker."""
+        self.error: object = None
+        """The error in a choice."""
+        self._begun = False
         self._top: dict[str, Any] = {}
         self._text: list[str] = []
         self._half = ""
@@ -218,12 +239,18 @@ class Assembly:
         self._named: dict[tuple[object, str], _PartialCall] = {}
         self._extras: dict[str, list[Any]] = {}
 
+    @property
+    def whole(self) -> bool:
+        """Return True if the answer is complete."""
+        return self.finish is not None or (self.done and self._begun)
+
     def add(self, chunk: Mapping[str, Any]) -> Piece:
         """Add the next chunk. An invalid field in it is ignored."""
         for key, value in chunk.items():
             if key not in ("choices", "object") and value is not None:
                 self._top[key] = value
         choices = chunk.get("choices")
+        self._begun = self._begun or bool(choices)
         text, reasoning = "", ""
         for choice in choices if isinstance(choices, list) else ():
             if not isinstance(choice, dict) or choice.get("index") not in (0, None):
@@ -234,7 +261,9 @@ class Assembly:
             if isinstance(delta, dict):
                 piece = self._delta(delta)
                 text, reasoning = text + piece.text, reasoning + piece.reasoning
-            if choice.get("finish_reason"):
+            if choice.get("error"):
+                self.error = choice["error"]
+            elif choice.get("finish_reason"):
                 self.finish = str(choice["finish_reason"])
         return Piece(self._shown(text), storable(reasoning))
 
@@ -257,6 +286,8 @@ class Assembly:
         for call in calls if isinstance(calls, list) else ():
             if isinstance(call, dict):
                 self._call(call)
+        if isinstance(delta.get("function_call"), dict) and not calls:
+            self._call({"function": delta["function_call"]})
         for key, value in delta.items():
             if key not in OWN and value is not None:
                 self._extras.setdefault(key, []).append(value)
@@ -287,8 +318,27 @@ class Assembly:
         if self._refusal:
             message["refusal"] = paired("".join(self._refusal))
         if self._calls:
-            message["tool_calls"] = [call.data() for call in self._calls]
+            message["tool_calls"] = [call.data() for call in self._calls if call.begun or call.name]
         return {**self._top, "choices": [{"index": 0, "message": message, "finish_reason": self.finish}]}
+
+
+def is_end(data: str) -> bool:
+    """Return True if the data of an event marks the end of the stream."""
+    return data[:1] != "{" and data.strip().startswith(("[DONE]", "DONE"))
+
+
+def reply_to(text: str, model: str, *, clean: Callable[[str], str] = str) -> Reply:
+    """Like `reply_of`, also for the events of a stream: some servers always stream, or mislabel streams."""
+    if not text.startswith(("data:", "event:")):
+        return reply_of(text, model, clean=clean)
+    events, assembly = EventDecoder(), Assembly()
+    for data in (*events.feed(text.encode("utf-8", "replace")), *events.rest()):
+        if is_end(data):
+            break
+        assembly.add(chunk_of(data, model, clean))
+        if assembly.error is not None and assembly.finish is None:
+            raise error_in(assembly.error, model, clean)
+    return reply_from(assembly.answer(), model, clean=clean)
 
 
 def _joined(parts: Sequence[Any]) -> Any:

@@ -109,7 +109,8 @@ class RateLimit(Middleware):
                         spent = _spent(event.reply, guess)
                     yield event
         except ModelError as error:
-            spent = 0  # servers do not count requests that they refuse
+            used = getattr(error, "usage", None)
+            spent = 0 if used is None else used.tokens  # servers do not count requests that they refuse
             hold = min(getattr(error, "retry_after", None) or 0.0, _LONGEST_HOLD)
             raise
         finally:

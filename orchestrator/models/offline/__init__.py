@@ -219,8 +219,8 @@ def _call_tools(request: ModelRequest) -> tuple[str, Sequence[ToolCall]]:
 def _outcome(message: Message) -> tuple[object | None, object]:
     """Return a tool message's error, if it is one, and its output."""
     facts = message.data or {}
-    if facts.get("error") is not None:
-        return facts["error"], None
+    if facts.get("error") is not None or facts.get("exit_code"):
+        return facts.get("error") or message.content, None
     if "output" in facts:
         return None, facts["output"]
     if message.content.lstrip().lower().startswith("error"):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
+from orchestrator.kernel.records import failed_result
 from orchestrator.redaction import redacted
 from orchestrator.render.terminal.texts import duration, fitting
 from orchestrator.views.safe_text import bare, plain, told
@@ -129,7 +130,9 @@ def _of_object(value: dict[str, object]) -> str:
     if "text" in value and "tool_calls" in value:
         return _said(value.get("text"), value)
     if "output" in value and "error" in value:
-        return f"failed: {_words(value['error'])}" if value["error"] else f"= {_words(value['output'])}"
+        fault = failed_result(value)
+        said = _words(value["output"] if fault is None else fault)
+        return f"= {said}" if fault is None else f"failed: {said}"
     if isinstance(value.get("name"), str) and "arguments" in value:
         return f"{value['name']}({_arguments(value['arguments'])})"
     return _arguments(value) or "none"

@@ -52,6 +52,9 @@ class McpTool(Tool):
     def _function(self) -> Callable[..., object]:
         return self._remote
 
+    def check_schema(self) -> None:
+        """Do nothing: the schema was checked when the server listed it."""
+
     def _bind(
         self, args: Mapping[str, object], key: str | None, ctx: object, env: object = None
     ) -> Callable[[], object]:

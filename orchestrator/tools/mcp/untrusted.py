@@ -10,13 +10,24 @@ import json
 import logging
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.json import digest
 from orchestrator.redaction import BLANK, forms_of, redact
-from orchestrator.tools.validation import BY_NAME, INNER, LISTS, linear, referred
+from orchestrator.tools.validation import (
+    BY_NAME,
+    INNER,
+    LISTS,
+    NUMBERS,
+    for_same_value,
+    is_number,
+    linear,
+    referred,
+    schema_faults,
+    schemas_in,
+)
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -129,17 +140,8 @@ _STEPS = 5_000
 """Maximum number of schemas that are visited to check a value, not counting those of its parts."""
 _DROPPED = frozenset({"$schema", "$id", "$comment", "title", "examples"})
 """Keywords for people. `title` is dropped as a keyword only, not as the name of a property."""
-_NUMBERS = (
-    "minLength",
-    "maxLength",
-    "minItems",
-    "maxItems",
-    "minProperties",
-    "maxProperties",
-    "minContains",
-    "maxContains",
-)
-_KINDS = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
+_NOT_NULL = frozenset({"default", "const", "example"})
+"""Keywords whose value may be null."""
 _PATTERN = 500
 
 
@@ -294,6 +296,8 @@ def checked_schema(schema: object) -> dict[str, Any]:
     found = _cleaned(schema, 0)
     if not isinstance(found, dict):
         raise ValueError("its schema is not an object")
+    for fault in schema_faults(found, own=False):
+        raise ValueError(f"its schema {fault}")
     _check_steps(found)
     top = _target(found, found)
     if isinstance(top, dict) and top is not found:
@@ -309,54 +313,33 @@ def checked_schema(schema: object) -> dict[str, Any]:
 def _cleaned(schema: Any, depth: int) -> Any:
     if depth > _DEEPEST:
         raise ValueError(f"its schema is nested more than {_DEEPEST} deep")
-    if isinstance(schema, bool):
-        return schema
     if not isinstance(schema, dict):
-        raise ValueError(f"its schema has {json.dumps(schema)[:40]} where a schema should be")
+        return schema
     found: dict[str, Any] = {}
     for keyword, value in schema.items():
-        if keyword in _DROPPED:
+        if keyword in _DROPPED or _is_void(keyword, value):
             continue
-        if keyword in BY_NAME:
-            found[keyword] = {name: _cleaned(one, depth + 1) for name, one in _is(dict, keyword, value).items()}
-        elif keyword in LISTS:
-            found[keyword] = [_cleaned(one, depth + 1) for one in _is(list, keyword, value)]
-        elif keyword == "items" and isinstance(value, list):  # an older form of prefixItems
-            found["prefixItems"] = [_cleaned(one, depth + 1) for one in value]
+        if keyword in BY_NAME and isinstance(value, dict):
+            found[keyword] = {name: _cleaned(one, depth + 1) for name, one in value.items()}
+        elif keyword in (*LISTS, "items") and isinstance(value, list):
+            name = "prefixItems" if keyword == "items" else keyword  # `items` with a list is the older form of it
+            found[name] = [_cleaned(one, depth + 1) for one in value]
         elif keyword in INNER:
             found[keyword] = _cleaned(value, depth + 1)
         elif keyword == "pattern" and not (isinstance(value, str) and linear(value)):
-            found["description"] = f"{schema.get('description', '')} (pattern: {str(value)[:_PATTERN]})".strip()
+            found["description"] = f"{schema.get('description') or ''} (pattern: {str(value)[:_PATTERN]})".strip()
         elif keyword != "description" or "description" not in found:
             found[keyword] = value
-    _check_form(found)
     return found
 
 
-def _check_form(schema: Mapping[str, Any]) -> None:
-    kinds = schema.get("type", [])
-    names = [kinds] if isinstance(kinds, str) else _is(list, "type", kinds)
-    if not all(isinstance(one, str) and one in _KINDS for one in names):
-        raise ValueError(f"its schema has an unknown type {json.dumps(kinds)[:40]}")
-    for keyword in ("required", "enum"):
-        values = _is(list, keyword, schema.get(keyword, []))
-        if keyword == "required" and not all(isinstance(one, str) for one in values):
-            raise ValueError("its schema has a 'required' that is not a list of names")
-    for names in _is(dict, "dependentRequired", schema.get("dependentRequired", {})).values():
-        if not all(isinstance(one, str) for one in _is(list, "dependentRequired", names)):
-            raise ValueError("its schema has a 'dependentRequired' that is not a list of names")
-    for keyword in _NUMBERS:
-        number = schema.get(keyword, 0)
-        if isinstance(number, bool) or not isinstance(number, int | float):
-            raise ValueError(f"its schema has a {keyword!r} that is not a number")
-    if not isinstance(schema.get("$ref", ""), str) or not isinstance(schema.get("description", ""), str):
-        raise ValueError("its schema has a '$ref' or 'description' that is not a text")
-
-
-def _is(kind: type, keyword: str, value: Any) -> Any:
-    if not isinstance(value, kind):
-        raise ValueError(f"its schema has a {keyword!r} that is not {'a list' if kind is list else 'an object'}")
-    return value
+def _is_void(keyword: str, value: object) -> bool:
+    """Return True for a keyword that says nothing, or nothing that can be checked here: the server checks it."""
+    if value is None:
+        return keyword not in _NOT_NULL
+    if keyword in NUMBERS:
+        return not is_number(value)
+    return (keyword == "required" and isinstance(value, bool)) or (keyword in LISTS and value == [])
 
 
 # -- how long checking can take ------------------------------------------------------------------------------------
@@ -375,38 +358,13 @@ def _check_steps(root: Mapping[str, Any]) -> None:
             raise ValueError("its schema refers to itself in a circle")
         if name not in known:
             under_way.add(name)
-            known[name] = min(1 + sum(map(steps, _for_same_value(schema, root))), _STEPS + 1)
+            known[name] = min(1 + sum(map(steps, for_same_value(schema, root))), _STEPS + 1)
             under_way.discard(name)
         return known[name]
 
-    for schema in _all(root):
+    for schema in schemas_in(root):
         if steps(schema) > _STEPS:
             raise ValueError("its schema has too many alternatives")
-
-
-def _for_same_value(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the schemas that check the same value."""
-    if "$ref" in schema:
-        yield referred(schema["$ref"], root)
-    for keyword in ("anyOf", "oneOf", "allOf"):
-        yield from schema.get(keyword, ())
-    for keyword in ("not", "if", "then", "else"):
-        yield schema.get(keyword)
-    yield from schema.get("dependentSchemas", {}).values()
-
-
-def _all(schema: Any) -> Iterator[Any]:
-    if not isinstance(schema, dict):
-        return
-    yield schema
-    for keyword in BY_NAME:
-        for one in schema.get(keyword, {}).values():
-            yield from _all(one)
-    for keyword in LISTS:
-        for one in schema.get(keyword, ()):
-            yield from _all(one)
-    for keyword in INNER:
-        yield from _all(schema.get(keyword))
 
 
 def _target(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:

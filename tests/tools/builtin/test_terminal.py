@@ -125,7 +125,7 @@ async def test_ways_of_commands(shell: str, tmp_path: Path) -> None:
                 assert text.partition(": ")[2].lower() in result.text.lower()
                 assert result.failed
             else:
-                assert (result.exit_code, result.text) == (code, text)
+                assert (result.exit_code, result.text) == (code, f"Error: {text}" if code else text)
 
 
 @on_one_loop
@@ -311,7 +311,7 @@ async def test_a_command_that_takes_too_long_is_killed_with_all_that_was_started
         assert not alive(word)
         assert result.exit_code == 124
         assert result.failed
-        assert result.text.startswith("before\n[exit code 124]\n[killed after 1.5 s")
+        assert result.text.startswith("Error: before\n[exit code 124]\n[killed after 1.5 s")
         assert (await run(terminal, "echo after")).text.startswith("after\n[new shell")
 
 

@@ -60,9 +60,12 @@ async def test_what_it_lists_is_cleaned_or_left_out(rough: Rough, caplog: pytest
     told = [record.getMessage() for record in caplog.records if "is left out" in record.getMessage()]
     assert [line.partition("left out: ")[2] for line in told] == [
         "it is listed twice",
-        "its schema refers to itself in a circle",
+        "its schema refers to itself without end: put what it refers to into a property or an item",
         "its schema has 268,924 bytes, and the limit is 100,000",
-        "its schema has a 'required' that is not a list",
+        (
+            "its schema has 'required' with \"a\", which is not a list of names; list required properties in "
+            "'required' of their object"
+        ),
         "it has no usable name",
         "it can only be called as a task, which is not supported",
     ]
@@ -111,17 +114,17 @@ def _fan(levels: int) -> dict[str, Any]:
         (_nested(60), "nested more than 40 deep"),
         (_nested(5_000), "nested too deeply, or is not JSON|nested more than"),
         (_fan(30), "too many alternatives"),
-        ({"properties": {"a": {"anyOf": [{"$ref": "#/properties/a"}]}}}, "refers to itself in a circle"),
-        ({"$ref": "#"}, "refers to itself in a circle"),
-        ([], "where a schema should be"),
+        ({"properties": {"a": {"anyOf": [{"$ref": "#/properties/a"}]}}}, "refers to itself without end"),
+        ({"$ref": "#"}, "refers to itself without end"),
+        ([], "is not an object"),
         (True, "is not an object"),
         ({"type": "array"}, 'is of "array"; arguments are an object'),
-        ({"type": "thing"}, "unknown type"),
-        ({"properties": []}, "'properties' that is not an object"),
-        ({"properties": {"a": 1}}, "where a schema should be"),
-        ({"properties": {"a": {"enum": "x"}}}, "'enum' that is not a list"),
-        ({"properties": {"a": {"minLength": "x"}}}, "'minLength' that is not a number"),
-        ({"properties": {"a": {"description": {}}}}, "that is not a text"),
+        ({"type": "thing"}, "the type \"thing\", which does not exist; did you mean 'string'"),
+        ({"properties": {"a": {"type": "dict"}}}, "the type \"dict\", which does not exist; did you mean 'object'"),
+        ({"properties": []}, "has 'properties' with \\[\\], which is not an object with schemas"),
+        ({"properties": {"a": 1}}, "has 1 in 'properties' instead of a schema"),
+        ({"properties": {"a": {"enum": "x"}}}, "has 'enum' with \"x\", which is not a list"),
+        ({"properties": {"a": {"description": {}}}}, "which is not a text"),
         ({"x": float("nan")}, "is not JSON"),
     ],
 )
@@ -157,6 +160,16 @@ def test_a_schema_is_cleaned() -> None:
     assert checked_schema(slow_elsewhere)["properties"] == slow_elsewhere["properties"]
     recursive = {"properties": {"t": {"$ref": "#/$defs/tree"}}, "$defs": {"tree": tree}}
     assert checked_schema(recursive)["properties"] == recursive["properties"]
+    void = {
+        "description": None,
+        "enum": None,
+        "required": True,
+        "minLength": "x",
+        "exclusiveMinimum": True,
+        "anyOf": [],
+    }
+    said = {"default": None, "nullable": True, "optional": True, "maxlength": 3}
+    assert checked_schema({"properties": {"a": {**void, **said}}, "required": None})["properties"] == {"a": said}
 
 
 # -- names, lines, last words ----------------------------------------------------------------------------------------

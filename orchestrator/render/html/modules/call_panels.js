@@ -39,7 +39,8 @@ export function toolsPanel(data, index) {
 /** @param {Call} call @returns {Children} */
 function toolCall(call) {
   const { result } = call, output = result?.output ?? result;
-  const faults = [...new Set([call.error, result?.error].filter(Boolean).map(pretty))].filter((fault) => fault !== pretty(output));
+  const code = result?.exit_code ? "exit code " + result.exit_code : null;
+  const faults = [...new Set([call.error, result?.error ?? code].filter(Boolean).map(pretty))].filter((fault) => fault !== pretty(output));
   const failed = Boolean(result?.error) && pretty(result?.error) === pretty(output);
   return [
     callHead(call), make("h3", {}, "Arguments"), block(call.args ?? {}),

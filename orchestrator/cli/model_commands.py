@@ -1,0 +1,93 @@
+"""Commands about models: model try."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlencode, urlsplit
+
+import typer
+
+from orchestrator.cli import exits, options
+from orchestrator.cli.launch_refs import load_model
+from orchestrator.cli.output import out, out_json, out_table, quoted, redacted
+from orchestrator.cli.signals import run_async
+from orchestrator.models.probe import Probed, behind_server, probe
+from orchestrator.models.profile import profile_of
+from orchestrator.render.terminal.tables import Column
+
+if TYPE_CHECKING:
+    from orchestrator.models import OpenAIModel
+
+
+def model_try(
+    ref: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="openai:NAME, module:attr or file.py:attr.", show_default=False),
+    ],
+    json: options.Json = False,
+) -> int:
+    """Find out what a model and its server support, by about ten requests.
+
+    Two of the requests have 5,000 and 20,000 tokens, if the server does not tell the context window otherwise.
+    Prints what was found, and the profile to use in Python and on the command line. Exit code 1 if the model does not
+    answer.
+
+    Example: OPENAI_BASE_URL=http://127.0.0.1:8080/v1 orchestrator model try openai:qwen3
+    """
+    model = behind_server(load_model(ref))
+    if model is None:
+        raise exits.UsageError(f"model try: {ref} is not a model behind a server; write openai:NAME")
+    default = profile_of(model.name, model.base_url or os.environ.get("OPENAI_BASE_URL"))
+
+    async def ask() -> Probed:
+        async with model:
+            return await probe(model)
+
+    found = run_async(ask)
+    flags = {name: value for name, value in found.profile.model_dump().items() if value != getattr(default, name)}
+    python, option = _python(ref, model, found, flags), _option(ref, found, flags)
+    if json:
+        rows = {one.feature: {"found": one.found, "detail": redacted(one.detail)} for one in found.findings}
+        profile = found.profile.model_dump()
+        out_json(
+            {"model": model.name, "features": rows, "window": found.window, "profile": profile, "changes": flags}
+            | {"streams": found.streams, "text_tools": found.text_tools, "python": python, "option": option}
+        )
+        return exits.COMPLETED
+    columns = (Column("feature"), Column("found"), Column("detail", least=24))
+    out_table(columns, [(one.feature, one.found, str(redacted(one.detail))) for one in found.findings])
+    out(f"\npython:  {python}\noption:  {option}")
+    return exits.COMPLETED
+
+
+def _python(ref: str, model: OpenAIModel, found: Probed, flags: dict[str, object]) -> str:
+    """Return the Python expression for the model, without secrets."""
+    arguments = [f"profile=Profile({', '.join(f'{name}={value!r}' for name, value in flags.items())})"] if flags else []
+    arguments += [] if found.streams else ["streams=False"]
+    if ref.startswith("openai:"):
+        arguments = [repr(model.name), *map(repr, _place()), *arguments]
+    else:
+        arguments = ["...", *arguments]
+    text = f"OpenAIModel({', '.join(arguments)})"
+    return f"TextProtocol({text})" if found.text_tools else text
+
+
+def _place() -> list[str]:
+    """Return `OPENAI_BASE_URL` without a password, if it is set."""
+    written = os.environ.get("OPENAI_BASE_URL")
+    if not written:
+        return []
+    parts = urlsplit(written)
+    return [parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()]
+
+
+def _option(ref: str, found: Probed, flags: dict[str, object]) -> str:
+    """Return the option of the command line for the model."""
+    if not ref.startswith("openai:"):
+        return quoted(("--model", ref))
+    asked = {name: str(value).lower() if isinstance(value, bool) else value for name, value in flags.items()}
+    asked |= {} if found.streams else {"streams": "false"}
+    asked |= {"protocol": "json"} if found.text_tools else {}
+    query = f"?{urlencode(asked)}" if asked else ""
+    return quoted(("--model", ref.partition("?")[0] + query))

@@ -1,0 +1,112 @@
+"""Why a model stopped, in the words of servers; and replies that cannot be taken as complete."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from orchestrator.models.base import ModelRequest
+from orchestrator.models.chat.request import offered_names
+from orchestrator.models.messages import Reply
+from orchestrator.models.profile import Profile
+from orchestrator.models.reading import unfenced
+
+_WORDS = {
+    "stop": "stop_sequence stop_token end end_turn endturn end_of_turn endoftext end_of_text eos eos_token complete "
+    "completed finish finished done normal stop",
+    "tool_calls": "tool_call tool_use function_call tool_calls",
+    "length": "max_tokens max_length max_new_tokens max_output_tokens model_length token_limit limit error_limit "
+    "incomplete context_length_exceeded model_context_window_exceeded length",
+    "content_filter": "content_filtered safety recitation blocklist prohibited_content spii image_safety sensitive "
+    "guardrail_intervened error_toxic moderation content_filter",
+    "refusal": "refusal",
+}
+_ENDS = {"": "stop"} | {word: end for end, words in _WORDS.items() for word in words.split()}
+_NO_CALLS = re.compile(r"abort|cancel|error|malformed|unexpected|timeout")
+"""Ends after which the tool calls in a reply may be incomplete, too."""
+_prefix = re.compile(r"finish_?reason[._]")
+
+
+def end_of(word: str, profile: Profile) -> str | None:
+    """Return the end that a server's word means: a value of `Reply.finish`, or None if it is unknown."""
+    known = profile.ends.get(word)
+    plain = _prefix.sub("", word.lower()).partition(":")[0]
+    return known or _ENDS.get(plain)
+
+
+def ended(reply: Reply, profile: Profile) -> Reply:
+    """Return a reply with the meaning of its `finish`; `details` keep another word of the server."""
+    word = reply.finish
+    end = end_of(word, profile)
+    if reply.tool_calls and (end == "stop" or (end is None and not _NO_CALLS.search(word.lower()))):
+        end = "tool_calls"
+    if end is None or end == word:
+        return reply
+    return reply.model_copy(update={"finish": end, "details": {**reply.details, "finish_reason": word}})
+
+
+def unfinished(reply: Reply, request: ModelRequest, profile: Profile) -> str | None:
+    """Return why a reply cannot be taken as complete; None if it can."""
+    if end_of(reply.finish, profile) is None:
+        return (
+            f"the server ended the reply with {reply.finish!r}, which is no known end of a complete reply; if it is "
+            f'one, use Profile(ends={{{json.dumps(reply.finish, ensure_ascii=False)}: "stop"}})'
+        )
+    if reply.details.get("finish_reason") == "" and any(call.arguments is None for call in reply.tool_calls):
+        return f"the reply ended within the call of {reply.tool_calls[-1].name!r}"
+    if reply.tool_calls or reply.finish not in ("stop", "tool_calls"):
+        return None
+    written = None if request.output is not None else _call_in(reply.text, offered_names(request))
+    if written is not None:
+        return (
+            f"the text of the reply is a call of {written!r}, which the server did not read: start the server with the "
+            "tool parser of this model, or have calls read from the text, by TextProtocol(model) or a strategy's "
+            "protocol="
+        )
+    if reply.finish == "tool_calls":
+        word = reply.details.get("finish_reason", reply.finish)
+        return f"the server announced tool calls ({word}), and the reply contains no tool call"
+    return None
+
+
+# -- calls that stand in the text --------------------------------------------------------------------------------------
+
+_opening = re.compile(
+    r"^[ \t]*(?:<tool_call>|<function=|<function_calls>|<invoke |<minimax:tool_call>|\[TOOL_CALLS\]|<\|python_tag\|>"
+    r"|<\|tool_call|<｜tool▁call)",
+    re.MULTILINE,
+)
+_ENDINGS = (">", "]", "}")
+
+
+def _call_in(text: str, names: Iterable[str]) -> str | None:
+    """Return the tool whose call a text is, or ends with, in a form in which models are trained to write calls."""
+    rest = text.strip()
+    names = list(names) if rest.endswith((*_ENDINGS, "`")) else []
+    if not names:
+        return None
+    opening = _opening.search(rest) if rest.endswith(_ENDINGS) else None
+    if opening is not None:
+        return next((name for name in names if re.search(rf"\b{re.escape(name)}\b", rest[opening.end() - 1 :])), None)
+    written = unfenced(rest)
+    if not written.startswith(("{", "[")):
+        return None
+    try:
+        found = json.loads(written)
+    except (ValueError, RecursionError):
+        return None
+    called = map(_name_in, found if isinstance(found, list) else [found])
+    return next((name for name in called if name in names), None)
+
+
+def _name_in(written: Any) -> str | None:
+    """Return the name in a JSON object that has the fields of a call; None if it has not."""
+    if isinstance(written, Mapping) and isinstance(written.get("function"), Mapping):
+        written = written["function"]
+    if not isinstance(written, Mapping):
+        return None
+    given = any(isinstance(written.get(key), dict | str) for key in ("arguments", "parameters"))
+    name = written.get("name")
+    return name if given and isinstance(name, str) else None
