@@ -62,6 +62,7 @@ def failed_step(state: ToolUserState, node: str, why: str) -> Step:
     )
 
 
+EXECUTE = Execute(steps="step_history", question="question", current="current", result=None, on_failure="observe")
 ON_ERROR = ("correct", "observe", "raise")
 CONFIRMED = """
     START       -> choose_tool -> choose_args -> confirm
@@ -137,14 +138,7 @@ def tool_user(
     nodes: dict[str, Node] = {
         "choose_tool": ChooseTool(current="current", **deciding),
         "choose_args": ChooseArgs(current="current", **deciding),
-        "execute": Execute(
-            steps="step_history",
-            question="question",
-            current="current",
-            result=None,
-            on_error="raise" if on_error == "raise" else "observe",
-            on_failure="observe",
-        ),
+        "execute": EXECUTE.with_(on_error="raise" if on_error == "raise" else "observe"),
         "think": Think(**deciding),
         "time_out": time_out,
     }

@@ -22,11 +22,9 @@ from orchestrator.nodes.templates import fill, filled_by
 from orchestrator.tools.tool import Tool
 
 SYSTEM = """\
-You choose the arguments of a function so that calling it helps with a question. You get the question, what the \
-function does, and its parameters with what they mean. Answer with one JSON object and with nothing else: its keys \
-are names of parameters, its values the arguments, such as {"first": 1, "second": "two"}. Leave out a parameter \
-only if it is optional."""
-
+You choose the arguments of a function, so that its result helps to answer a question. You get the question, a \
+description of the function, and its parameters. Answer only with one JSON object whose keys are names of parameters, \
+such as {"first": 1, "second": "two"}. Optional parameters can be left out."""
 _WRAPPERS = ("arguments", "parameters", "args", "input")
 """Keys under which models write the arguments of a call, beside the name of the function."""
 PROMPT = """\

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, JsonValue, model_validator
 
 from orchestrator.context import Context
 from orchestrator.graph.model import Node, Port
@@ -12,12 +13,25 @@ from orchestrator.graph.outcome import DONE, Outcome
 from orchestrator.models.messages import Message, Reply, user
 from orchestrator.models.messages import system as said
 from orchestrator.models.reading import choice_in
-from orchestrator.nodes.model_decision import Decision, closed, question_in_hand, tools_of, unknown_tool, whole
+from orchestrator.nodes.model_decision import (
+    Constrain,
+    Decision,
+    closed,
+    form_of,
+    question_in_hand,
+    tools_of,
+    unknown_tool,
+    whole,
+)
 from orchestrator.nodes.templates import fill, filled_by
 
-SYSTEM = """\
-You pick the tool that helps most with a question. You get the question and the tools that there are, each as \
-"name: what it does". Answer with the name of one of them, exactly as it is written there, and with nothing else."""
+_TASK = """\
+You choose a tool that helps to answer a question. You get the question and a list of tools, each as "name: what it \
+does". """
+SYSTEM: Mapping[Constrain, str] = {
+    "auto": _TASK + 'Answer with one JSON object, {"tool": "name"}, with the name of one tool as it is in the list.',
+    "never": _TASK + "Answer only with the name of one tool, as it is in the list.",
+}
 
 PROMPT = """\
 Question: {question}
@@ -52,8 +66,8 @@ class ChooseTool(Decision, Node, kind="choose_tool"):
         corrections: list[Message] = []
         """With `corrections=`: the replies of this decision that could not be used, each with the reason."""
 
-    system: str = SYSTEM
-    """The system message, verbatim."""
+    system: str = SYSTEM["auto"]
+    """The system message, verbatim; by default, that for the value of `constrain`."""
     prompt: Annotated[str, filled_by("question", "tools")] = PROMPT
     """The user's message."""
     question: Annotated[str, Port(str)] = "question"
@@ -62,6 +76,11 @@ class ChooseTool(Decision, Node, kind="choose_tool"):
     """Field with the follow-up question, which is asked instead if it is not empty."""
     tool: Annotated[str, Port(str)] = "tool"
     """Field that gets the tool's name."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _words_of_the_form(cls, data: Any) -> Any:
+        return form_of(data, SYSTEM, lambda fields: fields.get("constrain", "auto"))
 
     @property
     def does(self) -> str:

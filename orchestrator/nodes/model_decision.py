@@ -53,11 +53,49 @@ def closed(**properties: JsonValue) -> dict[str, JsonValue]:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
+def form_of(data: Any, texts: Mapping[Any, str], key: Callable[[Mapping[str, Any]], Any]) -> Any:
+    """Return the fields of a node with the default system message of its form, unless `system` is another text.
+
+    A default text belongs to the form, not to the user: `with_(constrain=...)` replaces it.
+
+    Args:
+        data: the fields.
+        texts: form -> default text.
+        key: returns the form of a node with these fields.
+    """
+    if not isinstance(data, Mapping) or data.get("system") not in (None, *texts.values()):
+        return data
+    return {**data, "system": texts.get(key(data), "")}
+
+
+def bounded(schema: Any, most: int) -> Any:
+    """Return a schema in which texts have at most `most` characters, and lists `most // 10` items, at least 1."""
+    if isinstance(schema, list):
+        return [bounded(one, most) for one in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    found = {name: bounded(inner, most) for name, inner in schema.items()}
+    if schema.get("type") == "string" and not {"enum", "const"} & schema.keys():
+        found.setdefault("maxLength", most)
+    elif schema.get("type") == "array":
+        found.setdefault("maxItems", max(most // 10, 1))
+    return found
+
+
 def wrong(reply: Reply, fault: str, facts: Mapping[str, JsonValue], template: str = CORRECTION) -> list[Message]:
     """Return a reply that cannot be used, and the reason, as messages; an empty reply is left out."""
     words = fill(template, fault=CUT if reply.cut else fault)
-    given = [assistant(reply.text)] if reply.text.strip() else []
-    return [*given, user(words, data={**facts, "fault": fault})]
+    shown = f"{reply.text[:_SHOWN]}…" if reply.cut and len(reply.text) > _SHOWN else reply.text
+    length: dict[str, JsonValue] = {"cut": len(reply.text)} if reply.cut else {}
+    return [*([assistant(shown)] if shown.strip() else []), user(words, data={**facts, "fault": fault, **length})]
+
+
+def asked_for(schema: JsonObject, corrections: Sequence[Message]) -> JsonObject:
+    """Return the schema to ask for: with bounds after a reply that was cut off, so that the next one has an end."""
+    lengths = [(message.data or {}).get("cut") for message in corrections]
+    cut = [length for length in lengths if isinstance(length, int)]
+    found: JsonObject = bounded(schema, max(min(cut) // 4, 20)) if cut else schema
+    return found
 
 
 class Decision(BaseModel, metaclass=Spelled):
@@ -102,7 +140,7 @@ class Decision(BaseModel, metaclass=Spelled):
         earlier: list[Message] = []
         if self.corrections is not None and ctx.error is None:
             earlier = list(getattr(state, self.corrections))
-        output = schema if self.constrain == "auto" else None
+        output = asked_for(schema, earlier) if self.constrain == "auto" else None
         reply = await ctx.model.complete([*messages, *earlier], output=output, task=task)
         not_refused(reply, task)
         try:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, JsonValue, model_validator
 
 from orchestrator.context import Context
 from orchestrator.errors import AgentError
@@ -16,18 +16,28 @@ from orchestrator.graph.reducers import append
 from orchestrator.models.messages import Message, Reply, user
 from orchestrator.models.messages import system as said
 from orchestrator.models.reading import NoReading, json_in, labelled
-from orchestrator.nodes.model_decision import Decision, closed, quoted, whole
+from orchestrator.nodes.model_decision import Constrain, Decision, closed, form_of, quoted, whole
 from orchestrator.nodes.steps import Step
 from orchestrator.nodes.templates import fill, filled_by
 from orchestrator.tools.result import as_text
 
-SYSTEM = """\
-You lead an inquiry towards the answer of a main question. You get the main question and what was asked and found so \
-far. If that is enough, answer
-Final Answer: <the answer>
-If it is not, answer with the one question to look into next, which will be worked on with tools:
-Question: <the question>
-Answer in one of these two forms and with nothing else."""
+_TASK = """\
+You answer a main question in several steps. You get the main question, and the questions that were looked into so \
+far, each with what was found. """
+SYSTEM: Mapping[Constrain, str] = {
+    "auto": _TASK
+    + """\
+If this is enough to answer the main question, the next step is of kind "answer", with the final answer. If it is not, \
+the next step is of kind "question", with one further question, which is then looked into with tools. Answer with one \
+JSON object, {"next": {"kind": "answer", "answer": "..."}} or {"next": {"kind": "question", "question": "..."}}.""",
+    "never": _TASK
+    + """\
+If this is enough to answer the main question, write
+Final Answer: the answer
+If it is not, write one further question, which is then looked into with tools:
+Question: the question
+Write only one of these two forms.""",
+}
 
 PROMPT = """\
 Main question: {question}
@@ -78,8 +88,8 @@ class Think(Decision, Node, kind="think"):
         corrections: list[Message] = []
         """With `corrections=`: the replies of this decision that could not be used, each with the reason."""
 
-    system: str = SYSTEM
-    """The system message, verbatim."""
+    system: str = SYSTEM["auto"]
+    """The system message, verbatim; by default, that for the value of `constrain`."""
     prompt: Annotated[str, filled_by("question", "steps")] = PROMPT
     """The user's message."""
     question: Annotated[str, Port(str)] = "question"
@@ -90,6 +100,11 @@ class Think(Decision, Node, kind="think"):
     """Field with the steps so far."""
     answer: Annotated[str, Port(str)] = "answer"
     """Field that gets the final answer."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _words_of_the_form(cls, data: Any) -> Any:
+        return form_of(data, SYSTEM, lambda fields: fields.get("constrain", "auto"))
 
     @property
     def does(self) -> str:
