@@ -20,14 +20,18 @@ from orchestrator.errors import AgentError, GraphError, ModelError, ToolError
 from orchestrator.graph.edges import parse_edges
 from orchestrator.graph.text.source import read_json, read_yaml
 from orchestrator.graph.text.types import parse_type
+from orchestrator.models.base import ModelRequest
 from orchestrator.models.chat import Assembly, EventDecoder, parsed, reply_of
+from orchestrator.models.chat.ends import end_of, unfinished
 from orchestrator.models.chat.reply import read_arguments
 from orchestrator.models.http_errors import quoted
-from orchestrator.models.messages import Image, user
+from orchestrator.models.http_errors import words_of as words_of_error
+from orchestrator.models.messages import Image, Reply, user
 from orchestrator.models.offline import OfflineModel
 from orchestrator.models.offline.arithmetic import NoArithmetic, number_in, read
 from orchestrator.models.offline.planning import _words
-from orchestrator.models.profile import profile_of
+from orchestrator.models.probe import _TOKENS
+from orchestrator.models.profile import Profile, profile_of
 from orchestrator.models.reading import NoReading, ThoughtScreen, choice_in, json_in, labelled
 from orchestrator.models.reading import parted as parted_thoughts
 from orchestrator.models.text.forms import Aside, CallScreen, Form, OfferedTool, parted, thoughts_in
@@ -54,12 +58,12 @@ from orchestrator.tools.builtin.web_fetch import _HOST, guard
 from orchestrator.tools.builtin.web_fetch.client import text_of
 from orchestrator.tools.builtin.web_fetch.readable import readable
 from orchestrator.tools.builtin.web_search import Hit, _clean
+from orchestrator.tools.docstrings import read_docstring, written_type
 from orchestrator.tools.mcp import untrusted
 from orchestrator.tools.mcp.servers import refuse_secrets, servers_of
 from orchestrator.tools.mcp.stdio import Lines, id_of
 from orchestrator.tools.mcp.untrusted import checked_schema, names_of
 from orchestrator.tools.result import Blob, placeholder_of
-from orchestrator.tools.schema import read_docstring, written_type
 from orchestrator.tools.tool import checked
 from orchestrator.tools.validation import coerced, faults
 from orchestrator.views import safe_text
@@ -99,6 +103,7 @@ _OFFERS = [
     OfferedTool("search", "", {"properties": {"query": {"type": "string"}}, "required": ["query"]}),
     OfferedTool("add", "", {"properties": {"a": {"type": "number"}, "b": {"type": "number"}}, "required": ["a", "b"]}),
 ]
+OFFERED = {"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}
 _OBJECT = {
     "type": "object",
     "properties": {
@@ -199,6 +204,12 @@ def _answer_of_a_server(text: str) -> None:
     reply_of(json.dumps({"choices": [{"message": message}]}), "m")
     read_arguments(text)
     quoted(text)
+    words_of_error(text, 500)
+    _TOKENS.search(text)
+    offered = ModelRequest.of("?", tools=[OFFERED])
+    for written in (text, f"<tool_call>{text}>", f"```json\n{text}\n```"):
+        unfinished(Reply(text=written, finish="stop"), offered, Profile())
+    end_of(text, Profile())
     reply_of(text, "m")
 
 
@@ -441,7 +452,17 @@ PARSERS: Mapping[str, Parser] = {
     "server-sent events": Parser(_events, (), ("data: ", "\n\n", "\r", "data: {}\n\n", ":", "\ufeff", *_JSON)),
     "pieces of a stream": Parser(_deltas, ("orchestrator.models.chat.stream:*",), _JSON, usual=200_000),
     "small pieces of a call": Parser(_small_pieces, (), (",{}", "}", '"}', "{}", '"\\}', "{", "]}"), largest=40_000),
-    "answers of model servers": Parser(_answer_of_a_server, (), ("<html>", *_JSON), (ModelError,)),
+    "answers of model servers": Parser(
+        _answer_of_a_server,
+        (
+            "orchestrator.models.chat.ends:*",
+            "orchestrator.models.chat.request:*",
+            "orchestrator.models.http_errors:*",
+            "orchestrator.models.probe:_TOKENS",
+        ),
+        ("<html>", "<script>", "<!--", "context 1", '{"name": "search", "arguments": {}}', *_JSON),
+        (ModelError,),
+    ),
     "model names": Parser(lambda text: profile_of(text, text), ("orchestrator.models.profile:*",), ("o1", "http://")),
     "lines of MCP servers": Parser(
         _server_lines,
@@ -463,13 +484,26 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "docstrings": Parser(
         read_docstring,
-        ("orchestrator.tools.schema:*",),
-        ("Args:\n", "    a: b\n", ":param a: b\n", "a\n---\n", "Args:\n    a (int): b\n", "Parameters\n----------\n"),
+        ("orchestrator.tools.docstrings:*",),
+        (
+            "Args:\n",
+            "  - a: ",
+            "@param a: b\n",
+            "## Args\n",
+            "===\n",
+            "a, ",
+            "**",
+            "    a: b\n",
+            ":param a: b\n",
+            "a\n---\n",
+            "Args:\n    a (int): b\n",
+            "Parameters\n----------\n",
+        ),
         usual=200_000,
     ),
     "types in docstrings": Parser(
         written_type,
-        ("orchestrator.tools.schema:*",),
+        ("orchestrator.tools.docstrings:*", "orchestrator.tools.docstrings:written_type()"),
         ("list of ", "Optional[", "Literal['a'", "{'a'", "a or ", ", optional", "(", "-", "list["),
     ),
     "types of states": Parser(
@@ -598,6 +632,7 @@ OWN: Mapping[str, str] = {
     "orchestrator.nodes.catalog:summary()": "docstrings of ours",
     "orchestrator.nodes.catalog:failures()": "docstrings of ours",
     "orchestrator.web.compose.handlers:_words()": "a docstring of ours",
+    "orchestrator.models.prices:_WORD": "words of a request, sign by sign",
     "orchestrator.tools.schema:_is_key()": "annotations of functions in the program",
 }
 """Patterns that see nothing of others, and why."""
