@@ -69,7 +69,7 @@ def form_of(data: Any, texts: Mapping[Any, str], key: Callable[[Mapping[str, Any
 
 
 def bounded(schema: Any, most: int) -> Any:
-    """Return a schema in which texts have at most `most` characters, and lists `most // 10` items, at least 1."""
+    """Return a schema in which texts have at most `most` characters, and lists few items."""
     if isinstance(schema, list):
         return [bounded(one, most) for one in schema]
     if not isinstance(schema, Mapping):
@@ -78,7 +78,7 @@ def bounded(schema: Any, most: int) -> Any:
     if schema.get("type") == "string" and not {"enum", "const"} & schema.keys():
         found.setdefault("maxLength", most)
     elif schema.get("type") == "array":
-        found.setdefault("maxItems", max(most // 10, 1))
+        found.setdefault("maxItems", 3 if most < 200 else 10)
     return found
 
 

@@ -68,8 +68,6 @@ CUT = "it was cut off, because it is too long: write a shorter plan"
 _CUT_MARK = " [cut off]"
 _SHOWN = 200
 """Maximum number of characters of a draft that was cut off that the planner is shown."""
-_BOUND = 100
-"""Maximum number of characters of each text in a plan after one that was cut off."""
 
 
 def _is_none(value: object) -> bool:
@@ -177,7 +175,7 @@ class Plan(Node, kind="plan"):
         for draft, fault in zip(drafts, faults, strict=False):
             messages += self._wrong(draft, fault, facts)
         while True:
-            reply = await ctx.model.complete(messages, output=self._schema(tools, faults), task="plan")
+            reply = await ctx.model.complete(messages, output=self._schema(tools, drafts, faults), task="plan")
             not_refused(reply, self.kind)
             draft = cut_plan(reply.text) if reply.cut else reply.text.strip()
             if self.drafts is not None:
@@ -189,8 +187,9 @@ class Plan(Node, kind="plan"):
             if len(faults) > self.retries:
                 raise unusable(faults[-1], draft)
             messages += self._wrong(draft, faults[-1], facts)
+            drafts.append(draft)
 
-    def _schema(self, tools: Sequence[Tool], faults: Sequence[str]) -> JsonObject | None:
+    def _schema(self, tools: Sequence[Tool], drafts: Sequence[str], faults: Sequence[str]) -> JsonObject | None:
         if self.constrain == "never":
             return None
         call = closed(
@@ -199,7 +198,8 @@ class Plan(Node, kind="plan"):
         item: JsonValue = _TEXT if self.form == "steps" else call
         items: JsonValue = {"type": "array", "items": item, "minItems": 1}
         schema = closed(steps=items) if self.form == "steps" else closed(calls=items)
-        found: JsonObject = bounded(schema, _BOUND) if CUT in faults else schema
+        lengths = [len(draft) for draft, fault in zip(drafts, faults, strict=False) if fault == CUT]
+        found: JsonObject = bounded(schema, max(min(lengths) // 12, 20)) if lengths else schema
         return found
 
     def _wrong(self, draft: str, fault: str, facts: Mapping[str, JsonValue]) -> list[Message]:

@@ -141,7 +141,7 @@ async def test_after_a_plan_that_is_cut_off_the_next_one_has_bounds() -> None:
     assert found.values["steps"] == ["Look."]
     assert second.messages[-1].content.startswith("This plan cannot be used: it was cut off")
     bounds = second.output["properties"]["steps"]
-    assert (bounds["maxItems"], bounds["items"]["maxLength"]) == (10, 100)
+    assert (bounds["maxItems"], bounds["items"]["maxLength"]) == (3, 20)
 
 
 async def test_words_are_fields() -> None:
