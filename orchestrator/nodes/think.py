@@ -17,9 +17,8 @@ from orchestrator.models.messages import Message, Reply, user
 from orchestrator.models.messages import system as said
 from orchestrator.models.reading import NoReading, json_in, labelled
 from orchestrator.nodes.model_decision import Constrain, Decision, closed, form_of, quoted, whole
-from orchestrator.nodes.steps import Step
+from orchestrator.nodes.steps import Step, answer_of_steps
 from orchestrator.nodes.templates import fill, filled_by
-from orchestrator.tools.result import as_text
 
 _TASK = """\
 You answer a main question in several steps. You get the main question, and the questions that were looked into so \
@@ -124,7 +123,7 @@ class Think(Decision, Node, kind="think"):
         question = str(getattr(state, self.question))
         steps: Sequence[Step] = getattr(state, self.steps)
         if steps and steps[-1].ended and steps[-1].question in (question, getattr(state, self.current)):
-            return Outcome("answer", {self.answer: as_text(steps[-1].tool_output)})
+            return Outcome("answer", {self.answer: answer_of_steps(steps)})
         prompt = fill(self.prompt, question=question, steps="\n\n".join(map(_step_text, steps)))
         data: dict[str, JsonValue] = {"question": question, "steps": [_fact(step) for step in steps]}
         messages = [said(self.system), user(prompt, data=data)]
