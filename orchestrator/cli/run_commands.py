@@ -17,8 +17,8 @@ import typer
 
 from orchestrator.cli import environment, exits, options, run_lookup, run_session, signals, storage
 from orchestrator.cli.fork_command import Migrating, migration_of
-from orchestrator.cli.inputs import input_of
 from orchestrator.cli.launch_refs import Given, Launch, of_run
+from orchestrator.cli.options import input_of
 from orchestrator.cli.output import error_text, out, out_json, redacted, warn
 from orchestrator.cli.report import NextCommands, document
 from orchestrator.cli.trust import seal as sealed

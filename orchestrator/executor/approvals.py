@@ -24,8 +24,8 @@ class CallDenied(EffectFailed):
         super().__init__(f"{name}: {self.words}", type="UserDenied")
 
 
-class CallGuard:
-    """The trusted, unused approvals of one run, and the questions of its journal.
+class TrustedApprovals:
+    """The trusted, unused approvals of tool calls in one run, and the untrusted questions of its journal.
 
     A journal may contain a confirm that was passed. In a run with untrusted records, a call is made only if a trusted
     answer approved it; else the step that is about to make it asks.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import asyncio
     from contextlib import AbstractAsyncContextManager
 
-    from orchestrator.executor.approvals import CallGuard
+    from orchestrator.executor.approvals import TrustedApprovals
     from orchestrator.executor.replay.running import RunningReplay
     from orchestrator.graph.limits import Limits
     from orchestrator.kernel.question import Answer
@@ -339,8 +339,8 @@ class RunLog:
         self.replay: RunningReplay | None = None
         """Set if the run is a replay, or a replay called it."""
         self.context = context
-        self.guard: CallGuard | None = None
-        """Asks about tool calls whose approvals in the records are not trusted; None: all records are trusted."""
+        self.approvals: TrustedApprovals | None = None
+        """The trusted approvals of tool calls: calls without one are asked about. None: all records are trusted."""
         self.scheduler: Scheduler | None = scheduler
         self.task: asyncio.Task[Any] | None = None
         """The task that drives the run, in an event loop of asyncio."""
@@ -385,8 +385,8 @@ class RunLog:
         if not -_JUMP <= record.ts - now <= _JUMP:
             record = record.model_copy(update={"ts": now})
         delta = apply(machine, record)
-        if self.guard is not None:
-            self.guard.note(record)
+        if self.approvals is not None:
+            self.approvals.note(record)
         if not journal.buffer:
             self._flusher.note(self)
         journal.put(record, message)

@@ -298,7 +298,7 @@ def listed_names(names: Iterable[str]) -> str:
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
-def mend_name(name: str, known: Iterable[str], otherwise: str) -> str:
+def suggest_name(name: str, known: Iterable[str], otherwise: str) -> str:
     """Return the most likely correction of an unknown name."""
     close = close_to(name, known)
     return f"did you mean {close!r}?" if close else otherwise

@@ -279,8 +279,8 @@ class Node(BaseModel, metaclass=Spelled):
         """Look, recipient and description of a user's kind, for drawings without its code."""
         if is_shipped(type(self)):
             return {}
-        told = {"look": self._look, "asks": self.asks, "does": self.does}
-        return {key: value for key, value in told.items() if value}
+        found = {"look": self._look, "asks": self.asks, "does": self.does}
+        return {key: value for key, value in found.items() if value}
 
     @property
     def approves(self) -> Approval | None:

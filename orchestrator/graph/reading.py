@@ -297,8 +297,8 @@ def _kind_of_a_user(kind: str, ref: object, trust: Trust) -> type[Node]:
     if not isinstance(found, type) or not issubclass(found, Node):
         known = ["function", *sorted(_shipped_kinds())]
         close = close_to(kind, known)
-        mend = f"did you mean {close!r}?" if close else f"the kinds are {', '.join(known)}."
-        raise GraphUnknown(f"there is no node kind {kind!r}; {mend} Your own kind needs class: module:Class")
+        fix = f"did you mean {close!r}?" if close else f"the kinds are {', '.join(known)}."
+        raise GraphUnknown(f"there is no node kind {kind!r}; {fix} Your own kind needs class: module:Class")
     return found
 
 

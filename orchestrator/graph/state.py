@@ -351,9 +351,9 @@ class StateSchema:
                 try:
                     found[name] = field.codec.encode(value, validators=False) if checked else field.codec.write(value)
                 except Unfit as error:
-                    mend = "return the field's new value" if value is None else "return a value of the field's type"
+                    fix = "return the field's new value" if value is None else "return a value of the field's type"
                     raise InvalidUpdate(
-                        f"field {name!r}: the result of its reducer {field.reducer}: {error}: {mend}"
+                        f"field {name!r}: the result of its reducer {field.reducer}: {error}: {fix}"
                     ) from None
         return found or None
 
@@ -721,8 +721,8 @@ def _definition(
         else:
             known = [*BUILTIN, "local"]
             close = close_to(reducer, known)
-            mend = f"did you mean {close!r}?" if close else f"there are {', '.join(known)} and 'module:function'"
-            raise GraphError(f"field {name!r} names reducer {reducer!r}: {mend}")
+            fix = f"did you mean {close!r}?" if close else f"there are {', '.join(known)} and 'module:function'"
+            raise GraphError(f"field {name!r} names reducer {reducer!r}: {fix}")
     from pydantic import Field as PydanticField
 
     description = spec.get("description")

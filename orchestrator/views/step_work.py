@@ -61,8 +61,8 @@ class JournaledCall:
         settled = self.settled
         if settled is None:
             return ""
-        told = failed_result(settled.result) if self.intended.kind == "tool" and settled.ok else None
-        return told or ("" if settled.error is None else str(settled.error))
+        failure = failed_result(settled.result) if self.intended.kind == "tool" and settled.ok else None
+        return failure or ("" if settled.error is None else str(settled.error))
 
     @property
     def state(self) -> CallState:
