@@ -17,6 +17,7 @@ from pydantic import BaseModel, JsonValue
 from orchestrator import Graph, Limits, Retry, append
 from orchestrator.graph import Migration
 from orchestrator.nodes import AnswerForm, Complete, Extract, Repeat, Subgraph, Vote
+from orchestrator.spelling import checks_names
 from orchestrator.values import check_options
 
 PS = """\
@@ -117,6 +118,7 @@ VOTING = """
 """
 
 
+@checks_names
 def plan_and_solve_prompt(
     plus: bool = True,
     form: AnswerForm = "text",
