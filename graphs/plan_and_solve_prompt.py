@@ -27,9 +27,9 @@ have the answer."""
 
 PS_PLUS = """\
 Q: {question}
-A: First work out what the question asks. List the quantities that matter, with their values, and make a plan to answer \
-the question. Then follow the plan step by step: calculate each intermediate result carefully, check that it makes \
-sense, and state the answer."""
+A: First work out what the question asks. List the quantities that matter, with their values, and make a plan to \
+answer the question. Then follow the plan step by step: calculate each intermediate result carefully, check that it \
+makes sense, and state the answer."""
 
 CONCLUDE = "\n{reasoning}\n"
 ENDINGS = {

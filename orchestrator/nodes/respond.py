@@ -508,9 +508,9 @@ class ReadReply(Interpretation, Node, kind="read_reply"):
     """Read the reply that a `CallModel` wrote. Take `answer` and write the answer, or `calls` and write the calls.
 
     Take `again` after a reply that cannot be used (an unreadable call, a thought without a call, an empty reply, one
-    that was cut off): an edge leads back to the `CallModel`, which shows the model its reply with the reason. With `unreadable="observe"`,
-    take `unreadable` after an action that cannot be read. The conversation gets only the usable reply. If there is no
-    reply, because a run moved here from another version of its graph, take `again`.
+    that was cut off): an edge leads back to the `CallModel`, which shows the model its reply with the reason. With
+    `unreadable="observe"`, take `unreadable` after an action that cannot be read. The conversation gets only the usable
+    reply. If there is no reply, because a run moved here from another version of its graph, take `again`.
 
     Set `protocol`, `finish` and `tools_offered` to the same values as in the `CallModel`.
 
