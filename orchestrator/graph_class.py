@@ -5,7 +5,7 @@ The executor, drawings and tools are loaded when a method needs them, so that im
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -221,7 +221,8 @@ class Graph(GraphDefinition[StateT]):
         Functions get them only if they already have `tools=`.
 
         Args:
-            tools: names of tools, tools, functions and toolboxes, as in `Node.tools`; None for all tools of a run.
+            tools: names of tools, tools, functions and toolboxes, as in `Node.tools`, or one of them; None for all
+                tools of a run.
 
         Returns:
             The new graph.
@@ -229,7 +230,8 @@ class Graph(GraphDefinition[StateT]):
         Raises:
             pydantic.ValidationError: one of the objects cannot be a tool.
         """
-        given = tools if tools is None or isinstance(tools, str) else tuple(tools)
+        several = isinstance(tools, Iterable) and not isinstance(tools, str)  # else a single tool
+        given = tools if tools is None else tuple(tools) if several else (tools,)
         return self._with(nodes=nodes_with(self.nodes, lambda node: node.takes_tools, "tools", given))
 
     def with_model(self, model: str | None) -> Self:

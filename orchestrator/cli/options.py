@@ -136,8 +136,24 @@ NoResume = Annotated[bool, typer.Option("--no-resume", help="Record the answer w
 Traceback = Annotated[
     bool, typer.Option("--traceback", help="If the run failed, print the traceback of the failed node to stderr.")
 ]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="An option of the function that builds the graph, such as max_steps=5 of tool_user. Stored with the run. "
+        "Repeatable.",
+    ),
+]
 MaxSteps = Annotated[
-    int | None, typer.Option("--max-steps", metavar="N", min=1, help="The most steps that the run may take.")
+    int | None,
+    typer.Option(
+        "--max-steps",
+        metavar="N",
+        min=1,
+        help="The most steps that the run may take; each visit of a node is one. For the rounds of a strategy: "
+        "--set max_steps=N.",
+    ),
 ]
 MaxSeconds = Annotated[
     float | None, typer.Option("--max-seconds", metavar="S", help="The most seconds that the run may take.")

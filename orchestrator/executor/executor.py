@@ -6,7 +6,7 @@ when they are first used: reading runs loads nothing that drives them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -42,6 +42,7 @@ from orchestrator.graph.versions import Migration
 from orchestrator.kernel.seals import Seal
 from orchestrator.memory import MemoryOptions
 from orchestrator.models.base import Model
+from orchestrator.spelling import checks_names
 from orchestrator.stores import Codec, open_store, with_archive, with_codec
 from orchestrator.stores.base import Page, Relation, Reopening, StatsRow, Store
 from orchestrator.stores.requests import RunQuery
@@ -132,6 +133,7 @@ class Executor:
             they wait until they are resumed.
     """
 
+    @checks_names
     def __init__(
         self,
         store: str | Store = "memory://",
@@ -1178,7 +1180,7 @@ class Executor:
         follow: bool = False,
         until: Literal["end", "pause"] = "end",
         style: Literal["embedia"] | None = None,
-        tokenizer: Callable[[str], int] | None = None,
+        tokenizer: Callable[[str], int | Sized] | None = None,
     ) -> AsyncIterator[Event]:
         """Return the events of a run after record `after`.
 
@@ -1190,8 +1192,8 @@ class Executor:
             until: where following stops: at the `end` of the run, or also at a `pause`: it waits for answers, events or
                 a timer, or was paused.
             style: `embedia` uses the names and order of that framework; None: the library's own.
-            tokenizer: counts the tokens of a text, for `style="embedia"`; None: only replies have counts, from the
-                provider.
+            tokenizer: returns the tokens of a text, or their number, for `style="embedia"`; None: only replies have
+                counts, from the provider.
 
         Raises:
             ValueError: `style` or `until` is unknown, or `tokenizer` is given without `style="embedia"`.

@@ -23,6 +23,7 @@ from orchestrator.graph.reading import UnresolvedNode
 from orchestrator.memory import MemoryOptions
 from orchestrator.models.base import Model
 from orchestrator.models.prices import unpriced
+from orchestrator.tools.refs import builtin_groups
 from orchestrator.tools.result import Risk
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox
@@ -322,6 +323,7 @@ class Resources:
         faults: list[str] = []
         typed: dict[str, str] = {}  # faults that the command line words differently
         there = self.tool_map
+        absent: dict[str, list[str]] = {}
         for path, node, own in _nodes(graph):
             if isinstance(node, UnresolvedNode):
                 faults.append(f"the code of node {path!r} is not loaded: use the graph itself, not its data")
@@ -332,14 +334,14 @@ class Resources:
             for tool in node.tools or ():
                 if tool in own or tool in there:
                     continue
-                known = ", ".join(there) or "none"
                 if ":" in tool:
                     faults.append(f"the code of tool {tool!r} of node {path!r} is not loaded: give the graph itself")
                 else:
-                    faults.append(
-                        f"node {path!r} uses tool {tool!r}, and tools= has {known}: add it, Executor(tools=[...])"
-                    )
-                    typed[faults[-1]] = f"node {path!r} uses tool {tool!r}, and there are {known}: add it with --tools"
+                    absent.setdefault(tool, []).append(path)
+        for tool, paths in absent.items():
+            api, cli = _absent_tool(tool, paths, ", ".join(there) or "none")
+            faults.append(api)
+            typed[api] = cli
         if limits_cost(graph, limits):
             given = [self.model, *self.models.values()]
             names = dict.fromkeys(name for model in given if model is not None for name in unpriced(model))
@@ -361,6 +363,23 @@ def limits_cost(graph: GraphDefinition, limits: Limits | None) -> bool:
         return True
     inner = (node.subgraph for node in graph.nodes.values())
     return any(limits_cost(one, None) for one in inner if one is not None)
+
+
+def _absent_tool(name: str, paths: Sequence[str], known: str) -> tuple[str, str]:
+    """Return the error for nodes that name a missing tool: for users of the library, and of the command line."""
+    places = ", ".join(map(repr, paths))
+    use = f"node {places} uses" if len(paths) == 1 else f"nodes {places} use"
+    if name in builtin_groups():
+        fault = f"{use} {name!r} as the name of a tool, and it is a group of tools"
+        rest = "; the node or strategy names its tools, or has no tools= and gets all"
+        return (
+            f"{fault}: give the group to the executor, Executor(tools=[{name!r}]){rest}",
+            f"{fault}: give the group with --tools {name}{rest}",
+        )
+    return (
+        f"{use} tool {name!r}, and tools= has {known}: add it, Executor(tools=[...])",
+        f"{use} tool {name!r}, and there are {known}: add it with --tools",
+    )
 
 
 def _nodes(

@@ -20,11 +20,9 @@ from orchestrator.graph.faults import (
     Faults,
     PlacedFault,
     booleans_for_numbers,
-    close_to,
     explain_data,
     explain_detail,
     place_of,
-    unknown_field,
 )
 from orchestrator.graph.function import function_node
 from orchestrator.graph.limits import Limits
@@ -34,6 +32,7 @@ from orchestrator.graph.state import StateSchema
 from orchestrator.graph.text.source import located, read_source
 from orchestrator.graph.topology import DONE, FAILED, IF_NAMED
 from orchestrator.json import JsonObject
+from orchestrator.spelling import close_to, unknown_field
 
 # -- Nodes from data -------------------------------------------------------------------------------------------
 

@@ -19,13 +19,14 @@ from pydantic_core import core_schema
 
 from orchestrator.errors import GraphError, InvalidInput, InvalidUpdate, SecretInState
 from orchestrator.graph.codec import JsonCodec, explain, refuse_secrets
-from orchestrator.graph.faults import BOOLEANS, Faults, close_to, unknown_field
+from orchestrator.graph.faults import BOOLEANS, Faults
 from orchestrator.graph.fields import Field, fields_of, reduce_json
 from orchestrator.graph.isolation import Views, listed
 from orchestrator.graph.reducers import BUILTIN, Extend, Replace, local
 from orchestrator.graph.refs import Trust, ref_of
 from orchestrator.graph.text.types import InlineTypes, model_faults
 from orchestrator.json import JsonObject
+from orchestrator.spelling import close_to, unknown_field
 from orchestrator.values import Unfit
 
 _set = object.__setattr__

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, Unpack, overload
 
 from orchestrator.graph.limits import Retry
+from orchestrator.spelling import checks_names
 from orchestrator.tools.result import Effect, Risk
 from orchestrator.tools.schema import Spec, spec_of, wants_of
 from orchestrator.tools.tool import Tool, checked
@@ -67,7 +68,8 @@ class FunctionTool(Tool):
 
     def _function(self) -> Callable[..., object]:
         if self._method and not self._bound:
-            raise TypeError(f"tool {self.name!r} is a method: take it from an instance")
+            owner = self.function.__qualname__.rpartition(".")[0].rpartition(".")[2] or "the_object"
+            raise TypeError(f"tool {self.name!r} is a method: take it from an instance, {owner}(...).{self.name}")
         return partial(self.function, *self._bound) if self._bound else self.function
 
     @property
@@ -109,6 +111,7 @@ class _ToolOptions(TypedDict, total=False):
 def tool(function: Callable[..., Any] | Tool, /, name: str | None = None, **options: Unpack[_ToolOptions]) -> Tool: ...
 @overload
 def tool(*, name: str | None = None, **options: Unpack[_ToolOptions]) -> _ToolDecorator: ...
+@checks_names
 def tool(
     function: Callable[..., object] | Tool | None = None,
     /,
@@ -164,7 +167,7 @@ def tool(
         }.items()
         if value is not None
     }
-    around = sys._getframe(1).f_locals
+    around = sys._getframe(2).f_locals  # of the caller; 1 is `checks_names`
 
     def wrap(function: Callable[..., object] | Tool, /) -> Tool:
         if isinstance(function, Tool):

@@ -375,7 +375,9 @@ def as_tool(thing: Tool | Callable[..., Any], name: str | None = None) -> Tool:
         raise TypeError(f"{type(thing).__name__} is not a tool itself: use its .as_tool(name, description)")
     if not callable(thing):
         raise TypeError(f"{thing!r} is not a tool: decorate it with @tool, or subclass Tool")
-    return FunctionTool(thing, **renamed)
+    made = FunctionTool(thing, **renamed)
+    made.check_schema()
+    return made
 
 
 def distinct(tools: Iterable[Tool]) -> dict[str, Tool]:

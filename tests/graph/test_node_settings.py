@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from orchestrator import Context, Executor, Graph, Update, node, tool
+from orchestrator.errors import GraphUnknown
 from orchestrator.graph import Node
 from orchestrator.models.messages import Reply
 from orchestrator.nodes import Ask, Complete, Confirm, Execute, Plan, Subgraph
@@ -129,9 +130,25 @@ def test_both_reach_into_subgraphs_and_leave_the_old_graph_as_it_is() -> None:
 
 
 def test_what_is_no_tool_is_refused() -> None:
-    for wrong in ([3], "look"):
-        with pytest.raises(ValidationError):
-            flat().with_tools(wrong)
+    for wrong in ([3], 3):
+        with pytest.raises(ValidationError, match="3 is not a tool"):
+            flat().with_tools(wrong)  # type: ignore[arg-type]
+
+
+def test_one_tool_needs_no_list() -> None:
+    for one in ("look", look, look.function):  # type: ignore[attr-defined]
+        assert dict(nodes_of(flat().with_tools(one)))["plan"].tools == ("look",)  # type: ignore[arg-type]
+
+
+@pytest.mark.anyio
+async def test_a_group_named_as_a_tool_is_an_error_that_says_what_to_write() -> None:
+    said = (
+        r"nodes 'think', 'act/check', .* use 'arithmetic' as the name of a tool, and it is a group of tools: give the "
+        r"group to the executor, Executor\(tools=\['arithmetic'\]\)"
+    )
+    for given in ("arithmetic", ["arithmetic"]):
+        with pytest.raises(GraphUnknown, match=said):
+            await react.react(tools=given).run("q", model=ScriptedModel(["ok"]), tools=["arithmetic"])
 
 
 @pytest.mark.parametrize("graph", [react.graph, tool_user.graph, rewoo.graph, chat.graph, plan_and_solve.graph])

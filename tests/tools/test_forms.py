@@ -126,6 +126,23 @@ class Loud(Agent):
     pass
 
 
+def test_a_method_without_its_instance_is_refused_where_tools_are_given() -> None:
+    class Desk:
+        def ask(self, question: str) -> str:
+            """Ask."""
+            return question
+
+        @tool
+        def told(self, question: str) -> str:
+            """Tell."""
+            return question
+
+    for method in (Desk.ask, tool(Desk.ask), Desk.told):
+        with pytest.raises(TypeError, match=r"is a method: take it from an instance, Desk\(...\)\.(ask|told)$"):
+            Toolbox(method)
+    assert [one.name for one in Toolbox(Desk().ask, Desk().told)] == ["ask", "told"]
+
+
 async def test_a_method_reaches_its_instance_which_is_no_part_of_the_schema() -> None:
     ann, bob = Agent("Ann"), Agent("Bob")
     assert list(ann.greet.parameters["properties"]) == ["whom"]  # type: ignore[call-overload]

@@ -618,7 +618,7 @@ def test_a_schema_that_replaces_the_derived_one_is_checked() -> None:
         ({"type": "string", "enum": ["a", "b"], "default": ""}, "", ""),
         ({"type": "integer", "minimum": 1, "default": 0}, 0, 0),
         ({"type": "integer", "default": ""}, "", ""),
-        ({"type": "string", "default": 5}, 5, 5),
+        ({"type": "string", "default": 5.5}, 5.5, 5.5),
         ({"type": "boolean", "default": "false"}, "false", False),
         ({"$ref": "#/$defs/A", "nullable": True}, None, None),
         ({"anyOf": [{"type": "string"}], "default": None}, None, None),
@@ -640,7 +640,7 @@ def test_a_schemas_own_default_and_null_where_it_says_so_are_accepted(schema: An
         ({"type": "string", "nullable": False}, None),
         ({"type": "string", "enum": ["a"], "default": "all"}, "x"),
         ({"type": "integer", "minimum": 1, "default": 0}, -1),
-        ({"type": "string", "default": False}, 0),
+        ({"type": "string", "default": False}, 0.0),
     ],
 )
 def test_only_the_default_itself_is_accepted(schema: Any, given_: Any) -> None:

@@ -281,7 +281,10 @@ class WebSearch(Tool):
             return self._provider
         url = os.environ.get(ADDRESS)
         if not url:
-            raise ToolError(f"no search provider: set {ADDRESS} to an instance of SearXNG")
+            raise ToolError(
+                f"there is no search provider: set {ADDRESS} to the address of a SearXNG instance, such as "
+                "http://127.0.0.1:8888, or make the tool with it, WebSearch('http://...')"
+            )
         try:
             return SearXNG(url)
         except ValueError as error:

@@ -77,7 +77,10 @@ async def test_the_environment_says_which_instance(web: Web, monkeypatch: pytest
     assert (tool.name, tool.risk, tool.effect, tool.group) == ("web_search", "read", "read", "web_search")
     assert isinstance(tool, WebSearch)
     monkeypatch.delenv("ORCHESTRATOR_SEARCH_URL", raising=False)
-    assert "set ORCHESTRATOR_SEARCH_URL" in await refused(tool)
+    for one in (tool, WebSearch()):
+        said = await refused(one)
+        assert "set ORCHESTRATOR_SEARCH_URL to the address of a SearXNG instance" in said
+        assert "or make the tool with it, WebSearch('http://...')" in said
     answers(web, [])
     monkeypatch.setenv("ORCHESTRATOR_SEARCH_URL", web.url)
     assert (await call(tool, "x")).output == []
