@@ -15,6 +15,7 @@ from orchestrator import Context, Graph, Limits, Outcome, Retry, Update, extend,
 from orchestrator.errors import StepError
 from orchestrator.models import assistant, user
 from orchestrator.nodes import ITEM, Ask, CallModel, CallProtocol, Observe, ReadReply, Subgraph
+from orchestrator.spelling import checks_names
 from orchestrator.strategies.function_call import one_call
 from orchestrator.tools import Risk
 from orchestrator.values import check_options
@@ -110,6 +111,7 @@ EDGES = """
 """
 
 
+@checks_names
 def chat(
     max_steps: int = 10,
     max_seconds: float | None = None,

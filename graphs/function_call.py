@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from orchestrator import Graph, Limits, Retry, ToolCall, Update, node
 from orchestrator.graph import Node
 from orchestrator.nodes import ITEM, CallModel, CallProtocol, CheckCall, Confirm, Execute, ReadReply, Subgraph
+from orchestrator.spelling import checks_names
 from orchestrator.tools import Risk
 from orchestrator.values import check_options
 
@@ -104,6 +105,7 @@ WHEN_CORRECTED = """
 """
 
 
+@checks_names
 def function_call(
     max_steps: int = 2,
     max_seconds: float | None = None,

@@ -13,6 +13,7 @@ from typing import Literal
 from orchestrator import Graph, Limits, Retry, node
 from orchestrator.graph import Node
 from orchestrator.nodes import ITEM, CallModel, CallProtocol, Observe, ReadReply, Subgraph
+from orchestrator.spelling import checks_names
 from orchestrator.strategies.function_call import one_call
 from orchestrator.tools import Risk
 from orchestrator.values import check_options
@@ -58,6 +59,7 @@ LAST_ANSWER = """
 """
 
 
+@checks_names
 def function_call_agent(
     max_steps: int = 5,
     max_seconds: float | None = None,

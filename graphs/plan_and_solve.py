@@ -15,6 +15,7 @@ from typing import Literal
 from orchestrator import Graph, Limits, Retry
 from orchestrator.graph import Node
 from orchestrator.nodes import Advance, CallProtocol, Complete, Plan, ReadPlan, Subgraph
+from orchestrator.spelling import checks_names
 from orchestrator.strategies.function_call_agent import function_call_agent
 from orchestrator.tools import Risk
 from orchestrator.values import check_options
@@ -54,6 +55,7 @@ WHEN_SPENT = """
 """
 
 
+@checks_names
 def plan_and_solve(
     max_steps: int = 20,
     max_seconds: float | None = None,

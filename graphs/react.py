@@ -13,6 +13,7 @@ from typing import Literal
 from orchestrator import Graph, Limits, Retry
 from orchestrator.graph import Node
 from orchestrator.nodes import ITEM, CallModel, CallProtocol, Observe, ReadReply, Subgraph
+from orchestrator.spelling import checks_names
 from orchestrator.strategies.function_call import one_call
 from orchestrator.tools import Risk
 from orchestrator.values import check_options
@@ -77,6 +78,7 @@ WHEN_SPENT = """
 """
 
 
+@checks_names
 def react(
     max_steps: int = 10,
     max_seconds: float | None = None,

@@ -13,6 +13,7 @@ from typing import Literal
 from orchestrator import Graph, Limits, Retry
 from orchestrator.graph import Node
 from orchestrator.nodes import Confirm, Execute, Fill, Plan, ReadPlan, Record, Solve
+from orchestrator.spelling import checks_names
 from orchestrator.tools import Risk
 from orchestrator.values import check_options
 
@@ -46,6 +47,7 @@ WHEN_SPENT = """
 """
 
 
+@checks_names
 def rewoo(
     max_steps: int = 50,
     max_seconds: float | None = None,

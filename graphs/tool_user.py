@@ -14,6 +14,7 @@ from orchestrator import Context, Graph, Limits, Retry, Update, node
 from orchestrator.errors import StepError
 from orchestrator.graph import Node
 from orchestrator.nodes import ChooseArgs, ChooseTool, Confirm, Execute, Step, Think
+from orchestrator.spelling import checks_names
 from orchestrator.tools import Risk
 from orchestrator.values import check_options
 
@@ -85,6 +86,7 @@ WHEN_MISTAKEN = """
 """
 
 
+@checks_names
 def tool_user(
     max_steps: int = 10,
     max_seconds: float | None = 60,

@@ -204,10 +204,10 @@ class InvalidGraph(GraphError):
 class ArrowSyntaxError(GraphError):
     """Raised when a statement of the arrow text cannot be read; `line` and `column` count from 1."""
 
-    def __init__(self, fault: str, *, line: int, column: int, text: str = "", mend: str = "") -> None:
+    def __init__(self, fault: str, *, line: int, column: int, text: str = "", fix: str = "") -> None:
         self.line, self.column, self.text = line, column, text
         pointer = f"\n  {text}\n  {' ' * (column - 1)}^" if text else ""
-        self.fault = f"{fault}{'; ' + mend if mend else ''}{pointer}"
+        self.fault = f"{fault}{'; ' + fix if fix else ''}{pointer}"
         """The message without its location."""
         super().__init__(f"line {line}, column {column}: {self.fault}")
 
@@ -625,13 +625,13 @@ class StoreCorrupt(StoreError):
         self.run_id, self.seq = run_id, seq
         what = f"record {seq}" if seq else "its row in the list of runs"
         fault = f"run {run_id!r}: {why}" if archive else f"run {run_id!r}: {what} is damaged ({why})"
-        mend = f"restore the {'archive' if archive else 'store'} from a copy"
+        fix = f"restore the {'archive' if archive else 'store'} from a copy"
         if seq < 2:
-            super().__init__(f"{fault}; {mend}")
+            super().__init__(f"{fault}; {fix}")
             return
         command, call = f"orchestrator show {shlex.quote(run_id)} --at {seq - 1}", f"load({run_id!r}, at={seq - 1})"
-        super().__init__(f"{fault}; records before it are readable (`{command}`, `{call}`); to continue, {mend}")
-        self.typed = f"{fault}; records before it are readable: `{command}`; to continue, {mend}"
+        super().__init__(f"{fault}; records before it are readable (`{command}`, `{call}`); to continue, {fix}")
+        self.typed = f"{fault}; records before it are readable: `{command}`; to continue, {fix}"
 
 
 class RunArchived(StoreError):

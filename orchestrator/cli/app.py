@@ -212,6 +212,17 @@ class _Command(TyperCommand):
     def get_params(self, ctx: Any) -> Any:
         return _plain(super().get_params(ctx))
 
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        for word in args[: args.index("--")] if "--" in args else args:
+            name, known = word.partition("=")[0], {option for one in self.get_params(ctx) for option in one.opts}
+            if name in _ELSEWHERE and known.issuperset(_ELSEWHERE[name].split()[:1]):
+                ctx.fail(f"No such option: {name}: use {_ELSEWHERE[name]}")
+        return super().parse_args(ctx, args)
+
+
+_ELSEWHERE = {"--chatllm": "--model", "--max-duration": "--max-seconds", "--max-retries": "--set max_steps=N"}
+"""Option of other agent frameworks -> the option here."""
+
 
 class _Group(TyperGroup):
     """Group of commands that takes values like `_Command`."""

@@ -14,6 +14,7 @@ import typer
 from orchestrator import render as drawings
 from orchestrator._lazy import lazy_modules
 from orchestrator.cli import environment, exits, options, signals, storage
+from orchestrator.cli.graph_options import with_options
 from orchestrator.cli.graph_refs import absolute, graph_from_ref, is_file_ref, shape_from_ref, shipped, unknown
 from orchestrator.cli.launch_refs import load_tools
 from orchestrator.cli.output import out, out_bytes, out_json, out_made, out_table, warn
@@ -59,6 +60,7 @@ SUFFIXES = {
 def check(
     graph: options.Graph,
     trust: options.Trust = None,
+    settings: options.Set = None,
     prove: Annotated[
         bool, typer.Option("--prove", help="Also prove claims about all runs of the graph, or show what breaks them.")
     ] = False,
@@ -93,6 +95,7 @@ def check(
     if (tools or draw) and not prove:
         raise exits.UsageError("--tools and --draw belong to --prove: add --prove")
     form = None if draw is None else _format(None, draw)
+    graph = with_options(graph, settings)
     name, skipped, found = graph, tuple[str, ...](), None
     try:
         found, skipped = shape_from_ref(graph, trust or ())
@@ -160,6 +163,7 @@ def render(
     ] = None,
     at: options.At = None,
     trust: options.Trust = None,
+    settings: options.Set = None,
     format: Annotated[  # noqa: A002 - the option's name
         str | None,
         typer.Option(
@@ -185,7 +189,7 @@ def render(
         raise exits.UsageError("two runs can only be drawn as a page: use --format html, or -o FILE.html")
     try:
         if other is None:
-            made = drawings.render(_subject(what, at, store, trust or ()), form)
+            made = drawings.render(_subject(with_options(what, settings), at, store, trust or ()), form)
         else:
             one, two = (_a_run(name, at, store) for name in (what, other))
             made = one.to_html(two)

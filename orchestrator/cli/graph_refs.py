@@ -1,5 +1,6 @@
 """GRAPH on the command line: a shipped name, `module:attr`, `module`, `file.py:attr`, or a YAML or JSON file.
 
+An attribute is a graph, or a function that builds one, with options as in `file.py:attr?rounds=3`.
 A file may name code only if its modules are trusted: by `--trust`, or by an answer on the terminal.
 """
 
@@ -7,21 +8,23 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
 import pkgutil
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import orchestrator
 from orchestrator._lazy import lazy_modules
 from orchestrator.cli.environment import agrees, import_for
 from orchestrator.cli.exits import UsageError
+from orchestrator.cli.graph_options import build, graph_of, parted
 from orchestrator.cli.output import redacted, shell_command, warn
 from orchestrator.errors import GraphUnknown, OrchestratorError
 from orchestrator.graph.reading import refuse_untrusted
@@ -81,6 +84,7 @@ def admitted(graph: str, modules: Sequence[str]) -> tuple[str, ...]:
     Raises:
         UsageError: the file names other modules, and the user refused or cannot be asked.
     """
+    graph, _ = parted(graph)
     if not graph.endswith(DATA):
         return tuple(modules)
     data = read(graph)
@@ -118,16 +122,17 @@ def shipped() -> tuple[str, ...]:
 
 
 def is_file_ref(ref: str) -> bool:
-    """Return True if a reference can only be a graph: it names a file or an attribute."""
-    return ":" in ref or ref.endswith((*DATA, ".py"))
+    """Return True if a reference can only be a graph: it names a file or an attribute, or has options."""
+    ref, options = parted(ref)
+    return bool(options) or ":" in ref or ref.endswith((*DATA, ".py"))
 
 
 def absolute(ref: str) -> str:
     """Return the reference in a form that works in another directory."""
-    file, colon, attribute = ref.partition(":")
+    file = parted(ref)[0].partition(":")[0]
     if file == "mcp":
         return servers.absolute(ref)
-    return f"{Path(file).absolute()}{colon}{attribute}" if file.endswith((*DATA, ".py")) else ref
+    return f"{Path(file).absolute()}{ref[len(file) :]}" if file.endswith((*DATA, ".py")) else ref
 
 
 def graph_from_ref(ref: str, directory: str | None = None, trust: Sequence[str] = ()) -> Graph:
@@ -143,7 +148,10 @@ def graph_from_ref(ref: str, directory: str | None = None, trust: Sequence[str] 
         UsageError: its module cannot be imported, or a graph file names code that is not trusted.
     """
     directory = directory or os.getcwd()
+    ref, options = parted(ref)
     if ref.endswith(DATA):
+        if options:
+            raise UsageError(f"--set {next(iter(options))}: {ref} has no options: change the file")
         return _from_data(ref, directory, trust)
     place, colon, name = ref.partition(":")
     if colon or ref not in shipped():
@@ -154,10 +162,10 @@ def graph_from_ref(ref: str, directory: str | None = None, trust: Sequence[str] 
     elif colon:
         module = _module(module_named(place), ref)
     elif ref in shipped():
-        module, name = module_from_name(f"orchestrator.strategies.{ref}"), "graph"
+        module, name = module_from_name(f"orchestrator.strategies.{ref}"), ref if options else "graph"
     else:
         module = _module(module_named(place), ref)
-    return _attribute(module, name, place) if name else _only(module, place)
+    return _attribute(module, name, ref, options) if name else _only(module, place, options)
 
 
 def _from_data(ref: str, directory: str, trust: Sequence[str]) -> Graph:
@@ -244,11 +252,16 @@ def _graphs_in(module: ModuleType) -> dict[str, Graph]:
     return {name: thing for name, thing in found.items() if next(n for n in found if found[n] is thing) == name}
 
 
-def _attribute(module: ModuleType, name: str, place: str) -> Graph:
-
+def _attribute(module: ModuleType, name: str, ref: str, options: Mapping[str, str]) -> Graph:
     thing = attribute(module, name)
+    if isinstance(thing, FunctionType) and not inspect.iscoroutinefunction(thing):
+        with importing(ref, "built"):
+            return graph_of(build(thing, ref, options), ref)
+    if options:
+        raise _no_function(module, ref, options)
     if isinstance(thing, Graph):
         return thing
+    place = ref.partition(":")[0]
     fault = (
         f"{place} has no {name!r}" if thing is None else f"{place}:{name} is not a Graph but a {type(thing).__name__}"
     )
@@ -256,7 +269,18 @@ def _attribute(module: ModuleType, name: str, place: str) -> Graph:
     raise GraphUnknown(f"{fault}; {_listed('graphs there', there)}")
 
 
-def _only(module: ModuleType, place: str) -> Graph:
+def _no_function(module: ModuleType, ref: str, options: Mapping[str, str]) -> UsageError:
+    own = [name for name, one in vars(module).items() if isinstance(one, FunctionType) and name[0] != "_"]
+    place, there = ref.partition(":")[0], [name for name in own if vars(module)[name].__module__ == module.__name__]
+    return UsageError(
+        f"--set {next(iter(options))}: options are for a function that builds a graph, as in {place}:FUNCTION; "
+        f"{_listed('functions there', there)}"
+    )
+
+
+def _only(module: ModuleType, place: str, options: Mapping[str, str]) -> Graph:
+    if options:
+        raise _no_function(module, place, options)
     there = _graphs_in(module)
     if len(there) == 1:
         return next(iter(there.values()))

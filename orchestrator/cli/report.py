@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from orchestrator._lazy import lazy_modules
 from orchestrator.cli.output import out, out_json, out_line, quoted, redacted, shell_command, warn
@@ -56,6 +56,16 @@ class Plain:
 
     def hold(self) -> None:
         """Do nothing: printed lines stay."""
+
+
+class Transcript(Plain):
+    """Prints every event of a style in full: a line with its time, publisher and name, then its data."""
+
+    def show(self, event: Event) -> None:
+        data: Any = redacted(event.to_json())
+        head = f"[time: {data['timestamp']}] [id: {data['id']}] [event: {data['event']}]"
+        facts = [f"{name}: {value}" for name, value in data["data"].items() if value is not None]
+        self._write("\n".join((head, *facts, "")))
 
 
 _BEFORE = 400

@@ -17,8 +17,9 @@ import typer
 
 from orchestrator.cli import environment, exits, options, run_lookup, run_session, signals, storage
 from orchestrator.cli.fork_command import Migrating, migration_of
-from orchestrator.cli.inputs import input_of
+from orchestrator.cli.graph_options import with_options
 from orchestrator.cli.launch_refs import Given, Launch, of_run
+from orchestrator.cli.options import input_of
 from orchestrator.cli.output import error_text, out, out_json, redacted, warn
 from orchestrator.cli.report import NextCommands, document
 from orchestrator.cli.trust import seal as sealed
@@ -48,6 +49,7 @@ def run(
     tools: options.Tools = None,
     model: options.Model = None,
     trust: options.Trust = None,
+    settings: options.Set = None,
     run_id: options.RunId = None,
     label: options.Labels = None,
     max_steps: options.MaxSteps = None,
@@ -70,7 +72,7 @@ def run(
     """
 
     risk, labels, url = options.risk(approve), options.pairs(label), storage.store_url(store)
-    launch = Given.of(graph, tools, model, trust).new()
+    launch = Given.of(with_options(graph, settings), tools, model, trust).new()
     code = launch.load()
     given = input_of(code.graph, question, input)
     stops = _stops(code.graph, pause_before, pause_after)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -91,26 +91,34 @@ def events(
     run: options.Run,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the run until it ends.")] = False,
     after: Annotated[int, typer.Option("--after", metavar="SEQ", min=0, help="Only events after record SEQ.")] = 0,
+    style: Annotated[
+        str | None,
+        typer.Option("--style", metavar="NAME", help="embedia: the names and order of events of that framework."),
+    ] = None,
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
     """Print the events of a run.
 
     Prints lines of JSON, the last one the result. On a terminal and without --json, prints lines of text, or with
-    --follow a tree that is redrawn while the run continues.
+    --follow a tree that is redrawn while the run continues. With --style, every event is printed in full.
 
     Example: orchestrator events 3f2a9c1d --json
     """
 
+    if style not in (None, "embedia"):
+        raise exits.UsageError(f"--style {style}: use embedia")
+    named: Literal["embedia"] | None = "embedia" if style else None
     as_text = sys.stdout.isatty() and not json
-    sink: report.Sink = (
-        report.JsonLines() if not as_text else report.Tree(out, sys.stdout) if follow else report.Plain(out)
-    )
+    sink: report.Sink = report.JsonLines()
+    if as_text:
+        styled = report.Transcript(out) if style else None
+        sink = styled or (report.Tree(out, sys.stdout) if follow else report.Plain(out))
 
     async def look(executor: Executor) -> Run:
         await sink.meet(executor, run, after)
         try:
-            async for event in executor.events(run, after=after, follow=follow):
+            async for event in executor.events(run, after=after, follow=follow, style=named):
                 sink.show(event)
         finally:
             sink.hold()

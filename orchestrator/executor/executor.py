@@ -6,7 +6,7 @@ when they are first used: reading runs loads nothing that drives them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -42,6 +42,7 @@ from orchestrator.graph.versions import Migration
 from orchestrator.kernel.seals import Seal
 from orchestrator.memory import MemoryOptions
 from orchestrator.models.base import Model
+from orchestrator.spelling import checks_names
 from orchestrator.stores import Codec, open_store, with_archive, with_codec
 from orchestrator.stores.base import Page, Relation, Reopening, StatsRow, Store
 from orchestrator.stores.requests import RunQuery
@@ -132,6 +133,7 @@ class Executor:
             they wait until they are resumed.
     """
 
+    @checks_names
     def __init__(
         self,
         store: str | Store = "memory://",
@@ -443,10 +445,10 @@ class Executor:
         refs: Mapping[str, object] | None = None,
         at: datetime | float | None = None,
     ) -> str:
-        """Add a run to the store without driving it. A worker, `drive` or `recover` starts it.
+        """Add a run to the store without driving it. A worker, `workers.drive` or `recover` starts it.
 
         Its status is `running`: it waits for an executor. The same id and input give the same run, so that a call whose
-        outcome is unknown can be repeated. The other arguments are those of `start`.
+        outcome is unknown can be repeated.
 
         Args:
             graph: a graph, or the name of one of the executor's graphs.
@@ -600,7 +602,7 @@ class Executor:
             timeout: maximum number of seconds to wait; None: no limit.
 
         Returns:
-            The run in its state at that time.
+            The run in its state at the end of the wait.
 
         Raises:
             RunUnknown: the store has no such run.
@@ -860,7 +862,7 @@ class Executor:
             reason: why, for the journal.
 
         Returns:
-            The run in its state at that time.
+            The run, when no executor drives it any more.
 
         Raises:
             RunUnknown: the store has no such run.
@@ -877,7 +879,7 @@ class Executor:
             reason: why, for the journal.
 
         Returns:
-            The run in its state at that time.
+            The run, when no executor drives it any more.
 
         Raises:
             RunUnknown: the store has no such run.
@@ -1178,7 +1180,7 @@ class Executor:
         follow: bool = False,
         until: Literal["end", "pause"] = "end",
         style: Literal["embedia"] | None = None,
-        tokenizer: Callable[[str], int] | None = None,
+        tokenizer: Callable[[str], int | Sized] | None = None,
     ) -> AsyncIterator[Event]:
         """Return the events of a run after record `after`.
 
@@ -1190,8 +1192,8 @@ class Executor:
             until: where following stops: at the `end` of the run, or also at a `pause`: it waits for answers, events or
                 a timer, or was paused.
             style: `embedia` uses the names and order of that framework; None: the library's own.
-            tokenizer: counts the tokens of a text, for `style="embedia"`; None: only replies have counts, from the
-                provider.
+            tokenizer: returns the tokens of a text, or their number, for `style="embedia"`; None: only replies have
+                counts, from the provider.
 
         Raises:
             ValueError: `style` or `until` is unknown, or `tokenizer` is given without `style="embedia"`.

@@ -27,7 +27,7 @@ from orchestrator.executor.heartbeat import Heartbeat
 from orchestrator.executor.journal import LAST_FLUSH, Flusher
 from orchestrator.executor.loader import HistoryPages, RunLoader
 from orchestrator.executor.observers import Observation, RunObserver
-from orchestrator.executor.os_signals import guard
+from orchestrator.executor.os_signals import stop_on_signal
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import Children, DriveClock, IdleFollower, LastSeen, Shared
 from orchestrator.executor.run_status import due_of_given_back
@@ -239,7 +239,7 @@ class Host:
         for work in (self.heartbeat.renew_leases, self.heartbeat.poll_inboxes, self.shared.flusher.run):
             tasks.start_soon(work)
         self.watched.open(tasks)
-        tasks.start_soon(guard, self.stop)
+        tasks.start_soon(stop_on_signal, self.stop)
 
     async def _interrupt(self) -> None:
         """Interrupt the runs that callers drive in their own tasks, and release those whose drives never started."""

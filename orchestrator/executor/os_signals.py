@@ -92,7 +92,7 @@ class _Guarded:
 _guarded = _Guarded()
 
 
-async def guard(stop: Callable[[], Awaitable[None]]) -> None:
+async def stop_on_signal(stop: Callable[[], Awaitable[None]]) -> None:
     """Call `stop` when a signal is to end the process, and let the process end after that."""
     loop: Any = anyio.lowlevel.current_token().native_token
     on_trio = not hasattr(loop, "call_soon_threadsafe")

@@ -22,7 +22,7 @@ import anyio
 from orchestrator._lazy import lazy_modules
 from orchestrator.clock import Clock
 from orchestrator.errors import GraphUnknown, InvalidValue, RunConflict, RunEnded, RunUnknown, StoreUnavailable
-from orchestrator.executor.approvals import CallGuard
+from orchestrator.executor.approvals import TrustedApprovals
 from orchestrator.executor.commands import RISKS
 from orchestrator.executor.failures import fault_of
 from orchestrator.executor.heartbeat import workers
@@ -34,7 +34,7 @@ from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.run_status import waits_to_be_taken_up
 from orchestrator.executor.run_tools import compare_offered, offered
 from orchestrator.executor.watched_runs import moved_by_others
-from orchestrator.graph.faults import listed_names, mend_name
+from orchestrator.graph.faults import listed_names, suggest_name
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.names import plain_name
@@ -392,7 +392,7 @@ async def _ready_drive(host: Host, hold: LeaseHandle, ready: _Ready, options: Re
         begin(live.log, ready.reopening, options)
         if fit.migrated is not None:
             live.log.push(fit.migrated.record.model_copy(update={**live.log.now()}))
-        await guard_run(host.store, live.log, checked, host.resources.asked.get(ready.graph.content))
+        await check_approvals(host.store, live.log, checked, host.resources.asked.get(ready.graph.content))
     except BaseException:
         del host.live[run_id]
         live.log.closing = True
@@ -474,8 +474,8 @@ def nodes_of(graph: GraphDefinition, names: Collection[str], argument: str) -> t
     names = [name if name in known else plain_name(name) for name in names]
     for name in names:
         if name not in known:
-            mend = mend_name(str(name), known, f"it has {listed_names(known)}")
-            raise InvalidValue(f"{argument}: graph {graph.name!r} has no node {name!r}; {mend}", where=argument)
+            fix = suggest_name(str(name), known, f"it has {listed_names(known)}")
+            raise InvalidValue(f"{argument}: graph {graph.name!r} has no node {name!r}; {fix}", where=argument)
     return tuple(sorted(set(names)))
 
 
@@ -495,7 +495,7 @@ class Reopening:
     Args:
         clock: stamps the record.
         info: the run's row, as read by the caller.
-        how: options of `resume`.
+        options: options of `resume`.
     """
 
     def __init__(self, clock: Clock, info: RunInfo, options: ResumeOptions) -> None:
@@ -589,8 +589,8 @@ async def audited(store: Store, seal: Seal | None, machine: RunState, *, trust_a
     return audit(seal, machine.run_id, await store.read(machine.run_id, upto=machine.head))
 
 
-async def guard_run(store: Store, log: RunLog, checked: Audit | None, ask_from: Risk | None = None) -> None:
-    """Withdraw approvals that are not trusted when a run is resumed, and guard its calls.
+async def check_approvals(store: Store, log: RunLog, checked: Audit | None, ask_from: Risk | None = None) -> None:
+    """Withdraw approvals that are not trusted when a run is started or resumed, and require new ones for its calls.
 
     Args:
         store: the store of the run.
@@ -600,21 +600,23 @@ async def guard_run(store: Store, log: RunLog, checked: Audit | None, ask_from: 
     """
     if checked is not None:
         withdraw_unsealed(log, checked)
-    if log.machine.in_fork or ask_from is not None:
-        await guard_calls(store, log, checked, ask_from)
+    reviews = (graph := log.machine.plan.graph) is not None and graph.reviews
+    if log.machine.in_fork or ask_from is not None or (reviews and log.approvals is None):
+        await require_approvals(store, log, checked, ask_from)
 
 
 def withdraw_unsealed(log: RunLog, checked: Audit) -> None:
     """Withdraw approvals without a valid seal when a run is resumed."""
     if not checked.whole:
-        log.guard = CallGuard(log.machine.plan.graph, checked)
+        log.approvals = TrustedApprovals(log.machine.plan.graph, checked)
         withdrawal = checked.withdrawal(log.machine, log.clock.now())
         if withdrawal is not None:
             log.push(withdrawal)
 
 
-async def guard_calls(store: Store, log: RunLog, checked: Audit | None, ask_from: Risk | None) -> None:
-    """Ask about risky calls, and about those approved before a run was forked, since the approvals were the parent's.
+async def require_approvals(store: Store, log: RunLog, checked: Audit | None, ask_from: Risk | None) -> None:
+    """Ask about risky calls, about those approved before a run was forked, since the approvals were the parent's, and
+    about dangerous ones that a model may have approved.
 
     Args:
         store: the store of the run.
@@ -627,7 +629,8 @@ async def guard_calls(store: Store, log: RunLog, checked: Audit | None, ask_from
         records = await store.read(machine.run_id, upto=machine.head)
         checked = Audit(frozenset(record.seq for record in records), None, records)
     since = machine.forked_at if machine.in_fork else 0
-    log.guard = CallGuard(machine.plan.graph, checked, since, ask_from=ask_from)
+    reviewed = not machine.in_fork and ask_from is None
+    log.approvals = TrustedApprovals(machine.plan.graph, checked, since, ask_from=ask_from, reviewed=reviewed)
 
 
 async def drop_unsealed(store: Store, seal: Seal, run_id: str, machine: RunState | None) -> None:

@@ -6,7 +6,7 @@ record's `seq`, `ts`, `activation`, `path` and `node`:
     log.push(EffectSettled(**log.at(activation), key=key, ok=True, ...))
 
 Steps, effects and commands write through the log and wait on it. The drive that runs the steps is attached as
-`scheduler` while it exists; a run whose lease is held only to journal a command has no scheduler.
+`scheduler` while it exists; if the lease is held only to journal a command, it starts no steps.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import asyncio
     from contextlib import AbstractAsyncContextManager
 
-    from orchestrator.executor.approvals import CallGuard
+    from orchestrator.executor.approvals import TrustedApprovals
     from orchestrator.executor.replay.running import RunningReplay
     from orchestrator.graph.limits import Limits
     from orchestrator.kernel.question import Answer
@@ -103,7 +103,7 @@ class DriveClock:
 
 
 class LastSeen:
-    """Records since when runs with a deadline are unchanged, for executors whose clocks disagree."""
+    """Remembers since when runs with a deadline are unchanged, for executors whose clocks disagree."""
 
     _MOST = 10_000
     """Maximum number of runs remembered; beyond it all are forgotten and observed anew."""
@@ -335,12 +335,12 @@ class RunLog:
         """True if the run starts in this process: nothing was done in it before."""
         self.watchers: set[Follower] = set()
         self.replies: dict[str, ReplySoFar] = {}
-        """Keys of model calls in progress whose replies are streamed."""
+        """Key of a model call in progress -> its reply so far, if it is streamed."""
         self.replay: RunningReplay | None = None
         """Set if the run is a replay, or a replay called it."""
         self.context = context
-        self.guard: CallGuard | None = None
-        """Asks about tool calls whose approvals in the records are not trusted; None: all records are trusted."""
+        self.approvals: TrustedApprovals | None = None
+        """The trusted approvals of tool calls: calls without one are asked about. None: all records are trusted."""
         self.scheduler: Scheduler | None = scheduler
         self.task: asyncio.Task[Any] | None = None
         """The task that drives the run, in an event loop of asyncio."""
@@ -385,8 +385,8 @@ class RunLog:
         if not -_JUMP <= record.ts - now <= _JUMP:
             record = record.model_copy(update={"ts": now})
         delta = apply(machine, record)
-        if self.guard is not None:
-            self.guard.note(record)
+        if self.approvals is not None:
+            self.approvals.note(record)
         if not journal.buffer:
             self._flusher.note(self)
         journal.put(record, message)

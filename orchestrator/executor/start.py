@@ -22,10 +22,10 @@ from orchestrator.executor.journal import row_of
 from orchestrator.executor.options import NO_OPTIONS, ResumeOptions, RunOptions
 from orchestrator.executor.resources import Resources, limits_cost
 from orchestrator.executor.resuming import (
+    check_approvals,
     check_risk,
     drive_on,
     drop_unsealed,
-    guard_run,
     nodes_of,
     take_up_free,
     wait_for,
@@ -101,7 +101,7 @@ async def create(
             raise
         live = host.new_drive(machine, hold, own=own, chain=chain, context=context)
         live.log.journal.note_row(info)
-        await guard_run(host.store, live.log, None, host.resources.asked.get(graph.content))
+        await check_approvals(host.store, live.log, None, host.resources.asked.get(graph.content))
         if host.seal is not None:
             await drop_unsealed(host.store, host.seal, info.run_id, None)
         return host.add(live)

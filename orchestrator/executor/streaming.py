@@ -8,7 +8,7 @@ cleans up late. Iterators hold nothing that needs closing.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Sized
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Generic, Literal, Self, TypeAlias
 
@@ -280,7 +280,7 @@ class RunEvents(AsyncIterator[Event]):
         follow: bool,
         until: Literal["end", "pause"],
         style: Literal["embedia"] | None,
-        tokenizer: Callable[[str], int] | None = None,
+        tokenizer: Callable[[str], int | Sized] | None = None,
     ) -> None:
         if style not in (None, "embedia"):
             raise ValueError(f"style {style!r} is unknown: use None or 'embedia'")
@@ -322,8 +322,10 @@ class Stream(Generic[StateT]):
     ) -> None:
         self._host, self._run_id, self._source, self._live = host, run_id, source, live
         self._run: Run[StateT] | None = None
-        self.scope, self.over = anyio.CancelScope(), anyio.Event()
+        self.scope = anyio.CancelScope()
         """Cancel scope of the task that drives the run."""
+        self.over = anyio.Event()
+        """Set when that task has ended."""
 
     @property
     def run_id(self) -> str:

@@ -640,13 +640,13 @@ def _told(found: Difference) -> str:
     if found.read is MISSING:
         return f"without a part of it{place}: keys are texts in JSON, so give them one type; and name the type of items"
     if type(found.given) is type(found.read) or found.given is MISSING:
-        mend = "make it a plain field, without exclude=, or let its validator undo what its serializer does"
-        return f"as another value{place}: {mend}"
+        fix = "make it a plain field, without exclude=, or let its validator undo what its serializer does"
+        return f"as another value{place}: {fix}"
     if isinstance(found.given, BaseModel) or dataclasses.is_dataclass(found.given):
-        mend = f"give a {read}, or declare a union of both classes with Field(discriminator=...)"
+        fix = f"give a {read}, or declare a union of both classes with Field(discriminator=...)"
     else:
-        mend = f"give a {read}, or declare one type that JSON tells from others"
-    return f"as a {read}, not as a {given}{place}: {mend}"
+        fix = f"give a {read}, or declare one type that JSON tells from others"
+    return f"as a {read}, not as a {given}{place}: {fix}"
 
 
 def _adapter(annotation: Any, config: ConfigDict | None) -> TypeAdapter[Any]:

@@ -120,16 +120,16 @@ def _edge_changes(old: GraphDefinition, new: GraphDefinition, names: Renames, pl
         sources[source] = edge.source
     for source in dict.fromkeys((*before, *after)):
         was, now = before.get(source, []), after.get(source, [])
-        named, told = [moved_text for moved_text, _ in was], sources.get(source, source)
+        named, source_name = [moved_text for moved_text, _ in was], sources.get(source, source)
         for moved_text, text in was:
             if moved_text not in now:
-                yield Change("edges", place, told, f"edge {text}{where} is gone")
+                yield Change("edges", place, source_name, f"edge {text}{where} is gone")
         for text in now:
             if text not in named:
-                yield Change("edges", place, told, f"edge {text}{where} is new")
+                yield Change("edges", place, source_name, f"edge {text}{where} is new")
         if named != now and sorted(named) == sorted(now):
-            text = f"the edges of {told!r}{where} are in another order, and so are its branches"
-            yield Change("order", place, told, text)
+            text = f"the edges of {source_name!r}{where} are in another order, and so are its branches"
+            yield Change("order", place, source_name, text)
 
 
 def _order_changes(old: GraphDefinition, new: GraphDefinition, names: Renames, place: str) -> Iterator[Change]:

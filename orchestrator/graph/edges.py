@@ -93,8 +93,8 @@ def parse_edges(edges: EdgesLike) -> tuple[Edge, ...]:
         return (edges,)
     if isinstance(edges, Mapping) or not isinstance(edges, Iterable):
         found = "empty" if edges is None else f"of type {type(edges).__name__}"
-        mend = "write arrow text, such as 'START -> draft', or a list of it"
-        raise ArrowSyntaxError(f"'edges' is {found}", line=1, column=1, mend=mend)
+        fix = "write arrow text, such as 'START -> draft', or a list of it"
+        raise ArrowSyntaxError(f"'edges' is {found}", line=1, column=1, fix=fix)
     read: list[Edge] = []
     line = 1
     for item in edges:
@@ -108,7 +108,7 @@ def parse_edges(edges: EdgesLike) -> tuple[Edge, ...]:
         elif isinstance(item, Sequence):
             read.append(_of_parts(list(item), line))
         else:
-            raise ArrowSyntaxError(f"{item!r} is not an edge", line=line, column=1, mend="write 'source -> target'")
+            raise ArrowSyntaxError(f"{item!r} is not an edge", line=line, column=1, fix="write 'source -> target'")
         if len(read) > MOST_EDGES:
             raise _too_many(line)
         line += 1
@@ -119,12 +119,12 @@ def _of_mapping(item: Mapping[str, object], line: int) -> Edge:
     """Return the edge of a mapping with `source`, `target`, `outcome` and `each`."""
     arrow = next((str(key) for key in item if "->" in str(key)), None)
     if arrow is not None:  # YAML reads `- a -> b: done` as a mapping
-        mend = f"quote the arrow, '{arrow} : {item[arrow]}'"
-        raise ArrowSyntaxError(f"{arrow!r} is the key of a mapping", line=line, column=1, mend=mend)
+        fix = f"quote the arrow, '{arrow} : {item[arrow]}'"
+        raise ArrowSyntaxError(f"{arrow!r} is the key of a mapping", line=line, column=1, fix=fix)
     unknown = [str(key) for key in item if key not in _PARTS]
     if unknown:
         raise ArrowSyntaxError(
-            f"an edge has no {unknown[0]!r}", line=line, column=1, mend=f"it has {', '.join(_PARTS)}; or write an arrow"
+            f"an edge has no {unknown[0]!r}", line=line, column=1, fix=f"it has {', '.join(_PARTS)}; or write an arrow"
         )
     return _of_parts([item.get(key) for key in _PARTS], line)
 
@@ -135,7 +135,7 @@ _PARTS = ("source", "target", "outcome", "each")
 def _of_parts(parts: list[object], line: int) -> Edge:
     if not 2 <= len(parts) <= 4 or not all(isinstance(part, str) for part in parts[:2]):
         raise ArrowSyntaxError(
-            f"{tuple(parts)!r} is not an edge", line=line, column=1, mend="write (source, target, outcome, each)"
+            f"{tuple(parts)!r} is not an edge", line=line, column=1, fix="write (source, target, outcome, each)"
         )
     source, target, outcome, each = [None if part is None else str(part) for part in (*parts, None, None)][:4]
     return Edge(source or "", target or "", outcome, each)
@@ -164,8 +164,8 @@ def _parse_text(text: str, first_line: int) -> Iterator[Edge]:
 
 
 def _too_many(line: int) -> ArrowSyntaxError:
-    mend = "'a, b -> c, d' is an edge for each pair: name fewer nodes, or split the graph"
-    return ArrowSyntaxError(f"up to here there are more than {MOST_EDGES:,} edges", line=line, column=1, mend=mend)
+    fix = "'a, b -> c, d' is an edge for each pair: name fewer nodes, or split the graph"
+    return ArrowSyntaxError(f"up to here there are more than {MOST_EDGES:,} edges", line=line, column=1, fix=fix)
 
 
 def _tokens(line: str, number: int) -> Iterator[_ArrowToken]:
@@ -186,13 +186,13 @@ def _tokens(line: str, number: int) -> Iterator[_ArrowToken]:
 
 def _refuse_token(line: str, number: int, column: int, text: str) -> NoReturn:
     if text.startswith(_WRONG_ARROWS):
-        fault, mend = f"{text!r} is not an arrow", "write '->'"
+        fault, fix = f"{text!r} is not an arrow", "write '->'"
     elif text.startswith(";"):
-        fault, mend = "';' does not end a statement", "write one statement per line"
+        fault, fix = "';' does not end a statement", "write one statement per line"
     else:
         fault = f"{text!r} cannot start a name"
-        mend = RULE
-    raise ArrowSyntaxError(fault, line=number, column=column, text=line, mend=mend)
+        fix = RULE
+    raise ArrowSyntaxError(fault, line=number, column=column, text=line, fix=fix)
 
 
 class _Statement:
@@ -266,8 +266,8 @@ class _Statement:
             if token.text in (ANY, START, END, STOP):
                 self._refuse(f"{token.text!r} is not an outcome", "name an outcome that the node declares", token)
             if len(named) > 1 and token.text not in IF_NAMED:
-                mend = "write one statement for each outcome"
-                self._refuse(f"a list of outcomes takes {', '.join(IF_NAMED)} only", mend, token)
+                fix = "write one statement for each outcome"
+                self._refuse(f"a list of outcomes takes {', '.join(IF_NAMED)} only", fix, token)
             if token.text in [one.text for one in named[:number]]:
                 self._refuse(f"{token.text!r} is there twice", "remove one", token)
             yield token.text
@@ -276,8 +276,8 @@ class _Statement:
         if token.text in (END, STOP):
             self._refuse(f"{token.text} is an end: no edge starts there", "remove what follows it", token)
         if token.text == ANY and outcome not in RESERVED:
-            mend = "write '* -> NODE : error', ': timeout' or ': exhausted'"
-            self._refuse("'*' as a source takes only a reserved outcome", mend, token)
+            fix = "write '* -> NODE : error', ': timeout' or ': exhausted'"
+            self._refuse("'*' as a source takes only a reserved outcome", fix, token)
         if token.text == START and outcome is not None:
             self._refuse("START has no outcomes", f"remove {outcome!r}", token)
 
@@ -287,9 +287,9 @@ class _Statement:
         if token.text == ANY:
             self._refuse("'*' is not a target", "name a node", token)
 
-    def _refuse(self, fault: str, mend: str, token: _ArrowToken | None = None) -> NoReturn:
+    def _refuse(self, fault: str, fix: str, token: _ArrowToken | None = None) -> NoReturn:
         token = token or self._next()
-        raise ArrowSyntaxError(fault, line=self.number, column=token.column, text=self.line.rstrip(), mend=mend)
+        raise ArrowSyntaxError(fault, line=self.number, column=token.column, text=self.line.rstrip(), fix=fix)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
@@ -16,24 +15,7 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from orchestrator.errors import GraphError, GraphUnknown, Problem, UntrustedCode
 from orchestrator.graph.codec import explain_fault
-
-# -- Suggestions for unknown names -----------------------------------------------------------------------------
-
-
-def close_to(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """Return the known name most similar to an unknown one, or the same in another case; None if none is similar.
-
-    Args:
-        name: the unknown name.
-        known: the known names.
-        cutoff: the least similarity, from 0 to 1.
-    """
-    names = list(known)
-    close = get_close_matches(name, names, n=1, cutoff=cutoff)
-    if close:
-        return close[0]
-    return next((one for one in names if one.casefold() == name.casefold()), None)
-
+from orchestrator.spelling import close_to, unknown_field
 
 # -- Faults in the values of a graph file, each with a suggested fix -------------------------------------------
 
@@ -65,18 +47,6 @@ def explain_detail(fault: ErrorDetails, model: type[BaseModel] | None = None) ->
 def names_of(model: type[BaseModel]) -> list[str]:
     """Return the names of a model's fields as they appear in data."""
     return [info.alias or name for name, info in model.model_fields.items()]
-
-
-def unknown_field(name: object, fields: Iterable[str]) -> str:
-    """Return the message for an unknown field.
-
-    Args:
-        name: the unknown name.
-        fields: the names of the existing fields.
-    """
-    fields = list(fields)
-    close = close_to(str(name), fields, cutoff=0.65)
-    return f"has no {name!r}: " + (f"did you mean {close!r}?" if close else f"it has {', '.join(fields)}")
 
 
 def booleans_for_numbers(model: type[BaseModel], data: Mapping[str, object]) -> Iterator[str]:
@@ -298,7 +268,7 @@ def listed_names(names: Iterable[str]) -> str:
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
-def mend_name(name: str, known: Iterable[str], otherwise: str) -> str:
+def suggest_name(name: str, known: Iterable[str], otherwise: str) -> str:
     """Return the most likely correction of an unknown name."""
     close = close_to(name, known)
     return f"did you mean {close!r}?" if close else otherwise

@@ -20,11 +20,9 @@ from orchestrator.graph.faults import (
     Faults,
     PlacedFault,
     booleans_for_numbers,
-    close_to,
     explain_data,
     explain_detail,
     place_of,
-    unknown_field,
 )
 from orchestrator.graph.function import function_node
 from orchestrator.graph.limits import Limits
@@ -34,6 +32,7 @@ from orchestrator.graph.state import StateSchema
 from orchestrator.graph.text.source import located, read_source
 from orchestrator.graph.topology import DONE, FAILED, IF_NAMED
 from orchestrator.json import JsonObject
+from orchestrator.spelling import close_to, unknown_field
 
 # -- Nodes from data -------------------------------------------------------------------------------------------
 
@@ -297,8 +296,8 @@ def _kind_of_a_user(kind: str, ref: object, trust: Trust) -> type[Node]:
     if not isinstance(found, type) or not issubclass(found, Node):
         known = ["function", *sorted(_shipped_kinds())]
         close = close_to(kind, known)
-        mend = f"did you mean {close!r}?" if close else f"the kinds are {', '.join(known)}."
-        raise GraphUnknown(f"there is no node kind {kind!r}; {mend} Your own kind needs class: module:Class")
+        fix = f"did you mean {close!r}?" if close else f"the kinds are {', '.join(known)}."
+        raise GraphUnknown(f"there is no node kind {kind!r}; {fix} Your own kind needs class: module:Class")
     return found
 
 

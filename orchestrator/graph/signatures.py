@@ -193,10 +193,10 @@ def wanted_arguments(
                 inspect.Parameter.VAR_POSITIONAL,
                 inspect.Parameter.VAR_KEYWORD,
             ):
-                mend = "a node takes state, ctx, item and deps, by name or annotation"
+                fix = "a node takes state, ctx, item and deps, by name or annotation"
                 if parameter.name == "self":
-                    mend = "make a node of the method of an instance, node(steps.method), or subclass Node"
-                raise GraphError(f"{what} wants {str(parameter).split(':')[0]!r}, which a node cannot receive: {mend}")
+                    fix = "make a node of the method of an instance, node(steps.method), or subclass Node"
+                raise GraphError(f"{what} wants {str(parameter).split(':')[0]!r}, which a node cannot receive: {fix}")
             positional = False
             continue
         positional = positional and parameter.kind is not inspect.Parameter.KEYWORD_ONLY

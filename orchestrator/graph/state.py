@@ -19,13 +19,14 @@ from pydantic_core import core_schema
 
 from orchestrator.errors import GraphError, InvalidInput, InvalidUpdate, SecretInState
 from orchestrator.graph.codec import JsonCodec, explain, refuse_secrets
-from orchestrator.graph.faults import BOOLEANS, Faults, close_to, unknown_field
+from orchestrator.graph.faults import BOOLEANS, Faults
 from orchestrator.graph.fields import Field, fields_of, reduce_json
 from orchestrator.graph.isolation import Views, listed
 from orchestrator.graph.reducers import BUILTIN, Extend, Replace, local
 from orchestrator.graph.refs import Trust, ref_of
 from orchestrator.graph.text.types import InlineTypes, model_faults
 from orchestrator.json import JsonObject
+from orchestrator.spelling import close_to, unknown_field
 from orchestrator.values import Unfit
 
 _set = object.__setattr__
@@ -351,9 +352,9 @@ class StateSchema:
                 try:
                     found[name] = field.codec.encode(value, validators=False) if checked else field.codec.write(value)
                 except Unfit as error:
-                    mend = "return the field's new value" if value is None else "return a value of the field's type"
+                    fix = "return the field's new value" if value is None else "return a value of the field's type"
                     raise InvalidUpdate(
-                        f"field {name!r}: the result of its reducer {field.reducer}: {error}: {mend}"
+                        f"field {name!r}: the result of its reducer {field.reducer}: {error}: {fix}"
                     ) from None
         return found or None
 
@@ -721,8 +722,8 @@ def _definition(
         else:
             known = [*BUILTIN, "local"]
             close = close_to(reducer, known)
-            mend = f"did you mean {close!r}?" if close else f"there are {', '.join(known)} and 'module:function'"
-            raise GraphError(f"field {name!r} names reducer {reducer!r}: {mend}")
+            fix = f"did you mean {close!r}?" if close else f"there are {', '.join(known)} and 'module:function'"
+            raise GraphError(f"field {name!r} names reducer {reducer!r}: {fix}")
     from pydantic import Field as PydanticField
 
     description = spec.get("description")

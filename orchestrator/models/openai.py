@@ -28,6 +28,7 @@ from orchestrator.models.chat import (
     EventDecoder,
     Piece,
     body_of,
+    broken_off,
     chunk_of,
     counts,
     error_in,
@@ -37,7 +38,7 @@ from orchestrator.models.chat import (
     understood,
     unfinished,
 )
-from orchestrator.models.http_errors import is_loading, quoted, refusal, words_of
+from orchestrator.models.http_errors import is_loading, refusal, words_of
 from orchestrator.models.messages import Reply
 from orchestrator.models.prices import Price, approximated, least_tokens, price_in
 from orchestrator.models.profile import Profile, profile_of
@@ -425,17 +426,7 @@ class ModelConnection:
         if assembly.whole:
             yield reply_from(assembly.answer(), self.name, clean=call.clean)  # complete, even if an error followed
         else:
-            yield failure or self._broken_off(assembly, events, call)
-
-    def _broken_off(self, assembly: Assembly, events: EventDecoder, call: HTTPCall) -> ModelError:
-        """Return the error for a stream that ended without a complete reply."""
-        if assembly.done:
-            return ModelUnavailable(f"model {self.name!r}: the server's stream contains no reply")
-        odd = call.clean(quoted(words_of(events.odd.decode("utf-8", "replace"), 0)[0])) if events.odd else ""
-        return ModelUnavailable(
-            f"model {self.name!r}: the stream ended before the reply was complete (it has neither a finish_reason nor "
-            f"[DONE]{f', but: {odd}' if odd else ''}); if the server always ends streams so, use streams=False"
-        )
+            yield failure or broken_off(assembly, events, self.name, call.clean)
 
     async def _events(
         self, response: Response, assembly: Assembly, events: EventDecoder, patience: _Patience

@@ -276,8 +276,8 @@ def _told(fault: str) -> str:
         return _CODE.sub("", fault).strip()
     line, column, words = place.groups()
     at = f"column {column}" if line == "1" else f"line {line}, column {column}"
-    mend = "; beside a float, write whole numbers as 1.0" if "double, int" in words or "int, double" in words else ""
-    return f"{at}: {words.strip()}{mend}"
+    fix = "; beside a float, write whole numbers as 1.0" if "double, int" in words or "int, double" in words else ""
+    return f"{at}: {words.strip()}{fix}"
 
 
 def _type(annotation: object) -> str:

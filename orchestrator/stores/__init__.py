@@ -1,6 +1,6 @@
 """Stores of runs: in memory, in an SQLite file, or in a PostgreSQL database.
 
-    store = open_store("sqlite:///runs.db")     # store = open_store("sqlite:///runs.db")     # in the current directory
+    store = open_store("sqlite:///runs.db")     # in the current directory
     store = open_store("sqlite:////var/runs.db")
     store = open_store("memory://")
     store = open_store("postgresql://me@db.example.org/runs")   # extra `postgres`

@@ -91,8 +91,8 @@ class ScriptedModel(RequestModel):
         node = None if None in self._scripts else calling_node.get()
         if self._asking.get(node) and not callable(self._scripts.get(node)):
             place = f" of node {node!r}" if node is not None else ""
-            mend = "give a function of the request" if node is not None else "give a mapping by node"
-            raise self._fault(f"call {len(self.requests)}{place} came while another was in progress; {mend}")
+            fix = "give a function of the request" if node is not None else "give a mapping by node"
+            raise self._fault(f"call {len(self.requests)}{place} came while another was in progress; {fix}")
         self._asking[node] = self._asking.get(node, 0) + 1
         try:
             # Let others run, like a real model: one turn in which they start, one in which they may call it.

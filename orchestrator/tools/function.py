@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, Unpack, overload
 
 from orchestrator.graph.limits import Retry
+from orchestrator.spelling import checks_names
 from orchestrator.tools.result import Effect, Risk
 from orchestrator.tools.schema import Spec, spec_of, wants_of
 from orchestrator.tools.tool import Tool, checked
@@ -110,6 +111,7 @@ class _ToolOptions(TypedDict, total=False):
 def tool(function: Callable[..., Any] | Tool, /, name: str | None = None, **options: Unpack[_ToolOptions]) -> Tool: ...
 @overload
 def tool(*, name: str | None = None, **options: Unpack[_ToolOptions]) -> _ToolDecorator: ...
+@checks_names
 def tool(
     function: Callable[..., object] | Tool | None = None,
     /,
@@ -165,7 +167,7 @@ def tool(
         }.items()
         if value is not None
     }
-    around = sys._getframe(1).f_locals
+    around = sys._getframe(2).f_locals  # of the caller; 1 is `checks_names`
 
     def wrap(function: Callable[..., object] | Tool, /) -> Tool:
         if isinstance(function, Tool):

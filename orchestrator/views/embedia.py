@@ -11,7 +11,8 @@ run's id for the agent itself, the activation for an agent inside it, and the ef
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any, TypeAlias
 
 from orchestrator.graph.model import GraphDefinition
@@ -35,6 +36,8 @@ EMBEDIA_TYPES = (
 )
 """Every `type` that an event of this style can have."""
 
+Tokenizer: TypeAlias = Callable[[str], int | Sized]
+"""A function that returns the tokens of a text, or their number."""
 _Published: TypeAlias = Iterator[tuple[str, str, dict[str, Any]]]
 """(publisher, name, data) of events."""
 
@@ -73,14 +76,15 @@ class Embedia:
 
     Args:
         graph: the run's graph, which names the field of the question.
-        tokenizer: counts the tokens of a text. Without it, only replies have counts, which the provider reports.
+        tokenizer: returns the tokens of a text, or their number. Without it, only replies have counts, which the
+            provider reports.
         run_id: the run; needed for a fork, whose first records are those of another run.
     """
 
     def __init__(
         self,
         graph: GraphDefinition | None = None,
-        tokenizer: Callable[[str], int] | None = None,
+        tokenizer: Tokenizer | None = None,
         run_id: str = "",
     ) -> None:
         self._graph = graph
@@ -214,7 +218,11 @@ class Embedia:
             yield record.key, "ChatLLMEnd", said
 
     def _said(self, role: str, content: str) -> dict[str, object]:
-        return {"role": role, "tokens": None if self._count is None else self._count(content), "content": content}
+        return {
+            "role": role,
+            "tokens": None if self._count is None else _number(self._count(content)),
+            "content": content,
+        }
 
     def _messages_of(self, request: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         """Return a request's messages in full: it contains earlier ones as references."""
@@ -239,7 +247,7 @@ class Embedia:
 
 
 def embedia(
-    records: Iterable[r.Record], graph: GraphDefinition | None = None, tokenizer: Callable[[str], int] | None = None
+    records: Iterable[r.Record], graph: GraphDefinition | None = None, tokenizer: Tokenizer | None = None
 ) -> Iterator[EmbediaEvent]:
     """Return all events of a journal, or of its first records. See `Embedia` for the arguments."""
     records = list(records)
@@ -247,6 +255,15 @@ def embedia(
     style = Embedia(graph, tokenizer, forks[-1].run_id if forks else "")
     for record in records:
         yield from style.events_of(record)
+
+
+def _number(tokens: int | Sized) -> int:
+    if isinstance(tokens, Sized) and not isinstance(tokens, str):
+        return len(tokens)
+    try:
+        return operator.index(tokens)  # type: ignore[arg-type]  # what a tokenizer returns is not checked by its type
+    except TypeError:
+        raise TypeError(f"tokenizer= returned {tokens!r:.60}: return the tokens of the text, or their number") from None
 
 
 _HANDLERS: Mapping[str, Callable[[Embedia, Any], _Published]] = {

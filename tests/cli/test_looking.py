@@ -192,6 +192,19 @@ def test_what_a_run_asks_or_why_it_failed_stands_above_what_it_did(ran: Shell) -
     assert all(" answer two " in command for command in commands)
 
 
+def test_events_have_the_names_of_another_framework(shell: Shell) -> None:
+    shell("run", "tool_user", "What is 2+3*4?", "--approve", "none", "--run-id", "r")
+    *events, result = shell("events", "r", "--style", "embedia").lines
+    assert [event["event"] for event in events[:3]] == ["ToolStart", "AgentStart", "ChatLLMInit"]
+    assert (events[-1]["event"], events[-1]["data"]["output"], result["status"]) == ("ToolEnd", "14", "completed")
+    with shell.terminal("events", "r", "--style", "embedia") as screen:
+        assert screen.end() == 0
+    for text in ("[id: r] [event: AgentStart]\r\nquestion: What is 2+3*4?", "r  tool_user  completed"):
+        assert text in screen.shown
+    refused = shell("events", "r", "--style", "other")
+    assert (refused.code, refused.err) == (2, "error: --style other: use embedia\n")
+
+
 def test_events_are_lines_and_the_last_is_the_result(ran: Shell) -> None:
     all_of_them, rest = ran.look(("events", "writer"), ("events", "writer", "--after", 4))
     *events, result = all_of_them.lines

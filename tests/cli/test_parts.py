@@ -17,7 +17,7 @@ from orchestrator.cli import app, options, output
 from orchestrator.cli.environment import import_from
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.graph_refs import absolute, graph_from_ref, importing
-from orchestrator.cli.inputs import input_of
+from orchestrator.cli.options import input_of
 from orchestrator.cli.output import redacted
 from orchestrator.cli.report import Plain
 from orchestrator.cli.terminal_questions import value_of

@@ -21,9 +21,10 @@ from orchestrator.graph.edges import parse_edges
 from orchestrator.graph.text.source import read_json, read_yaml
 from orchestrator.graph.text.types import parse_type
 from orchestrator.models.base import ModelRequest
-from orchestrator.models.chat import Assembly, EventDecoder, parsed, reply_of
-from orchestrator.models.chat.ends import end_of, unfinished
+from orchestrator.models.chat import Assembly, EventDecoder, parsed, reply_of, reply_to, unfinished
+from orchestrator.models.chat.ends import end_of
 from orchestrator.models.chat.reply import read_arguments
+from orchestrator.models.chat.request import wire_names
 from orchestrator.models.http_errors import quoted
 from orchestrator.models.http_errors import words_of as words_of_error
 from orchestrator.models.messages import Image, Reply, user
@@ -34,7 +35,7 @@ from orchestrator.models.probe import _TOKENS
 from orchestrator.models.profile import Profile, profile_of
 from orchestrator.models.reading import NoReading, ThoughtScreen, choice_in, json_in, labelled
 from orchestrator.models.reading import parted as parted_thoughts
-from orchestrator.models.text.forms import Aside, CallScreen, Form, OfferedTool, parted, thoughts_in
+from orchestrator.models.text.forms import CallScreen, Form, OfferedTool
 from orchestrator.models.text.protocol import FORMS
 from orchestrator.nodes.extract import find_answer
 from orchestrator.nodes.planned_calls import arguments_of
@@ -124,7 +125,7 @@ def _form(name: str) -> Reader:
         form.parse(text, _OFFERS, ended=False)
         form.defused(text, _OFFERS)
         form.edge(text, 0)
-        screen = Aside(CallScreen(form))
+        screen = CallScreen(form)
         for start in range(0, len(text), 512):
             screen.feed(text[start : start + 512])
 
@@ -205,11 +206,15 @@ def _answer_of_a_server(text: str) -> None:
     read_arguments(text)
     quoted(text)
     words_of_error(text, 500)
+    words_of_error("<" + text, 500)
     _TOKENS.search(text)
-    offered = ModelRequest.of("?", tools=[OFFERED])
+    request = ModelRequest.of("?", tools=[OFFERED, {"function": {"name": text}}])
     for written in (text, f"<tool_call>{text}>", f"```json\n{text}\n```"):
-        unfinished(Reply(text=written, finish="stop"), offered, Profile())
+        unfinished(Reply(text=written, finish="stop"), request, Profile())
     end_of(text, Profile())
+    wire_names(request)
+    with suppress(ModelError):
+        reply_to("data: " + text, "m")
     reply_of(text, "m")
 
 
@@ -377,8 +382,8 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "inputs of planned calls": Parser(
         _inputs,
-        ("orchestrator.nodes.planned_calls:*",),
-        (*_JSON, "a=", "a=1, ", "#E1, ", "(", "'"),
+        ("orchestrator.models.text.inputs:*",),
+        (*_JSON, "a=", "a=1, ", "#E1, ", "(", "'", "```", "```json\n{"),
         (AgentError,),
         usual=200_000,
     ),
@@ -394,7 +399,11 @@ PARSERS: Mapping[str, Parser] = {
         ("`orchestrator show ", "`orchestrator why 'a`", "`", "'", "\\"),
         usual=200_000,
     ),
-    "labels": Parser(_labels, ("orchestrator.nodes.respond:*",), ("Thought: ", "Answer: ", "Finish[", "*")),
+    "labels": Parser(
+        _labels,
+        ("orchestrator.nodes.respond:*", "orchestrator.nodes.conversation:*"),
+        ("Thought: ", "Answer: ", "Finish[", "*"),
+    ),
     "bracket form": Parser(
         _form("bracket"),
         (
@@ -428,9 +437,6 @@ PARSERS: Mapping[str, Parser] = {
         _form("json"),
         ("orchestrator.models.text.json_forms:*",),
         ("```json\n", "```\n", '{"name": "search", "arguments": {', '[{"name": "search"},', *_JSON),
-    ),
-    "thoughts in text protocols": Parser(
-        lambda text: (parted(text), thoughts_in(text)), ("orchestrator.models.text.forms:*",), ("<think>", "</think>")
     ),
     "readings of replies": Parser(
         _readings,

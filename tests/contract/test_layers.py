@@ -14,7 +14,7 @@ from tests.support.sources import imports_of, text_of
 
 ROOT = Path(__file__).parents[2] / "orchestrator"
 
-FLOOR = "_lazy errors json tasks values visible redaction clock user_code private"
+FLOOR = "_lazy errors json tasks values visible redaction clock user_code private spelling"
 BELOW_EXECUTOR = f"{FLOOR} graph kernel stores models views tools memory context nodes"
 BELOW_GRAPH_CLASS = f"{BELOW_EXECUTOR} executor executor/calls executor/drive executor/runs render"
 ABOVE_ALL = f"{BELOW_GRAPH_CLASS} render/terminal graph_class models/refs"
@@ -24,6 +24,7 @@ ROOMS = {
     "visible": "json",
     "redaction": "",
     "clock": "",
+    "spelling": "",
     "user_code": "errors",
     "private": "visible",
     "errors": "",

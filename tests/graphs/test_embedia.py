@@ -157,8 +157,20 @@ async def test_an_executor_counts_the_tokens_of_every_text(store: str) -> None:
             said = [event async for event in events if isinstance(event, EmbediaEvent) and "ChatLLM" in event.event]
             with pytest.raises(ValueError, match="tokenizer= is for style='embedia'"):
                 executor.events(run.run_id, tokenizer=len)
+            words = executor.events(run.run_id, style="embedia", tokenizer=str.split)  # the tokens themselves
+            counts = [event.data["tokens"] async for event in words if "ChatLLM" in event.type]
+    assert counts == [len(str(event.data["content"]).split()) for event in said]
     assert len(said) == 9
     assert [event.data["tokens"] for event in said] == [len(str(event.data["content"])) for event in said]
+
+
+@pytest.mark.parametrize("wrong", ["three", 2.5, None])
+async def test_a_tokenizer_that_returns_something_else_is_an_error(store: str, wrong: Any) -> None:
+    with ScriptedModel(["Final Answer: 3"]) as model:
+        async with Executor(store, model=model, tools=[sink]) as executor:
+            run = await executor.start(graph, "1 + 2?", approve="none")
+            with pytest.raises(TypeError, match=f"tokenizer= returned {wrong!r}: return the tokens of the text"):
+                [event async for event in executor.events(run.run_id, style="embedia", tokenizer=lambda _: wrong)]
 
 
 async def test_s34_a_tokenizer_counts_every_text(store: str) -> None:

@@ -129,6 +129,9 @@ def check(row: dict[str, Any], found: Reply | ModelError) -> None:
     assert found.text == text
     if "answer" in row:
         assert (calls, found.finish) == ([], "stop")
+    if "tokens" in row:
+        assert found.usage is not None
+        assert [found.usage.input_tokens, found.usage.output_tokens] == row["tokens"]
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])

@@ -14,8 +14,9 @@ equal ones of the attempt). `decide` maps its journaled state to a decision:
     it returned, and the step, which was stopped
       after it, calls with other arguments         AskOutcome  whether it is this call
     not known                                      Begin       called
+                                                   LeftBehind  refused, if it would drop a settled irreversible effect
     open, or unknown, in the run that was forked   Begin       called, under the fork's own key
-                                                   LeftBehind  it would drop a settled irreversible effect
+    of a replay, stopped before it had its result  TakeRecorded: the result comes from the replayed run
 
 In a new attempt (a retry) the effects of earlier attempts do not count, except irreversible ones.
 
@@ -32,7 +33,7 @@ Steps that were stopped continue in their attempt, steps that failed start the n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -40,6 +41,7 @@ from orchestrator.executor.calls.effect import Effect
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel.ledger import EffectEntry, did_irreversible
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Failure, failed_result
+from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, hash_id
 
 SUSPENDED = "Suspended"
@@ -106,7 +108,52 @@ class LeftBehind:
     entry: EffectEntry
 
 
-Decision: TypeAlias = Begin | Again | RetryLater | Reuse | Reconcile | AskOutcome | LeftBehind
+@dataclass(frozen=True, slots=True)
+class TakeRecorded:
+    """Take the result from the replayed run: the call of a replay was stopped before it had it."""
+
+    entry: EffectEntry
+
+
+Decision: TypeAlias = Begin | Again | RetryLater | Reuse | Reconcile | AskOutcome | LeftBehind | TakeRecorded
+
+
+def find_and_decide(
+    effect: Effect[Any],
+    digest: str,
+    occurrence: int,
+    machine: RunState,
+    at: Activation,
+    *,
+    answered: Callable[[EffectEntry], bool],
+    asked_for: Collection[str],
+    reused: Collection[str],
+) -> tuple[EffectEntry | None, Decision]:
+    """Find an effect in the journal and decide how to handle it.
+
+    Args:
+        effect: the effect that a step requests.
+        digest: its digest.
+        occurrence: number of earlier effects of this name and request in the attempt.
+        machine: the run.
+        at: the activation of the step.
+        answered: returns True if a person has answered which outcome an effect had.
+        asked_for, reused: see `left_behind`.
+
+    Returns:
+        Its journal entry, if there is one, and the decision.
+    """
+    entries, attempt = machine.ledger.of(at.key), at.attempt
+    entry = find(entries, effect.name, digest, occurrence, attempt, reopened=at.reopened, continues=effect.continues)
+    if entry is None:
+        other = left_behind(entries, asked_for, reused, attempt, machine.forked_at) if effect.irreversible else None
+        return None, decide(None, effect, attempt=attempt, left_behind=other)
+    if waits_for_recording(entry):
+        return entry, TakeRecorded(entry)
+    known = entry.intended.effect == "irreversible" and answered(entry)
+    return entry, decide(
+        entry, effect, attempt=attempt, answered=known, forked_at=machine.forked_at, reopened=at.reopened
+    )
 
 
 def decide(

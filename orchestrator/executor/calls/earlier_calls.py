@@ -296,7 +296,7 @@ async def call_in_fork(under_way: UnderWay, call: Call, asked_for: Collection[st
             calls, gone = await known_calls(log.journal.store, log.machine, activation, effect, asked_for)
         except StoreError as error:
             raise attempt.signalled(Lost(error)) from error
-        approved = log.guard is not None and log.guard.approved_by_person(effect.name, _args(effect))
+        approved = log.approvals is not None and log.approvals.approved_by_person(effect.name, _args(effect))
         if approved and not calls and not gone:
             return None
         await under_way.settle_down()

@@ -1,6 +1,6 @@
 """Effects of one attempt: external actions are journaled before and after, and never repeated without asking.
 
-`effects.decide` decides how to handle an effect; this module does it. Whatever ends the attempt (a question, a spent
+`calls.decide` decides how to handle an effect; this module does it. Whatever ends the attempt (a question, a spent
 limit, a lost journal) is recorded in `Attempt.signal`: from then on the step makes no external call, whatever its node
 catches.
 """
@@ -104,12 +104,9 @@ class AttemptEffects:
         digest = effect.digest
         occurrence = self._counts.get((effect.name, digest), 0)
         self._counts[effect.name, digest] = occurrence + 1
-        entry = self._find(effect, digest, occurrence)
+        entry, decision = await self._decide(effect, digest, occurrence)
         if entry is not None:
             self._ask_for(effect, entry.intended.key)
-            if decide.waits_for_recording(entry):
-                return await self._begin_new(Call(effect, digest, occurrence, entry.intended.key), entry)
-        decision = await self._decide(entry, effect)
         match decision:
             case decide.Reuse(settled):
                 watching = witness.get()
@@ -126,6 +123,8 @@ class AttemptEffects:
                 run_id, activation = self.attempt.log.run_id, self.attempt.activation
                 key = decide.idempotency_key(run_id, activation, effect.name, digest, occurrence)
                 return await self._begin_new(Call(effect, digest, occurrence, key))
+            case decide.TakeRecorded(recorded):
+                return await self._begin_new(Call(effect, digest, occurrence, recorded.intended.key), recorded)
             case decide.RetryLater(key, until, meant, tries):
                 await self._sleep(until, meant)
                 return None, await self._intend(Call(effect, digest, occurrence, key), tries)
@@ -149,7 +148,7 @@ class AttemptEffects:
         """
         if not in_step_task() or effect.continues or self.attempt.log.replay is not None:
             return effect
-        if self._find(effect, effect.digest, self._counts.get((effect.name, effect.digest), 0)) is not None:
+        if self._decided(effect, effect.digest, self._counts.get((effect.name, effect.digest), 0))[0] is not None:
             return effect
         at, forked_at = self.attempt.activation, self.attempt.log.machine.forked_at
         wanted = effect.kind, effect.name, effect.effect, at.attempt, innermost()
@@ -191,26 +190,31 @@ class AttemptEffects:
             await earlier_calls.ask_before_another(self.under_way, call, self._asked_for)
         return None, await self._intend(call, tries)
 
-    async def _decide(self, entry: EffectEntry | None, effect: Effect[Any]) -> decide.Decision:
+    async def _decide(
+        self, effect: Effect[Any], digest: str, occurrence: int
+    ) -> tuple[EffectEntry | None, decide.Decision]:
         """Decide how to handle an effect, once concurrent tasks have had time to request theirs."""
-        activation = self.attempt.activation
-        answered = entry is not None and outcome_question_id(activation, entry) in activation.answers
         waits = patience()
         while True:
-            other = self._left_behind() if entry is None and effect.irreversible else None
-            decision = decide.decide(
-                entry,
-                effect,
-                attempt=activation.attempt,
-                answered=answered,
-                left_behind=other,
-                forked_at=self.attempt.log.machine.forked_at,
-                reopened=activation.reopened,
-            )
+            entry, decision = self._decided(effect, digest, occurrence)
             pause = next(waits, None) if isinstance(decision, decide.LeftBehind) else None
             if pause is None:
-                return decision
+                return entry, decision
             await anyio.sleep(pause)
+
+    def _decided(self, effect: Effect[Any], digest: str, occurrence: int) -> tuple[EffectEntry | None, decide.Decision]:
+        """Return the journal entry of an effect and the decision about it, as of now; see `find_and_decide`."""
+        at = self.attempt.activation
+        return decide.find_and_decide(
+            effect,
+            digest,
+            occurrence,
+            self.attempt.log.machine,
+            at,
+            answered=lambda entry: outcome_question_id(at, entry) in at.answers,
+            asked_for=self._asked_for,
+            reused=self._reused,
+        )
 
     async def _intend(self, call: Call, tries: int | None = None) -> Ticket:
         """Admit a call by the limits, and journal its intent. `tries`: None for the first time."""
@@ -249,7 +253,7 @@ class AttemptEffects:
         try:
             encoded = effect.encoded(value)
             result = without_known_in(encoded)
-            # A repeated key: the node gets the value that a replay will give it.
+            # If a secret was blanked, the node also gets the value that a replay will give it.
             found = effect.decode(result) if effect.reread or result is not encoded else value
         except BaseException:
             ticket.returned = in_words(value)
@@ -346,14 +350,15 @@ class AttemptEffects:
         Raises:
             ReplayMismatch: it drops one.
         """
-        attempt = self.attempt
-        entry = self._left_behind()
-        if entry is not None:
-            raise mismatch(attempt.log.run_id, entry, f"{attempt.activation.node} ended without it")
+        attempt, at, machine = self.attempt, self.attempt.activation, self.attempt.log.machine
+        entries = machine.ledger.of(at.key)
+        dropped = decide.left_behind(entries, self._asked_for, self._reused, at.attempt, machine.forked_at)
+        if dropped is not None:
+            raise mismatch(machine.run_id, dropped, f"{at.node} ended without it")
         # The node itself stopped waiting for these: it will not request them again.
-        for entry in attempt.log.machine.ledger.of(attempt.activation.key):
+        for entry in entries:
             intended = entry.intended
-            own = intended.attempt == attempt.activation.attempt
+            own = intended.attempt == at.attempt
             if own and decide.settled_of(entry) is None and intended.key not in self.under_way:
                 error = attempt.failure_named("Cancelled", f"{intended.node} stopped waiting for it")
                 ending = Ending(error=error, unknown=intended.effect == "irreversible")
@@ -375,22 +380,8 @@ class AttemptEffects:
     def is_due(self, effect: Effect[Any]) -> tuple[bool, str]:
         """Return whether the effect would be made now, according to the journal, and its key if it has one."""
         wanted = effect.digest
-        entry, at = self._find(effect, wanted, self._counts.get((effect.name, wanted), 0)), self.attempt.activation
-        forked_at = self.attempt.log.machine.forked_at
-        decision = decide.decide(entry, effect, attempt=at.attempt, forked_at=forked_at, reopened=at.reopened)
+        entry, decision = self._decided(effect, wanted, self._counts.get((effect.name, wanted), 0))
         return not isinstance(decision, decide.Reuse), "" if entry is None else entry.intended.key
-
-    def _find(self, effect: Effect[Any], wanted: str, occurrence: int) -> EffectEntry | None:
-        at = self.attempt.activation
-        entries = self.attempt.log.machine.ledger.of(at.key)
-        subject = effect.name, wanted, occurrence, at.attempt
-        return decide.find(entries, *subject, reopened=at.reopened, continues=effect.continues)
-
-    def _left_behind(self) -> EffectEntry | None:
-        activation = self.attempt.activation
-        entries = self.attempt.log.machine.ledger.of(activation.key)
-        attempt, forked_at = activation.attempt, self.attempt.log.machine.forked_at
-        return decide.left_behind(entries, self._asked_for, self._reused, attempt, forked_at)
 
 
 async def find_outcome(

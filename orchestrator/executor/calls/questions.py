@@ -163,10 +163,10 @@ def answer_to(attempt: Attempt, question: Question) -> Answer:
         Suspend: there is no answer yet.
     """
     answered = attempt.activation.answers.get(question.id)
-    guard = attempt.log.guard
+    approvals = attempt.log.approvals
     if answered is None or (answered.about and answered.about != about(question)):
         raise attempt.signalled(Suspend(question))
-    if guard is not None and not guard.showed(question):
+    if approvals is not None and not approvals.showed(question):
         raise attempt.signalled(Suspend(question))
     return cast(Answer, isolated(answered.answer))
 

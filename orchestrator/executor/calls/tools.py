@@ -117,12 +117,12 @@ class JournaledToolbox(Toolbox):
 
         effect = calling(args)
         log = effects.attempt.log
-        guard = None if log.replay is not None or (effect.irreversible and log.machine.in_fork) else log.guard
-        due, known = (False, "") if guard is None else effects.is_due(effect)
+        approvals = None if log.replay is not None or (effect.irreversible and log.machine.in_fork) else log.approvals
+        due, known = (False, "") if approvals is None else effects.is_due(effect)
         try:
-            if guard is not None and due and guard.asks_about(tool, args, known):
+            if approvals is not None and due and approvals.asks_about(tool, args, known):
                 payload = {"tool": tool.name, "args": dict(args), "risk": tool.risk, "effect": tool.effect}
-                answer = await self._ctx.ask("approval", prompt=f"Call {tool.name}? {guard.why}", payload=payload)
+                answer = await self._ctx.ask("approval", prompt=f"Call {tool.name}? {approvals.why}", payload=payload)
                 if not isinstance(answer, Approve):
                     raise CallDenied(tool.name, getattr(answer, "reason", ""))
                 if answer.args is not None:

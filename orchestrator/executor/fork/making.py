@@ -319,7 +319,7 @@ async def draft_of(host: Host, options: ForkOptions, name: str, *, start: bool, 
         why = "a replay does not use the policy of the replayed run"
         seq, now = moment.machine.head + 1, moment.machine.updated
         _push(moment, r.AnswersWithdrawn(seq=seq, ts=now, policy=True, reason=why))
-    for ending in changed.told:
+    for ending in changed.settled:
         _push(moment, ending.model_copy(update={"seq": moment.machine.head + 1}))
     for question, given in (options.answers or {}).items():
         asked = going_on.questions.get(question)
@@ -477,7 +477,7 @@ class Changes:
     question: str = ""
     answer: Answer | None = None
     withdrawn: tuple[str, ...] = ()
-    told: list[r.EffectSettled] = field(default_factory=list)
+    settled: list[r.EffectSettled] = field(default_factory=list)
     """Ends of calls whose outcome was unknown; their numbers are not final."""
     open_digests: dict[str, str] = field(default_factory=dict)
     """Open question -> its digest in the parent."""
@@ -495,7 +495,7 @@ class Changes:
             "question": self.question,
             "answer": self.answer,
             "withdrawn": self.withdrawn,
-            "told": tuple(one.key for one in self.told),
+            "told": tuple(one.key for one in self.settled),
             "over": self.over,
         }
 
@@ -533,11 +533,11 @@ def changes_of(
         found.key, found.result = _result(machine, records, result)
     if answer is not None and before is not None:
         found.question, found.answer = _superseded(before, records, answer)
-        found.told += _told(machine, before.questions[found.question], found.answer)
+        found.settled += _settled(machine, before.questions[found.question], found.answer)
     for name, given in (options.answers or {}).items():
         question = machine.questions.get(name)
         if question is not None and question.kind == "unknown_outcome":
-            found.told += _told(machine, question, check_answer(machine, name, as_answer(given), None, {}, 0.0))
+            found.settled += _settled(machine, question, check_answer(machine, name, as_answer(given), None, {}, 0.0))
     found.withdrawn = tuple(name for name in unused_approvals(machine, _questions(records)) if name != found.question)
     found.open_digests = {name: one.digest for name, one in machine.questions.items() if one.digest}
     return found
@@ -660,7 +660,7 @@ def _superseded(before: RunState, records: Sequence[r.Record], given: object) ->
     return last.question, check_answer(before, last.question, as_answer(given), None, {}, last.ts)
 
 
-def _told(machine: RunState, question: Question, answer: Answer) -> Iterator[r.EffectSettled]:
+def _settled(machine: RunState, question: Question, answer: Answer) -> Iterator[r.EffectSettled]:
     """Return the end of a call, from the answer to the question about its outcome.
 
     `retry` has no effect: the fork makes the call itself, and asks first.

@@ -23,8 +23,7 @@ from orchestrator.graph.checks.parts import (
     unnamed_pools,
     write_problems,
 )
-from orchestrator.graph.checks.reach import reach_problems
-from orchestrator.graph.checks.shape import shape_problems
+from orchestrator.graph.checks.shape import reach_problems, shape_problems
 from orchestrator.graph.model import GraphDefinition
 
 if TYPE_CHECKING:

@@ -129,7 +129,7 @@ def _unconfirmed(
     was, now = ways_of(old, past_approval=False), ways_of(new, past_approval=False)
     known = {names.node(place, name) for name in old.nodes}
     where = f" in {place!r}" if place else ""
-    told: set[str] = set()
+    reported: set[str] = set()
     ahead = _reached(ways_of(new), [names.node(place, name) for name in at.get(place, ())])
     if whole:
         exposed = {names.node(place, name) for name in _reached(was, [START])} & before
@@ -137,14 +137,14 @@ def _unconfirmed(
             if name in exposed or name not in ahead or (exposed and name not in known):
                 continue
             if nx.has_path(now, START, name):
-                told.add(name)
+                reported.add(name)
                 yield f"{name}{where} is reached without a confirmation: {_way(now, START, name)}"
     for token in at.get(place, ()):
         reached = {names.node(place, name) for name in _reached(was, [token])} & before
         there = names.node(place, token)
         for name in after:
-            if name not in reached and name not in told and there in now and nx.has_path(now, there, name):
-                told.add(name)
+            if name not in reached and name not in reported and there in now and nx.has_path(now, there, name):
+                reported.add(name)
                 yield f"{name}{where} is reached without a confirmation: {_way(now, there, name)}"
     for name in at:
         outer, _, node = name.rpartition("/")

@@ -12,7 +12,7 @@ from itertools import combinations
 from orchestrator import errors
 from orchestrator.errors import Problem
 from orchestrator.graph.edges import Edge
-from orchestrator.graph.faults import listed_names, mend_name
+from orchestrator.graph.faults import listed_names, suggest_name
 from orchestrator.graph.fields import holds
 from orchestrator.graph.function import Undigestible, node_code_digest
 from orchestrator.graph.model import ITEM, GraphDefinition, Node
@@ -43,8 +43,8 @@ def name_problems(graph: GraphDefinition, *, stored: bool = False) -> Iterator[P
         yield from _outcome_problems(name, node.outcomes, stored=stored)
     for name in graph.limits.visits:
         if name not in graph.nodes:
-            mend = mend_name(name, graph.nodes, "name a node, or remove the limit")
-            yield Problem("C1.name", f"limits.visits names {name!r}, which is not a node: {mend}")
+            fix = suggest_name(name, graph.nodes, "name a node, or remove the limit")
+            yield Problem("C1.name", f"limits.visits names {name!r}, which is not a node: {fix}")
 
 
 def _outcome_problems(name: str, outcomes: tuple[str, ...], *, stored: bool) -> Iterator[Problem]:
@@ -68,8 +68,8 @@ def look_alike_problems(graph: GraphDefinition) -> Iterator[Problem]:
     labels = [edge.outcome for edge in graph.edges if edge.outcome is not None]
     for what, names in (("nodes", [*graph.nodes, *ends]), ("outcomes", [*outcomes, *labels]), ("pools", graph.pools)):
         for first, name, letter in look_alikes(names):
-            told = f"{what} {first!r} and {name!r} look alike, but the second has a {letter}"
-            yield Problem("C1.name", f"{told}: write them with the same letters, or rename one")
+            alike = f"{what} {first!r} and {name!r} look alike, but the second has a {letter}"
+            yield Problem("C1.name", f"{alike}: write them with the same letters, or rename one")
 
 
 # -- C1: edges connect existing nodes, name declared outcomes, and leave no outcome without an edge ------------
@@ -101,14 +101,14 @@ def _end_problems(graph: GraphDefinition, edge: Edge) -> Iterator[Problem]:
         if edge.source in (END, STOP):
             yield _problem(edge, f"edge {edge} starts at {edge.source}, where no edge can start: remove it")
         else:
-            mend = mend_name(edge.source, (*graph.nodes, START), "add the node, or remove the edge")
-            yield _problem(edge, f"edge {edge} starts at {edge.source!r}, which is not a node: {mend}")
+            fix = suggest_name(edge.source, (*graph.nodes, START), "add the node, or remove the edge")
+            yield _problem(edge, f"edge {edge} starts at {edge.source!r}, which is not a node: {fix}")
     if edge.target not in graph.nodes and edge.target not in (END, STOP):
         if edge.target in (START, ANY):
             yield _problem(edge, f"edge {edge} leads to {edge.target}, which is not a target: name a node")
         else:
-            mend = mend_name(edge.target, (*graph.nodes, END, STOP), "add the node, or remove the edge")
-            yield _problem(edge, f"edge {edge} leads to {edge.target!r}, which is not a node: {mend}")
+            fix = suggest_name(edge.target, (*graph.nodes, END, STOP), "add the node, or remove the edge")
+            yield _problem(edge, f"edge {edge} leads to {edge.target!r}, which is not a node: {fix}")
 
 
 def _label_problems(graph: GraphDefinition, edge: Edge) -> Iterator[Problem]:
@@ -123,9 +123,9 @@ def _label_problems(graph: GraphDefinition, edge: Edge) -> Iterator[Problem]:
     elif edge.source in graph.nodes and edge.outcome is not None and edge.outcome not in RESERVED:
         declared = graph.nodes[edge.source].outcomes
         if edge.outcome not in (*declared, *graph.nodes[edge.source].if_named):
-            mend = mend_name(edge.outcome, declared, "declare it, or remove the edge")
+            fix = suggest_name(edge.outcome, declared, "declare it, or remove the edge")
             but = f"{edge.source} declares {listed_names(declared)} only"
-            yield _problem(edge, f"edge {edge} is for outcome {edge.outcome!r}, and {but}: {mend}")
+            yield _problem(edge, f"edge {edge} is for outcome {edge.outcome!r}, and {but}: {fix}")
 
 
 def _coverage_problems(graph: GraphDefinition) -> Iterator[Problem]:
@@ -185,9 +185,9 @@ def nested_problems(graph: GraphDefinition) -> Iterator[Problem]:
         for what, fields in (("inputs", inputs.keys()), ("outputs", outputs.values())):
             for field in fields:
                 if field not in schema.fields:
-                    mend = mend_name(str(field), schema.fields, "add the field, or name another")
+                    fix = suggest_name(str(field), schema.fields, "add the field, or name another")
                     no = f"and state {schema.name} of its graph {inner.name} has no such field"
-                    yield Problem("C1.field", f"{what} of {name} name {field!r}, {no}: {mend}", (name,))
+                    yield Problem("C1.field", f"{what} of {name} name {field!r}, {no}: {fix}", (name,))
         for field in schema.fields:
             if schema.field(field).required and field not in inputs:
                 fault = f"{name} gives its graph {inner.name} no {field!r}, which has no default"
@@ -219,9 +219,9 @@ def entry_problems(graph: GraphDefinition) -> Iterator[Problem]:
         ways = _entries(inner)
         for outcome in node.outcomes:
             if outcome not in ways and outcome != DONE:
-                mend = mend_name(outcome, ways, "add an edge to END for it, or leave it out")
+                fix = suggest_name(outcome, ways, "add an edge to END for it, or leave it out")
                 fault = f"{name} declares outcome {outcome!r}, by which END of its graph {inner.name} is never entered"
-                yield Problem("C1.outcome", f"{fault}: {mend}", (name,))
+                yield Problem("C1.outcome", f"{fault}: {fix}", (name,))
         left = [way for way in ways if way not in node.outcomes]
         if left and DONE not in node.outcomes:
             fault = (
@@ -256,8 +256,8 @@ def pool_problems(graph: GraphDefinition, *, stored: bool = False) -> Iterator[P
             yield Problem("C1.name", f"pool name {name!r} is not a valid name: {RULE}")
     for name, node in graph.nodes.items():
         if node.pool is not None and node.pool not in graph.pools:
-            mend = mend_name(node.pool, graph.pools, f"add it to the graph: pools={{{node.pool!r}: 1}}")
-            yield Problem("C1.name", f"{name} names pool {node.pool!r}, which the graph does not have: {mend}", (name,))
+            fix = suggest_name(node.pool, graph.pools, f"add it to the graph: pools={{{node.pool!r}: 1}}")
+            yield Problem("C1.name", f"{name} names pool {node.pool!r}, which the graph does not have: {fix}", (name,))
     yield from _circles(graph)
 
 
@@ -280,8 +280,8 @@ def _circles(graph: GraphDefinition) -> Iterator[Problem]:
     for circle in sorted(sorted(part) for part in nx.strongly_connected_components(graph_of_pools)):
         said = [text for pair, text in waits.items() if set(pair) <= set(circle)]
         if said:
-            mend = "name pools inside each other in one order, and none inside itself"
-            yield Problem("C8", f"{'; '.join(said)}: {mend}")
+            fix = "name pools inside each other in one order, and none inside itself"
+            yield Problem("C8", f"{'; '.join(said)}: {fix}")
 
 
 def _waits(
@@ -320,10 +320,8 @@ def interrupt_problems(graph: GraphDefinition) -> Iterator[Problem]:
             starts = [target for fan in fans for target in fan.targets]
             if name not in topology.reachable(starts, (fork, *closing)) or name in closing:
                 continue
-            mend = "let it stand behind the fork's join, or set on_busy='queue'"
-            yield Problem(
-                "C4", f"{name} interrupts its graph (on_busy='interrupt') inside fork {fork}: {mend}", (name,)
-            )
+            fix = "let it stand behind the fork's join, or set on_busy='queue'"
+            yield Problem("C4", f"{name} interrupts its graph (on_busy='interrupt') inside fork {fork}: {fix}", (name,))
             break
 
 
@@ -406,7 +404,7 @@ def _fault_of(error: str) -> str | None:
         return "which is not a class name: write 'ClassName' or 'module:ClassName'"
     if error in _known() or _is_loaded(error, BaseException):
         return None
-    likely = mend_name(error, _known(), "")
+    likely = suggest_name(error, _known(), "")
     return f"and no error has this name: {likely}" if likely else None
 
 
@@ -454,8 +452,8 @@ def _missing(
 ) -> Iterator[Problem]:
     known = graph.schema.fields
     if field not in known:
-        mend = mend_name(field, known, "add the field, or name another")
-        message = f"{use} {field!r}, and state {graph.schema.name} has no such field: {mend}"
+        fix = suggest_name(field, known, "add the field, or name another")
+        message = f"{use} {field!r}, and state {graph.schema.name} has no such field: {fix}"
         yield Problem("C1.field", message, nodes, edges)
 
 
@@ -491,8 +489,8 @@ def _join_problems(graph: GraphDefinition, name: str, node: Node) -> Iterator[Pr
             message = f"{name} says join={join!r}, and the state has a field of that name: give the field another one"
             yield Problem("C1.field", message, (name,))
     elif join not in fields:
-        mend = mend_name(join, [*fields, "all", "each"], "add the field, or say join='all' or a number")
-        message = f"{name} says join={join!r}, and state {graph.schema.name} has no such field: {mend}"
+        fix = suggest_name(join, [*fields, "all", "each"], "add the field, or say join='all' or a number")
+        message = f"{name} says join={join!r}, and state {graph.schema.name} has no such field: {fix}"
         yield Problem("C1.field", message, (name,))
     elif not holds(graph.schema.field(join).annotation, int):
         message = f"{name} says join={join!r}, which is not an int: make it one, or name another field"

@@ -1,16 +1,47 @@
-"""Checks of forks and joins, and the possible joins of an edge."""
+"""Checks of a graph's shape: nodes that can be reached, forks and joins; and the possible joins of an edge."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from math import inf
 from typing import TypeAlias
 
 from orchestrator.errors import Problem
-from orchestrator.graph.topology import START, FanOut, Topology, digraph, reached
+from orchestrator.graph.faults import listed_names
+from orchestrator.graph.model import GraphDefinition
+from orchestrator.graph.topology import ANY, END, START, STOP, FanOut, Topology, digraph, reached
+
+# -- C1: no node is unreachable from START, and no cycle or dead end keeps a run from an end --------------------
+
+
+def reach_problems(graph: GraphDefinition) -> Iterator[Problem]:
+    """Yield nodes that cannot be reached, or reach no end (END or STOP). Edges must be valid."""
+    ways = [(edge.source, edge.target) for edge in graph.edges]
+    if any(edge.source == ANY for edge in graph.edges):
+        ways += [(name, ANY) for name in graph.nodes]  # one vertex between sources and targets keeps this linear
+    begun = _reached(ways, START)
+    lost = tuple(name for name in graph.nodes if name not in begun)
+    if lost:
+        fix = "add an edge to it, or remove it" if len(lost) == 1 else "add edges to them, or remove them"
+        yield Problem("C1.reach", f"no path leads from START to {listed_names(lost)}: {fix}", lost)
+    back = [(target, source) for source, target in ways]
+    ending = _reached(back, END, STOP)
+    caught = tuple(name for name in graph.nodes if name in begun and name not in ending)
+    if caught:
+        one = f"let {'it' if len(caught) == 1 else 'one of them'} lead to END"
+        yield Problem("C1.reach", f"no path leads from {listed_names(caught)} to END or STOP: {one}", caught)
+
+
+def _reached(ways: Iterable[tuple[str, str]], *starts: str) -> set[str]:
+    """Return every vertex that can be reached. Avoids networkx, whose import takes longer than all other checks."""
+    following: defaultdict[str, list[str]] = defaultdict(list)
+    for source, target in ways:
+        following[source].append(target)
+    return reached(following, starts)
+
 
 # -- The checks of a graph's shape, C2 to C7: where branches meet, and joins that could wait forever -----------
 
@@ -252,8 +283,8 @@ def _circles(topology: Topology, waits: dict[str, dict[str, None]]) -> list[Prob
         start = min(range(len(circle)), key=lambda i: members.index(circle[i]))
         circle = circle[start:] + circle[:start]
         fault = f"{' and '.join(circle)} wait for each other through {' -> '.join([*circle, circle[0]])}"
-        mend = f"let {circle[-1]} go back to fork {topology.match[circle[-1]]}, or end one of the paths"
-        found.append(Problem("C3", f"{fault}: {mend}", tuple(circle)))
+        fix = f"let {circle[-1]} go back to fork {topology.match[circle[-1]]}, or end one of the paths"
+        found.append(Problem("C3", f"{fault}: {fix}", tuple(circle)))
     return found
 
 

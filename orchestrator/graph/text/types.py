@@ -14,7 +14,8 @@ from pydantic.errors import PydanticUserError
 
 from orchestrator._lazy import above
 from orchestrator.errors import GraphError
-from orchestrator.graph.faults import close_to, explain_data
+from orchestrator.graph.faults import explain_data
+from orchestrator.spelling import close_to
 
 # -- The small type language of states defined as data: `str`, `list[str]`, `Literal["a", "b"] | None` --------
 

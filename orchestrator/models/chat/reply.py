@@ -15,6 +15,7 @@ from orchestrator.models.base import ModelRequest
 from orchestrator.models.chat.ends import ended
 from orchestrator.models.chat.request import WRAP, is_object, wire_names
 from orchestrator.models.http_errors import quoted, refusal, status_of, words_in, words_of
+from orchestrator.models.logprobs import token_logprobs
 from orchestrator.models.messages import Reply, ToolCall, received
 from orchestrator.models.profile import Profile
 from orchestrator.models.reading import NoReading, json_in, unfenced
@@ -84,10 +85,16 @@ def reply_from(answer: Mapping[str, Any], model: str, *, clean: Callable[[str], 
             usage=_usage(answer.get("usage")),
             finish="" if finish in _ABSENT else str(finish),
             extras=_kept(message, OWN),
-            details=_kept(answer, ("choices", "object")),
+            details=_kept(answer, ("choices", "object", "logprobs")) | _logprobs(choice),
             model=str(answer.get("model") or model),
         )
     )
+
+
+def _logprobs(choice: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the log probabilities of a reply's tokens, for `Reply.details`."""
+    found = token_logprobs(choice.get("logprobs"))
+    return {"logprobs": [[*token] for token in found]} if found else {}
 
 
 def parsed(text: str) -> Any:
@@ -96,7 +103,7 @@ def parsed(text: str) -> Any:
     No error is raised here: it would contain the text, and become the context of the error raised later.
     """
     try:
-        return json.loads(text, parse_constant=_nothing, parse_float=_finite)
+        return _LENIENT.decode(text)
     except (ValueError, RecursionError):
         return UNREADABLE
 
@@ -108,6 +115,10 @@ def _nothing(constant: str) -> None:
 def _finite(digits: str) -> float | None:
     found = float(digits)
     return found if isfinite(found) else None
+
+
+_LENIENT = json.JSONDecoder(parse_constant=_nothing, parse_float=_finite)
+"""Made once: `json.loads` with these options makes a decoder for each chunk of a stream."""
 
 
 def _kept(fields: Mapping[str, Any], without: Collection[str]) -> dict[str, Any]:

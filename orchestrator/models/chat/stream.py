@@ -18,8 +18,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from orchestrator.errors import ModelError, ModelUnavailable
 from orchestrator.json import paired, storable
 from orchestrator.models.chat.reply import OWN, chunk_of, error_in, reply_from, reply_of, text_of
+from orchestrator.models.http_errors import quoted, words_of
 from orchestrator.models.messages import Reply
 
 _BOM = b"\xef\xbb\xbf"
@@ -238,6 +240,7 @@ class Assembly:
         self._latest: dict[object, _PartialCall] = {}
         self._named: dict[tuple[object, str], _PartialCall] = {}
         self._extras: dict[str, list[Any]] = {}
+        self._logprobs: dict[str, list[Any]] = {}
 
     @property
     def whole(self) -> bool:
@@ -250,17 +253,21 @@ class Assembly:
             if key not in ("choices", "object") and value is not None:
                 self._top[key] = value
         choices = chunk.get("choices")
-        self._begun = self._begun or bool(choices)
         text, reasoning = "", ""
         for choice in choices if isinstance(choices, list) else ():
             if not isinstance(choice, dict) or choice.get("index") not in (0, None):
                 continue
+            self._begun = True
             delta = choice.get("delta")
             if not isinstance(delta, dict):
                 delta = choice.get("message")  # a proxy sent a whole answer as a stream
             if isinstance(delta, dict):
                 piece = self._delta(delta)
                 text, reasoning = text + piece.text, reasoning + piece.reasoning
+            logprobs = choice.get("logprobs")
+            for key, part in logprobs.items() if isinstance(logprobs, dict) else ():
+                if isinstance(part, list):
+                    self._logprobs.setdefault(key, []).extend(part)
             if choice.get("error"):
                 self.error = choice["error"]
             elif choice.get("finish_reason"):
@@ -286,7 +293,7 @@ class Assembly:
         for call in calls if isinstance(calls, list) else ():
             if isinstance(call, dict):
                 self._call(call)
-        if isinstance(delta.get("function_call"), dict) and not calls:
+        if "function_call" in delta and not calls and isinstance(delta["function_call"], dict):
             self._call({"function": delta["function_call"]})
         for key, value in delta.items():
             if key not in OWN and value is not None:
@@ -319,7 +326,8 @@ class Assembly:
             message["refusal"] = paired("".join(self._refusal))
         if self._calls:
             message["tool_calls"] = [call.data() for call in self._calls if call.begun or call.name]
-        return {**self._top, "choices": [{"index": 0, "message": message, "finish_reason": self.finish}]}
+        choice = {"index": 0, "message": message, "finish_reason": self.finish, "logprobs": self._logprobs}
+        return {**self._top, "choices": [choice]}
 
 
 def is_end(data: str) -> bool:
@@ -332,13 +340,31 @@ def reply_to(text: str, model: str, *, clean: Callable[[str], str] = str) -> Rep
     if not text.startswith(("data:", "event:")):
         return reply_of(text, model, clean=clean)
     events, assembly = EventDecoder(), Assembly()
-    for data in (*events.feed(text.encode("utf-8", "replace")), *events.rest()):
-        if is_end(data):
-            break
-        assembly.add(chunk_of(data, model, clean))
-        if assembly.error is not None and assembly.finish is None:
-            raise error_in(assembly.error, model, clean)
+    try:
+        for data in (*events.feed(text.encode("utf-8", "replace")), *events.rest()):
+            assembly.done = is_end(data)
+            if assembly.done:
+                break
+            assembly.add(chunk_of(data, model, clean))
+            if assembly.error is not None:
+                raise error_in(assembly.error, model, clean)
+    except ModelError:
+        if not assembly.whole:
+            raise
+    if not assembly.whole:
+        raise broken_off(assembly, events, model, clean)
     return reply_from(assembly.answer(), model, clean=clean)
+
+
+def broken_off(assembly: Assembly, events: EventDecoder, model: str, clean: Callable[[str], str]) -> ModelError:
+    """Return the error for a stream that ended without a complete reply."""
+    if assembly.done:
+        return ModelUnavailable(f"model {model!r}: the server's stream contains no reply")
+    odd = clean(quoted(words_of(events.odd.decode("utf-8", "replace"), 0)[0])) if events.odd else ""
+    return ModelUnavailable(
+        f"model {model!r}: the stream ended before the reply was complete (it has neither a finish_reason nor "
+        f"[DONE]{f', but: {odd}' if odd else ''}); if the server always ends streams so, use streams=False"
+    )
 
 
 def _joined(parts: Sequence[Any]) -> Any:

@@ -516,13 +516,13 @@ def filesystem_of(path: str, mountinfo: str) -> str:
     best, found = "", ""
     for line in mountinfo.splitlines():
         before, separator, after = line.partition(" - ")
-        fields, told = before.split(" "), after.split(" ")
-        if not separator or len(fields) < 5 or not told[0]:
+        fields, kind = before.split(" "), after.split(" ")
+        if not separator or len(fields) < 5 or not kind[0]:
             continue
         place = _unescaped(fields[4])
         inside = place == "/" or path == place or path.startswith(f"{place}/")
         if inside and len(place) >= len(best):  # of several at one place the last one is on top
-            best, found = place, told[0]
+            best, found = place, kind[0]
     return found
 
 

@@ -30,6 +30,7 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _HTTP = ("http", "https", "streamable-http", "streamable_http", "streamableHttp")
 VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]{0,200})(?::-([^}]{0,2000}+))?\}")
 """`${NAME}`, `${env:NAME}` or `${NAME:-default}`: looked up in the environment when the server is connected."""
+_OF_EDITORS = ("${input:", "${command:", "${config:")
 _SECRET = frozenset(
     (
         "apikey",
@@ -214,7 +215,8 @@ def servers_in(path: str | Path, name: str | None = None) -> list[Server]:
     """Return the servers of a `.mcp.json` file in the form of other clients: `{"mcpServers": {NAME: {...}}}`.
 
     A server has `command`, `args`, `env` and `cwd`, or `url` and `headers`. In all of them `${NAME}`,
-    `${NAME:-default}` and `${env:NAME}` are looked up in the environment. Servers with `"disabled": true` are left out.
+    `${NAME:-default}` and `${env:NAME}` are looked up in the environment. Servers with `"disabled": true`
+    or `"enabled": false` are left out.
 
     Args:
         name: return only this server.
@@ -245,7 +247,7 @@ def servers_in(path: str | Path, name: str | None = None) -> list[Server]:
 
 
 def _disabled(entry: object) -> bool:
-    return isinstance(entry, dict) and entry.get("disabled") is True
+    return isinstance(entry, dict) and (entry.get("disabled") is True or entry.get("enabled") is False)
 
 
 def _of_entry(where: str, name: str, entry: object, folder: Path) -> Server:
@@ -288,8 +290,14 @@ def expanded(text: str, where: str) -> str:
     """Return the text with `${NAME}`, `${NAME:-default}` and `${env:NAME}` replaced from the environment.
 
     Raises:
-        GraphUnknown: a variable is not set and has no default.
+        GraphUnknown: a variable is not set and has no default, or only an editor can fill it in (`${input:NAME}`).
     """
+    for kind in _OF_EDITORS:
+        if kind in text:
+            name = text.partition(kind)[2].partition("}")[0]
+            raise GraphUnknown(
+                f"{where}: {kind}{name}}} is filled in by editors only: write a variable of the environment, ${{NAME}}"
+            )
 
     def value(found: re.Match[str]) -> str:
         name, default = found[1], found[2]

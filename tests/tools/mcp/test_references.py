@@ -112,6 +112,7 @@ def test_a_file_as_other_clients_write_it(tmp_path: Path, monkeypatch: pytest.Mo
             "memory": {"command": "npx", "args": ["-y", "${PACKAGE:-server}"], "env": {"T": "${env:MY_TOKEN}", "N": 1}},
             "far": {"type": "http", "url": "https://x.example/mcp", "headers": {"Authorization": "Bearer ${MY_TOKEN}"}},
             "off": {"command": "x", "disabled": True},
+            "also_off": {"command": "x", "enabled": False},
         },
     )
     memory = StdioServer("npx", ("-y", "server"), {"T": TOKEN, "N": "1"}, str(tmp_path), "memory")
@@ -142,6 +143,11 @@ def test_a_file_as_other_clients_write_it(tmp_path: Path, monkeypatch: pytest.Mo
         ({"a": {"command": "x", "env": {"K": []}}}, "'env' is not an object of texts"),
         ({"a": {"command": "x", "env": {"K": "${NOT_SET_1}"}}}, "#a: the environment has no NOT_SET_1"),
         ({"a": {"command": "x", "disabled": True}}, "every server in it is disabled"),
+        ({"a": {"command": "x", "enabled": False}}, "every server in it is disabled"),
+        ({"a": {"url": "http://x", "headers": {"K": "${input:my-key}"}}}, r"#a: \$\{input:my-key\} is filled in"),
+        ({"a": {"command": "x", "env": {"K": "${input:key}"}}}, r"write a variable of the environment, \$\{NAME\}"),
+        ({"a": {"command": "x", "args": ["${command:pick}"]}}, r"#a: \$\{command:pick\} is filled in by editors"),
+        ({"a": {"command": "x", "cwd": "${config:root}"}}, r"#a: \$\{config:root\} is filled in by editors"),
     ],
 )
 def test_a_file_that_is_refused(tmp_path: Path, servers: Any, fault: str) -> None:
