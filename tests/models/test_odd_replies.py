@@ -235,5 +235,5 @@ async def test_replies_that_were_journaled_before_words_were_translated_keep_the
     async with Executor(model=model) as executor:
         for number in range(4):
             run = await executor.start(chat, "q", run_id=f"r{number}")
-            again = (await executor.replay(run.id)).run
+            again = (await executor.replay(f"r{number}")).run
             assert (run.output, again.status, again.output) == ("Paris.", "completed", "Paris.")
