@@ -19,6 +19,7 @@ from orchestrator.tools import Risk
 from orchestrator.values import check_options
 
 SYSTEM = """\
+<<<<<<< HEAD
 You answer a question step by step. In each step, first write a thought of one or two sentences: what you know so far, \
 and what to find out next. Then call a tool, or several tools at once if none needs the result of another. You get the \
 results, and take the next step. When you know enough, call no tool and write the final answer."""
@@ -45,6 +46,35 @@ answer now from the results so far; if they are not enough, say so."""
 
 LAST_ACTION = """\
 Write only the answer, or the one action that is left, Action: Finish[the final answer]:
+=======
+Answer the question step by step. In each step, first write one or two sentences: what you know so far, and what you \
+need to find out next. Then call a tool, or several at once if none of them needs the result of another. You will \
+receive the results before the next step. When you know enough, give the final answer without calling a tool."""
+
+SYSTEM_IN_WORDS = """\
+Answer the question step by step. In each step, write one thought and one action, in two lines:
+Thought: what you know so far, and what you need to find out next
+Action: tool[input]
+Then stop. You will receive the result as an Observation before the next step. When you know enough, write the last \
+action:
+Action: Finish[the final answer]"""
+
+TOOLS_IN_WORDS = """\
+An action can use one of these tools:
+
+{tools}
+
+Write the input of the tool in the brackets: as it is, if the tool takes one input; several inputs in the order of its \
+parameters, separated by commas, as in tool[1, 2]; or inputs by name, as in tool[{"parameter": "value"}]. Take one \
+action at a time, and never write an Observation yourself."""
+
+SYSTEM_AT_THE_END = """\
+You worked on the question step by step, and no further steps are possible. Give the final answer now, based on the \
+results so far. If they are not sufficient, say so. You cannot call any tool."""
+
+LAST_ACTION = """\
+Write the answer in words, or as the only action that is left, Action: Finish[the final answer]:
+>>>>>>> main
 
 {tools}"""
 
