@@ -19,34 +19,6 @@ from orchestrator.tools import Risk
 from orchestrator.values import check_options
 
 SYSTEM = """\
-<<<<<<< HEAD
-You answer a question step by step. In each step, first write a thought of one or two sentences: what you know so far, \
-and what to find out next. Then call a tool, or several tools at once if none needs the result of another. You get the \
-results, and take the next step. When you know enough, call no tool and write the final answer."""
-
-SYSTEM_IN_WORDS = """\
-You answer a question step by step. In each step you write one thought and one action, in these two lines:
-Thought: what you know so far, and what to find out next
-Action: tool[input]
-Then stop. You get the result as an Observation, and take the next step. When you know enough, write this action:
-Action: Finish[the final answer]"""
-
-TOOLS_IN_WORDS = """\
-An action can call these tools:
-
-{tools}
-
-Write the input of the tool in the brackets. Write several inputs in the order of the parameters, separated by commas, \
-as in tool[1, 2], or by their names, as in tool[{"parameter": "value"}]. Write one action at a time, and never write \
-an Observation yourself."""
-
-SYSTEM_AT_THE_END = """\
-You worked on a question step by step. No more steps are possible, and you cannot call any tools. Give the final \
-answer now from the results so far; if they are not enough, say so."""
-
-LAST_ACTION = """\
-Write only the answer, or the one action that is left, Action: Finish[the final answer]:
-=======
 Answer the question step by step. In each step, first write one or two sentences: what you know so far, and what you \
 need to find out next. Then call a tool, or several at once if none of them needs the result of another. You will \
 receive the results before the next step. When you know enough, give the final answer without calling a tool."""
@@ -74,7 +46,6 @@ results so far. If they are not sufficient, say so. You cannot call any tool."""
 
 LAST_ACTION = """\
 Write the answer in words, or as the only action that is left, Action: Finish[the final answer]:
->>>>>>> main
 
 {tools}"""
 
