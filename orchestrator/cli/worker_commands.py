@@ -297,9 +297,7 @@ def workers(json: options.Json = False, store: options.Store = None) -> int:
     if parked:
         names = ", ".join(one.run_id for one in parked[:_NAMED]) + (", ..." if len(parked) > _NAMED else "")
         count = f"{len(parked)} or more" if len(parked) == _PARKED else len(parked)
-        warn(
-            f"parked runs: {count} ({names}): `orchestrator why RUN` explains one, `resume RUN` continues it"
-        )
+        warn(f"parked runs: {count} ({names}): `orchestrator why RUN` explains one, `resume RUN` continues it")
     return exits.COMPLETED
 
 
