@@ -292,8 +292,8 @@ class Python(_Sandboxed):
         """Run Python code, and return what it prints and the value of its last expression.
 
         Available are the usual built-in functions and math, json, re, datetime, itertools, collections, functools,
-        random, decimal, dataclasses, typing and a few more modules of the standard library. There are no files, no network and
-        no other packages. Variables of earlier calls are not kept.
+        random, decimal, dataclasses, typing and a few more modules of the standard library. There are no files, no
+        network and no other packages. Variables of earlier calls are not kept.
 
         Args:
             code: the code. End with an expression, or print the result.
@@ -344,8 +344,8 @@ class PythonSession(_Sandboxed):
         """Run Python code, and return what it prints and the value of its last expression.
 
         Available are the usual built-in functions and math, json, re, datetime, itertools, collections, functools,
-        random, decimal, dataclasses, typing and a few more modules of the standard library. There are no files, no network and
-        no other packages. Variables and functions are kept for the next call.
+        random, decimal, dataclasses, typing and a few more modules of the standard library. There are no files, no
+        network and no other packages. Variables and functions are kept for the next call.
 
         Args:
             code: the code. End with an expression, or print the result.
