@@ -18,7 +18,7 @@ from orchestrator.executor.commands import AnswerQuestion, SendEvent, Stop, as_a
 from orchestrator.executor.host import Host
 from orchestrator.executor.lease import is_held
 from orchestrator.executor.options import ResumeOptions
-from orchestrator.executor.resuming import LOOK, borrow, drive_on, go_on, open_run, wait_for
+from orchestrator.executor.resuming import LOOK, borrow, drive_on, go_on, journal_resumed, open_run, wait_for
 from orchestrator.executor.run_log import Command
 from orchestrator.kernel.records import Answered, Record
 from orchestrator.kernel.status import FINAL
@@ -125,7 +125,7 @@ async def answer(
     command = AnswerQuestion(question, await away(lambda: as_answer(given), given), check_text(by, "by"), digest)
     sent = await answer_all(host, run_id, [command], resume=resume)
     if sent.held is not None and resume is not None:
-        sent.held.journal_resumed(unpause=False)
+        journal_resumed(sent.held, unpause=False)
         return await (go_on(host, run_id, sent.held) if background else drive_on(host, sent.held))
     if sent.held is not None:
         host.watched.forget(run_id)
@@ -270,7 +270,7 @@ async def send(
                 return run  # delivered before the run ended, and now again
             raise
         if sent.held is not None and resume is not None:
-            sent.held.journal_resumed(unpause=False)
+            journal_resumed(sent.held, unpause=False)
             if not background:
                 return await drive_on(host, sent.held)
             run = await go_on(host, run_id, sent.held)
@@ -302,7 +302,7 @@ async def say(host: Host, run_id: str, command: Command) -> Run:
     sent = await deliver(host, run_id, command, resume=ResumeOptions())
     if sent.held is None:
         return await wait_for(host, run_id, None)
-    sent.held.journal_resumed(unpause=False)
+    journal_resumed(sent.held, unpause=False)
     return await host.drive(sent.held)
 
 

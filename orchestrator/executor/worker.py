@@ -26,7 +26,7 @@ from orchestrator.executor.heartbeat import WorkerFacts
 from orchestrator.executor.host import Host
 from orchestrator.executor.lease import LeaseHandle
 from orchestrator.executor.options import NO_OPTIONS, ResumeOptions
-from orchestrator.executor.resuming import open_run
+from orchestrator.executor.resuming import journal_resumed, open_run
 from orchestrator.executor.run_status import waits_to_be_taken_up, with_status
 from orchestrator.executor.worker_health import WorkerHealth
 from orchestrator.kernel.status import FINAL
@@ -288,7 +288,7 @@ class _Worker:
             host.watched.leave_to_workers(run_id)
             if self._stops:
                 live.wind_down()
-            live.journal_resumed(unpause=False)
+            journal_resumed(live, unpause=False)
             run = await host.drive(live)
             status = run.status
             self._outage.end()
@@ -419,7 +419,7 @@ async def drive(host: Host, run_id: str, wait: float, health: WorkerHealth | Non
                 raise
             continue  # another task of this executor has taken the run
         with (health or WorkerHealth()).counting(info.graph) as ended:
-            live.journal_resumed(unpause=False)
+            journal_resumed(live, unpause=False)
             ended((await host.drive(live)).status)
         return await _driven(host, run_id)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ from orchestrator.models.profile import Profile
 _REPLY = 512
 """Maximum tokens of a reply, enough for models that think first."""
 _COUNT = (system("You are brief."), user("Count from one to ten in words."))
-_STOP = "e"
 _QUESTION = (user("How many letters has the word orchestrator? Use the tool word_length."),)
 _TOOL: JsonObject = {
     "type": "function",
@@ -52,6 +52,8 @@ _FORMS: tuple[dict[str, object], ...] = (
     {"output": "prompt", "strict_output": False},
 )
 """Ways to ask for an answer in a schema, the best first."""
+_FEW = 5
+"""Alternatives to a token that servers give which give fewer than others."""
 _WINDOWS = (5_000, 20_000)
 """Tokens of the long requests."""
 _FIELDS = ("max_model_len", "n_ctx", "loaded_context_length", "context_length", "context_window", "max_context_length")
@@ -103,6 +105,7 @@ async def probe(model: OpenAIModel) -> Probed:
         await found.stop()
         await found.tools()
         await found.schema()
+        await found.logprobs()
         await found.window()
         return Probed(tuple(found.findings), model.profile, found.streams, found.text_tools, found.tokens)
     finally:
@@ -192,17 +195,19 @@ class _Probe:
         self._found("stream", "refused", refused)
 
     async def stop(self) -> None:
+        """Whether a reply ends before the most frequent character of the plain one."""
         if not self.model.profile.stop:
             self._found("stop", "not sent")
             return
-        reply = await self._ask(_COUNT, stop=[_STOP])
+        ((end, _),) = Counter(self._text.replace(" ", "").replace("\n", "")).most_common(1) or [("e", 0)]
+        reply = await self._ask(_COUNT, stop=[end])
         if isinstance(reply, ModelError):
             self._use(stop=False)
             self._found("stop", "refused", str(reply))
-        elif _STOP not in self._text:
-            self._found("stop", "unknown", f"the reply to compare with has no {_STOP!r}")
+        elif end not in self._text:
+            self._found("stop", "unknown", "the plain reply has no text")
         else:
-            self._found("stop", "ignored" if _STOP in reply.text else "yes")
+            self._found("stop", "ignored" if end in reply.text else "yes", f"{end!r}")
 
     async def tools(self) -> None:
         """Whether tools reach the model, seen by its call, else by the number of input tokens."""
@@ -247,6 +252,20 @@ class _Probe:
                 return
             detail = detail or "the server ignores the schema"
         self._found("answers in a schema", "prompt", detail)
+
+    async def logprobs(self) -> None:
+        """Whether a reply has the log probabilities of its tokens, and how many alternatives may be asked for."""
+        default, refused = self.model.profile.logprobs, ""
+        for most in dict.fromkeys((default, min(default, _FEW), 0)):
+            self._use(logprobs=most)
+            if not most:
+                break
+            reply = await self._ask(_COUNT, logprobs=True)
+            if isinstance(reply, Reply):
+                self._found("log probabilities", "yes" if reply.logprobs else "no", f"at most {most} alternatives")
+                return
+            refused = refused or str(reply)
+        self._found("log probabilities", "refused" if refused else "not sent", refused)
 
     def _bounds(self, answer: Mapping[str, Any]) -> None:
         if self.model.profile.strict_output:

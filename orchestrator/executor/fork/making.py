@@ -39,7 +39,7 @@ from orchestrator.executor.journal import due_of, row_of
 from orchestrator.executor.loader import Fit
 from orchestrator.executor.node_result import given_result
 from orchestrator.executor.options import ForkOptions, ResumeOptions
-from orchestrator.executor.resuming import drive_on, open_run
+from orchestrator.executor.resuming import drive_on, journal_resumed, open_run
 from orchestrator.executor.run_tools import compare_offered
 from orchestrator.executor.start import check_new_id, join
 from orchestrator.graph.codec import as_json, explain
@@ -276,7 +276,7 @@ async def _begin(host: Host, run_id: str, options: ResumeOptions) -> Run:
         return await join(host, run_id, options)
     except RunEnded:
         return await host.loader.load(run_id)
-    live.journal_resumed()
+    journal_resumed(live)
     return await drive_on(host, live)
 
 
