@@ -260,7 +260,7 @@ COLUMNS: tuple[Column, ...] = (
         lambda group: money(group.cost) if group.cost else "",
     ),
     Column("tokens", "Tokens", "Tokens in and out.", lambda group: group.tokens, lambda group: f"{group.tokens:,}"),
-    Column("runs", "Runs", "How many runs.", lambda group: group.runs, lambda group: f"{group.runs:,}"),
+    Column("runs", "Runs", "Number of runs.", lambda group: group.runs, lambda group: f"{group.runs:,}"),
     Column(
         "p50",
         "p50",
