@@ -2,6 +2,7 @@
 
 START -> reason -> look -> END : the reasoning says what the answer is
                    look -> conclude -> read -> END
+                                       read -> restate -> check -> END : asked for the answer alone, by schema
 
 With votes, this is repeated several times at once, and the most frequent answer is taken; replies without an answer do
 not count.
@@ -11,9 +12,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
 from orchestrator import Graph, Limits, Retry, append
+from orchestrator.graph import Migration
 from orchestrator.nodes import AnswerForm, Complete, Extract, Repeat, Subgraph, Vote
 from orchestrator.spelling import checks_names
 from orchestrator.values import check_options
@@ -38,12 +40,28 @@ ENDINGS = {
 }
 
 
+_VALUES: dict[AnswerForm, dict[str, JsonValue]] = {
+    "text": {"type": ["string", "null"]},
+    "number": {"type": ["number", "null"]},
+    "choice": {"type": ["string", "null"], "enum": ["A", "B", "C", "D", "E", None]},
+    "yes_no": {"type": ["string", "null"], "enum": ["yes", "no", None]},
+}
+
+
+def _schema(form: AnswerForm) -> dict[str, JsonValue]:
+    """Return the schema of an answer; null: the text has none."""
+    value = {**_VALUES[form], "description": "The answer; null if the text gives none."}
+    return {"type": "object", "properties": {"answer": value}, "required": ["answer"], "additionalProperties": False}
+
+
 class PlanAndSolvePromptState(BaseModel):
     """The state from a question to one answer."""
 
     question: str
     reasoning: str = ""
     """The reply to the first prompt."""
+    stated: dict[str, JsonValue] = {}
+    """The answer by its schema, if the reply to the second prompt has none that can be read."""
     answer: str = ""
 
 
@@ -74,7 +92,10 @@ EDGES = """
     START    -> reason -> look
     look     -> END      : found
     look     -> conclude : missing
-    conclude -> read -> END
+    conclude -> read
+    read     -> END      : found
+    read     -> restate  : missing
+    restate  -> check -> END
 """
 SAMPLE = """
     START    -> reason
@@ -84,7 +105,11 @@ SAMPLE = """
     look     -> conclude : missing
     conclude -> read     : done
     conclude -> END      : unusable
-    read     -> END
+    read     -> END      : found
+    read     -> restate  : missing
+    restate  -> check    : done
+    restate  -> END      : unusable
+    check    -> END
 """
 VOTING = """
     START  -> repeat
@@ -106,8 +131,9 @@ def plan_and_solve_prompt(
 ) -> Graph:
     """Return the strategy as a graph, to run with a question and a model. Its output is the answer, a text.
 
-    A refused or truncated reply, and a conclusion without an answer of the form, fail the run with an `AgentError`;
-    among several votes such a reply does not count, and the run fails if no vote is left.
+    A conclusion without an answer of the form is asked for once more, by its schema. A refused reply, and an answer
+    that is missing then, too, fail the run with an `AgentError`; among several votes such a reply does not count, and
+    the run fails if no vote is left. A reply that is cut off counts as far as it goes.
 
     Args:
         plus: True for the longer prompt (PS+), which also asks for the quantities and for careful intermediate results.
@@ -129,29 +155,26 @@ def plan_and_solve_prompt(
     options = {} if temperature is None else {"temperature": temperature}
     alone = votes == 1
     last, fault = ("answer", None) if alone else ("conclusion", "fault")
+    asked = Complete(fault=fault, options=options, model=model, retry=Retry())
     one = Graph(
         name=name or "plan_and_solve_prompt",
         description="Plan and carry out the plan in one reply, then extract the answer.",
         state=PlanAndSolvePromptState if alone else SampleState,
         input="question",
         nodes={
-            "reason": Complete(
-                prompt=prompt, result="reasoning", fault=fault, options=options, model=model, retry=Retry()
-            ),
+            "reason": asked.with_(prompt=prompt, result="reasoning", on_cut="keep"),
             "look": Extract(text="reasoning", form=form, announced=True),
-            "conclude": Complete(
-                prompt=prompt + CONCLUDE + ENDINGS[form],
-                result=last,
-                fault=fault,
-                options=options,
-                model=model,
-                retry=Retry(),
+            "conclude": asked.with_(prompt=prompt + CONCLUDE + ENDINGS[form], result=last, on_cut="keep"),
+            "read": Extract(text=last, form=form),
+            "restate": asked.with_(
+                prompt=prompt + CONCLUDE + ENDINGS[form], result="stated", output=_schema(form), retries=2
             ),
-            "read": Extract(text=last, form=form, required=alone, fault=fault),
+            "check": Extract(text="stated", form=form, required=alone, fault=fault),
         },
         edges=EDGES if alone else SAMPLE,
         output="answer",
         limits=Limits(seconds=max_seconds),
+        migrations=[Migration(accept=True)],  # `read` had no way to `restate`
     )
     if alone:
         return one

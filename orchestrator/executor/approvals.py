@@ -32,7 +32,13 @@ class TrustedApprovals:
     """
 
     def __init__(
-        self, graph: GraphDefinition | None, audit: Audit, since: int = 0, *, ask_from: Risk | None = None
+        self,
+        graph: GraphDefinition | None,
+        audit: Audit,
+        since: int = 0,
+        *,
+        ask_from: Risk | None = None,
+        reviewed: bool = False,
     ) -> None:
         """
         Args:
@@ -41,12 +47,20 @@ class TrustedApprovals:
             since: for a fork, the number of the last copied record: earlier approvals do not count.
             ask_from: lowest risk of calls that are asked about, as are all irreversible ones, regardless of
                 the graph; None: only those that its confirms ask about.
+            reviewed: True if all records are trusted, but a model may have approved calls: only dangerous calls are
+                asked about, as only a person, or the run's policy, can approve those.
         """
         self.since = since
         self._ask_from: Risk | None = ask_from
+        self._reviewed = reviewed
+        reviews = graph is not None and graph.reviews
         self.why = (
-            f"It was approved in the run that this one was forked from (record {since} and before)"
+            "No person has approved it in this fork"
+            if since and reviews
+            else f"It was approved in the run that this one was forked from (record {since} and before)"
             if since
+            else "Its tool has risk dangerous, and no person has approved it"
+            if reviewed
             else "No step before asked about this call"
             if ask_from is not None
             else "The journal says it was approved, and has no valid seal for that"
@@ -106,7 +120,9 @@ class TrustedApprovals:
         """
         if key in self._intended:
             return False
-        asked = any(confirm.asks_about(tool.risk) for confirm in self._confirms)
+        if self._reviewed and tool.risk != "dangerous":
+            return False
+        asked = self._reviewed or any(confirm.asks_about(tool.risk) for confirm in self._confirms)
         if not asked and (self._ask_from is None or not self._is_risky(tool)):
             return False
         return self._approved[_call(tool.name, args)] <= 0

@@ -54,11 +54,11 @@ class YieldBudget:
     def __init__(self) -> None:
         self._yielded = time.monotonic()
         self._yielding = 0
-        """Number of workers that have yielded and wait to continue."""
+        """Number of step tasks that have yielded and wait to continue."""
 
     @property
     def due(self) -> bool:
-        """Return True if it is time to yield. Workers that are all ready share the time limit."""
+        """Return True if it is time to yield. Step tasks that are all ready share `YIELD_AFTER`."""
         return not 0 <= time.monotonic() - self._yielded < YIELD_AFTER / (1 + self._yielding)
 
     async def give_way(self) -> None:

@@ -445,10 +445,10 @@ class Executor:
         refs: Mapping[str, object] | None = None,
         at: datetime | float | None = None,
     ) -> str:
-        """Add a run to the store without driving it. A worker, `drive` or `recover` starts it.
+        """Add a run to the store without driving it. A worker, `workers.drive` or `recover` starts it.
 
         Its status is `running`: it waits for an executor. The same id and input give the same run, so that a call whose
-        outcome is unknown can be repeated. The other arguments are those of `start`.
+        outcome is unknown can be repeated.
 
         Args:
             graph: a graph, or the name of one of the executor's graphs.
@@ -602,7 +602,7 @@ class Executor:
             timeout: maximum number of seconds to wait; None: no limit.
 
         Returns:
-            The run in its state at that time.
+            The run in its state at the end of the wait.
 
         Raises:
             RunUnknown: the store has no such run.
@@ -862,7 +862,7 @@ class Executor:
             reason: why, for the journal.
 
         Returns:
-            The run in its state at that time.
+            The run, when no executor drives it any more.
 
         Raises:
             RunUnknown: the store has no such run.
@@ -879,7 +879,7 @@ class Executor:
             reason: why, for the journal.
 
         Returns:
-            The run in its state at that time.
+            The run, when no executor drives it any more.
 
         Raises:
             RunUnknown: the store has no such run.

@@ -127,9 +127,9 @@ class NotOpen(RuntimeError):
 def fault_of(error: BaseException | None) -> str | None:
     """Return the note to store about a drive that stopped with an error; None if the run itself is not the cause.
 
-    Every error counts, or the run would be claimed again at once, and repeat the same step. Exceptions are a
-    cancellation, which the driver requested, a closed executor, another executor that has the run, and an unreachable
-    store. A working store that refuses this run's records counts.
+    Every error counts, or the run would be claimed again at once, and repeat the same step; except a cancellation,
+    which the driver requested, a closed executor, another executor that has the run, and an unreachable store. A
+    working store that refuses this run's records counts.
     """
     if error is None or isinstance(error, NotOpen | RunConflict | RunEnded | RunUnknown | StoreUnavailable):
         return None

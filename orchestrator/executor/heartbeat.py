@@ -108,7 +108,7 @@ class Heartbeat:
     async def _some(self) -> None:
         """Wait until a run is live. Checked after each beat only: most runs are over before the next one.
 
-        A worker must be visible to others even while it has no run, so its heart always beats.
+        A worker must be visible to others even while it has no run, so its heartbeats never stop.
         """
         if not self._live and not self._works and self._any.is_set():
             self._any = anyio.Event()

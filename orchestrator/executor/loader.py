@@ -231,7 +231,7 @@ class RunLoader:
         return read
 
     async def later(self, info: RunInfo, records: Sequence[Record]) -> dict[str, Plan]:
-        """Return content digest -> plan for each graph that records migrate the run to, and for each one given here."""
+        """Return content digest -> plan, for each version that the executor has and each to which the run migrated."""
         later = {one.content: Plan.of(one) for one in self._resources.versions.get(info.graph, ())}
         for record in records:
             if isinstance(record, Migrated) and record.content not in later:

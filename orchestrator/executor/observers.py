@@ -348,10 +348,10 @@ class Observation:
         finally:
             calls.idle.set()  # the end of the event loop may cancel it first: then nothing waits for it
 
-    # notifications from the host
+    # -- notifications from the host -----------------------------------------------------------------------------
 
     def observed(self, machine: RunState) -> Observed | None:
-        """Return the record of a resumed run, all of whose records are durable; None if there are no observers."""
+        """Return the observed state of a run whose records are all durable; None if there are no observers."""
         graph = machine.plan.graph
         return Observed(self, machine.copy(), graph, machine.run_id) if self._all and graph is not None else None
 

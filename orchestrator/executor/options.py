@@ -1,6 +1,6 @@
 """The options of runs, resumes, forks and replays.
 
-They are keyword arguments of `Executor`, which documents them. Internally they are one object.
+Users give them as keyword arguments of `Executor`, which documents them; internally, one object holds them.
 """
 
 from __future__ import annotations

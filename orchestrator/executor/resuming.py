@@ -495,7 +495,7 @@ class Reopening:
     Args:
         clock: stamps the record.
         info: the run's row, as read by the caller.
-        how: options of `resume`.
+        options: options of `resume`.
     """
 
     def __init__(self, clock: Clock, info: RunInfo, options: ResumeOptions) -> None:
@@ -600,7 +600,8 @@ async def check_approvals(store: Store, log: RunLog, checked: Audit | None, ask_
     """
     if checked is not None:
         withdraw_unsealed(log, checked)
-    if log.machine.in_fork or ask_from is not None:
+    reviews = (graph := log.machine.plan.graph) is not None and graph.reviews
+    if log.machine.in_fork or ask_from is not None or (reviews and log.approvals is None):
         await require_approvals(store, log, checked, ask_from)
 
 
@@ -614,7 +615,8 @@ def withdraw_unsealed(log: RunLog, checked: Audit) -> None:
 
 
 async def require_approvals(store: Store, log: RunLog, checked: Audit | None, ask_from: Risk | None) -> None:
-    """Ask about risky calls, and about those approved before a run was forked, since the approvals were the parent's.
+    """Ask about risky calls, about those approved before a run was forked, since the approvals were the parent's, and
+    about dangerous ones that a model may have approved.
 
     Args:
         store: the store of the run.
@@ -627,7 +629,8 @@ async def require_approvals(store: Store, log: RunLog, checked: Audit | None, as
         records = await store.read(machine.run_id, upto=machine.head)
         checked = Audit(frozenset(record.seq for record in records), None, records)
     since = machine.forked_at if machine.in_fork else 0
-    log.approvals = TrustedApprovals(machine.plan.graph, checked, since, ask_from=ask_from)
+    reviewed = not machine.in_fork and ask_from is None
+    log.approvals = TrustedApprovals(machine.plan.graph, checked, since, ask_from=ask_from, reviewed=reviewed)
 
 
 async def drop_unsealed(store: Store, seal: Seal, run_id: str, machine: RunState | None) -> None:

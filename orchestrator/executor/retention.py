@@ -1,4 +1,4 @@
-"""Removal of ended runs: deleted, by age and number, or moved to the archive and back.
+"""Removal of ended runs: deletion, pruning by age and number, and moves to the archive and back.
 
 A run is deleted with the runs that its calls of graphs as tools started.
 """

@@ -6,7 +6,7 @@ record's `seq`, `ts`, `activation`, `path` and `node`:
     log.push(EffectSettled(**log.at(activation), key=key, ok=True, ...))
 
 Steps, effects and commands write through the log and wait on it. The drive that runs the steps is attached as
-`scheduler` while it exists; a run whose lease is held only to journal a command has no scheduler.
+`scheduler` while it exists; if the lease is held only to journal a command, it starts no steps.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class DriveClock:
 
 
 class LastSeen:
-    """Records since when runs with a deadline are unchanged, for executors whose clocks disagree."""
+    """Remembers since when runs with a deadline are unchanged, for executors whose clocks disagree."""
 
     _MOST = 10_000
     """Maximum number of runs remembered; beyond it all are forgotten and observed anew."""
@@ -335,7 +335,7 @@ class RunLog:
         """True if the run starts in this process: nothing was done in it before."""
         self.watchers: set[Follower] = set()
         self.replies: dict[str, ReplySoFar] = {}
-        """Keys of model calls in progress whose replies are streamed."""
+        """Key of a model call in progress -> its reply so far, if it is streamed."""
         self.replay: RunningReplay | None = None
         """Set if the run is a replay, or a replay called it."""
         self.context = context

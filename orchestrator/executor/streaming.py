@@ -322,8 +322,10 @@ class Stream(Generic[StateT]):
     ) -> None:
         self._host, self._run_id, self._source, self._live = host, run_id, source, live
         self._run: Run[StateT] | None = None
-        self.scope, self.over = anyio.CancelScope(), anyio.Event()
+        self.scope = anyio.CancelScope()
         """Cancel scope of the task that drives the run."""
+        self.over = anyio.Event()
+        """Set when that task has ended."""
 
     @property
     def run_id(self) -> str:

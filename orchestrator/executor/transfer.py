@@ -274,7 +274,7 @@ async def exported(host: Host, run_ids: Iterable[str], *, children: bool, redact
 
 
 async def _with_children(host: Host, run_ids: Iterable[str], *, children: bool) -> list[str]:
-    """Yield the runs, each followed by the runs that its calls started."""
+    """Return the runs, each followed by the runs that its calls started."""
     found: dict[str, None] = {}
     todo = list(dict.fromkeys(run_ids))
     for name in todo:

@@ -82,7 +82,7 @@ class WorkerHealth:
         self._failure = ""
         self._draining = False
 
-    # ------------------------------------------------------------------------------- asked
+    # -- questions of probes -------------------------------------------------------------------------------------
 
     def liveness(self) -> str:
         """Return why the worker should be restarted; empty if it should not.
@@ -138,7 +138,7 @@ class WorkerHealth:
             self.asked = True
             yield bound
 
-    # ------------------------------------------------------------------------------- written by the worker
+    # -- records of the worker -----------------------------------------------------------------------------------
 
     def begin(self, graphs: Collection[str], slots: int, ttl: float) -> None:
         """Record that the worker starts."""

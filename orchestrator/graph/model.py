@@ -92,7 +92,9 @@ class Approval:
     """The fields that contain the approved tool's name and its arguments; None: the node approves all calls after it.
     """
     unasked: tuple[str, ...] = ()
-    """Risks of tools that it permits without asking."""
+    """Risks of tools that it permits without asking a person."""
+    reviewed: tuple[str, ...] = ()
+    """Those of them that a model reviews."""
 
 
 @made_for("node")
@@ -571,6 +573,15 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
     def depth(self) -> int:
         """The levels of nested graphs: 1 without subgraphs."""
         return 1 + max((node.subgraph.depth for node in self.nodes.values() if node.subgraph is not None), default=0)
+
+    @cached_property
+    def reviews(self) -> bool:
+        """True if a model may approve calls in a node of the graph, or of a graph inside it."""
+        return any(
+            ((approval := node.approves) is not None and bool(approval.reviewed))
+            or (node.subgraph is not None and node.subgraph.reviews)
+            for node in self.nodes.values()
+        )
 
     @cached_property
     def structure(self) -> str:

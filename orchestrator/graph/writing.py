@@ -233,11 +233,16 @@ def _node(node: Node, form: Any) -> Any:
     ):
         key = fields[name].alias or name
         if key in form and name != "graph":
-            found[key] = _Flow(form[key]) if isinstance(form[key], Mapping) else form[key]
+            found[key] = _Flow(_as_set(getattr(node, name), form[key])) if isinstance(form[key], Mapping) else form[key]
     if node.subgraph is not None:
         return {**found, "graph": plain_form(node.subgraph)}
     own = {key: found[key] for key in form if key in found and key not in Node.model_fields}
     return _Flow({"kind": node.kind, **own, **found})
+
+
+def _as_set(value: object, form: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the data of a node inside a field of another, with the fields that were set."""
+    return {key: form[key] for key in form if key in value.model_fields_set} if isinstance(value, Node) else form
 
 
 def type_name(annotation: Any) -> str:

@@ -24,7 +24,7 @@ NOT_STARTED = "the fork is not started"
 """The prompt of that question in a fork in which nothing runs before it is resumed."""
 FAMILY = "family"
 """Key in the payload of questions about calls that were made by related runs."""
-OWN_PARTS = frozenset({"key", "began", "call_id"})
+OWN_PARTS = frozenset({"key", "began", "call_id", "model_review"})
 """Keys in the payload of questions whose values differ between runs."""
 
 
@@ -56,6 +56,8 @@ class ApprovalPayload(TypedDict, total=False):
     effect: _Effect
     call_id: str
     """The call's id in the conversation with the model."""
+    model_review: str
+    """The decision of a model that reviewed the call first, and why it is not taken."""
     family: list[FamilyCallPayload]
     """In a fork that asks before an irreversible call: the records of the call in the journals of its relatives."""
     deleted: list[str]

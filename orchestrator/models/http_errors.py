@@ -41,6 +41,7 @@ _WORDS = {
     "tool_choice": "the server does not support this tool_choice: use Profile(tool_choice_required=False)",
     "max_completion_tokens": "the model needs the other name of max_tokens: use Profile(max_tokens=...)",
     "'stop'": "the model does not support the option stop: use Profile(stop=False)",
+    "logprobs": "the server does not support logprobs, or not so many: use Profile(logprobs=0), or a lower number",
     "parallel_tool_calls": "the server does not support parallel_tool_calls: use Profile(parallel_calls=False)",
 }
 """Parts of a request that some servers reject, and how to leave them out."""

@@ -9,13 +9,23 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias, cast
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import to_jsonable_python
 
 from orchestrator.errors import ModelError
 from orchestrator.graph.faults import Spelled
 from orchestrator.graph.limits import Usage
 from orchestrator.json import cleaned, storable
+from orchestrator.models.logprobs import TokenLogprob
 from orchestrator.models.reading import parted
 from orchestrator.values import FOREIGN_DEPTH, MAX_TOKENS, Unfit, check, fault_in
 
@@ -136,6 +146,9 @@ class Message(BaseModel, metaclass=Spelled):
         return self
 
 
+_TOKENS = TypeAdapter(tuple[TokenLogprob, ...])
+
+
 class Reply(BaseModel, metaclass=Spelled):
     """A model's answer to one request."""
 
@@ -153,7 +166,9 @@ class Reply(BaseModel, metaclass=Spelled):
     extras: dict[str, JsonValue] = _NOTHING
     """Fields of the message specific to the provider, such as `reasoning_content`; `message` keeps them."""
     details: dict[str, JsonValue] = _NOTHING
-    """Facts about the answer from the provider, such as its id and the full usage."""
+    """Facts about the answer from the provider, such as its id and the full usage; in `logprobs` the last tokens of the
+    reply, each as `[token, log probability, {other token: log probability}]`.
+    """
     model: str = ""
     """The model that answered."""
 
@@ -166,6 +181,17 @@ class Reply(BaseModel, metaclass=Spelled):
     def cut(self) -> bool:
         """Return True if the reply was cut off at its length limit."""
         return self.finish == "length"
+
+    @property
+    def logprobs(self) -> tuple[TokenLogprob, ...]:
+        """The last tokens of the reply with their log probabilities.
+
+        Empty unless the request had the option `logprobs=True`, and the provider gives them.
+        """
+        try:
+            return _TOKENS.validate_python(self.details.get("logprobs", ()))
+        except ValidationError:
+            return ()
 
     @property
     def message(self) -> Message:

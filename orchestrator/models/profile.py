@@ -6,7 +6,7 @@ import re
 from typing import Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
 from orchestrator.graph.faults import Spelled
 
@@ -41,6 +41,9 @@ class Profile(BaseModel, metaclass=Spelled):
     """The name of the option `max_tokens`."""
     stop: bool = True
     """True if the server accepts the option `stop`; otherwise it is left out."""
+    logprobs: NonNegativeInt = 20
+    """Maximum number of alternatives to each token, `top_logprobs`, that the server gives with the option `logprobs`; 0
+    if it does not accept the option, which is then left out."""
     images: bool = True
     """True if the model accepts pictures from tools; otherwise they are only mentioned."""
     ends: dict[str, Literal["stop", "length", "content_filter"]] = Field(default_factory=dict)
@@ -69,4 +72,5 @@ def profile_of(model: str, base_url: str | None) -> Profile:
         system_role="developer" if reasons else "system",
         max_tokens="max_completion_tokens",
         stop=not reasons,
+        logprobs=0 if reasons else 20,
     )

@@ -336,13 +336,13 @@ def _pattern(keys: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _texts_in(words: str) -> list[str]:
-    """Return the texts that a JSON value consists of; none if it is not JSON."""
+    """Return the texts and whole numbers that a JSON value consists of; none if it is not JSON."""
     try:
         value = json_in(words)
     except NoReading:
         return []
     items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
-    return [item for item in items if isinstance(item, str)]
+    return [str(item) for item in items if isinstance(item, str) or type(item) is int]
 
 
 # -- a label -----------------------------------------------------------------------------------------------------------

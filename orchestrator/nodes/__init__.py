@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.nodes.classify import Classify
     from orchestrator.nodes.complete import Complete
     from orchestrator.nodes.confirm import Confirm
+    from orchestrator.nodes.decide import Decide
     from orchestrator.nodes.execute import Execute
     from orchestrator.nodes.extract import AnswerForm, Extract
     from orchestrator.nodes.observe import Observe
@@ -54,6 +55,7 @@ __all__ = [
     "Classify",
     "Complete",
     "Confirm",
+    "Decide",
     "Execute",
     "Extract",
     "Fill",

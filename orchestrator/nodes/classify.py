@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BaseModel, Field, JsonValue, NonNegativeInt, field_validator
+from pydantic import BaseModel, Field, JsonValue, field_validator, model_validator
 
 from orchestrator.context import Context
-from orchestrator.errors import AgentError
 from orchestrator.graph.model import Node, Port
 from orchestrator.graph.outcome import Outcome
-from orchestrator.models.messages import assistant, user
-from orchestrator.models.messages import system as said
-from orchestrator.models.reading import choice_in
-from orchestrator.nodes.model_decision import quoted, whole
+from orchestrator.nodes.decide import Deciding, checked_choices, listed
 from orchestrator.nodes.templates import fill, filled_by
 
 SYSTEM = """\
@@ -34,20 +30,25 @@ CORRECTION = """\
 Answer with the name of one of the classes: {names}."""
 
 
-class Classify(Node, kind="classify"):
+class Classify(Deciding, Node, kind="classify"):
     """Ask a model which class a text belongs to, and take the outcome of that name.
 
     `Classify(choices={"billing": "about money", "other": "everything else"})` has the outcomes `billing` and `other`.
-    The reply is an object with the name, or the name alone, as `choice_in` reads it. After any other
-    reply the model is shown the fault and asked again, at most `retries` times in a step.
+    With `threshold=` there is one more, `unsure`, for a class whose probability is lower than the threshold or not
+    known, as for `Decide`.
+
+    The reply is an object with the name, or the name alone; case, quotes and reasons around it make no difference.
+    After any other reply the model is shown the fault and asked again, at most `retries` times in a step.
 
     Raises:
         AgentError: the reply was refused or truncated, or no reply names a class.
     """
 
     in_order = ("choices",)
-    fills = ("result",)
+    fills = ("result", "probability")
     asks = "model"
+    task = "classify"
+    noun = "classes"
 
     class State(BaseModel):
         """The field that the port names by default."""
@@ -63,61 +64,35 @@ class Classify(Node, kind="classify"):
     """The user's message."""
     correction: Annotated[str, filled_by("fault", "names")] = CORRECTION
     """The prompt after a reply that names no class."""
-    text: Annotated[str, Port()] = "question"
-    """Field with the text."""
     result: Annotated[str | None, Port(str)] = None
     """Field that gets the name of the class; None for no field."""
-    retries: NonNegativeInt = 1
-    """Retries in one step after a reply that names no class."""
 
     @field_validator("choices")
     @classmethod
     def _check_choices(cls, choices: Mapping[str, str]) -> Mapping[str, str]:
-        if len(choices) < 2:
-            raise ValueError("there is nothing to choose: name two choices or more, each with what belongs to it")
-        if len({name.casefold() for name in choices}) < len(choices):
-            raise ValueError("two choices differ in case alone: rename one")
-        return choices
+        return checked_choices(choices)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        return self.checked(self.choices)
 
     @property
     def outcomes(self) -> tuple[str, ...]:
-        return tuple(self.choices)
-
-    @property
-    def sees_tools(self) -> bool:
-        """See `Node.sees_tools`."""
-        return False
+        return self.with_unsure(tuple(self.choices))
 
     @property
     def does(self) -> str:
         """See `Node.does`."""
         return f"chooses one of {len(self.choices)}"
 
-    async def run(self, state: object, ctx: Context) -> Outcome[str]:
-        text = str(getattr(state, self.text))
-        facts: dict[str, JsonValue] = {"text": text, "choices": dict(self.choices)}
-        lines = "\n".join(f"{name}: {' '.join(what.split())}" for name, what in self.choices.items())
-        messages = [said(self.system), user(fill(self.prompt, text=text, choices=lines), data=facts)]
-        left = self.retries
-        while True:
-            reply = await ctx.model.complete(messages, output=self._schema(), task="classify")
-            written = whole(reply, ctx.node)
-            chosen = choice_in(written, self.choices)
-            if chosen is not None:
-                return Outcome(chosen, {} if self.result is None else {self.result: chosen})
-            fault = f"The reply {quoted(written)} names none of the classes."
-            names = ", ".join(self.choices)
-            if not left:
-                raise AgentError(f"{ctx.node}: the reply {quoted(written)} names none of the classes: {names}")
-            left -= 1
-            wrong = fill(self.correction, fault=fault, names=names)
-            messages += [assistant(written), user(wrong, data={**facts, "fault": fault})]
+    def options(self) -> Mapping[str, str]:
+        """See `Deciding.options`."""
+        return self.choices
 
-    def _schema(self) -> dict[str, JsonValue]:
-        choice: JsonValue = {"type": "string", "enum": [*self.choices]}
-        return {
-            "type": "object",
-            "properties": {"choice": choice},
-            "required": ["choice"],
-            "additionalProperties": False,
-        }
+    def asked(self, text: str, criteria: str) -> tuple[str, dict[str, JsonValue]]:
+        """See `Deciding.asked`."""
+        return fill(self.prompt, text=text, choices=listed(self.choices)), {"text": text, "choices": dict(self.choices)}
+
+    async def run(self, state: object, ctx: Context) -> Outcome[str]:
+        decided = await self.decide(str(getattr(state, self.text)), ctx)
+        return self.taken(decided, decided.choice, decided.choice)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, get_origin
+from typing import Annotated, Any, Literal, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -45,6 +45,10 @@ def _is_none(value: object) -> bool:
 
 def _is_one(value: object) -> bool:
     return value == 1
+
+
+def _is_raise(value: object) -> bool:
+    return value == "raise"
 
 
 def _is_default(value: object) -> bool:
@@ -100,6 +104,9 @@ class Complete(Node, kind="complete"):
     """Field for the reason why a reply cannot be used; None: such a reply fails the step."""
     task: str | None = None
     """The kind of decision, which is passed to the model with the messages."""
+    on_cut: Literal["raise", "keep"] = Field(default="raise", exclude_if=_is_raise)
+    """What happens with a text that is cut off at its length limit: it cannot be used, or it is kept, up to its last
+    whole word."""
     options: Mapping[str, JsonValue] = {}
     """Parameters for the provider, such as `temperature`."""
 
@@ -177,6 +184,8 @@ class Complete(Node, kind="complete"):
                 return Outcome(DONE, {self.result: found})
         else:
             reply = await ctx.model.complete(messages, task=self.task, **options)
+            if reply.cut and self.on_cut == "keep":
+                return Outcome(DONE, {self.result: _whole_words(reply.text)})
             fault = _fault_of(reply)
             if fault is None:
                 return Outcome(DONE, {self.result: reply.text.strip()})
@@ -231,6 +240,11 @@ class Complete(Node, kind="complete"):
             raise ValueError("; ".join(wrong[:_MOST_FAULTS]))
         JsonCodec().write(value)
         return value
+
+
+def _whole_words(text: str) -> str:
+    """Return a text that was cut off, without its last word, which may be incomplete."""
+    return text.strip() if text[-1:].isspace() else "".join(text.rsplit(None, 1)[:-1]).strip()
 
 
 def _fault_of(reply: Reply) -> str | None:

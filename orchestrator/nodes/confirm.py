@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, JsonValue, model_validator
+from pydantic import BaseModel, Field, JsonValue, field_serializer, model_validator
 
 from orchestrator.context import Context
 from orchestrator.errors import AgentError, UserDenied
-from orchestrator.graph.model import Approval, Node, Port
+from orchestrator.graph.model import Approval, Node, Port, node_data
 from orchestrator.graph.outcome import Outcome
 from orchestrator.json import JsonObject, digest
 from orchestrator.kernel.question import Answer
 from orchestrator.models.messages import ToolCall
 from orchestrator.nodes.conversation import failed
+from orchestrator.nodes.decide import Decide
 from orchestrator.nodes.model_decision import tool_named
 from orchestrator.nodes.templates import check, fill, plain
 from orchestrator.tools.result import RISKS, Risk, risk_at_most
+from orchestrator.tools.tool import Tool
+
+CRITERIA = """\
+An agent wants to make the tool call below. May it be made? Approve it (yes) only if it is clearly harmless."""
+"""What a review decides, unless its `criteria` say it."""
+_REVIEWED: tuple[Risk, ...] = ("none", "read", "write")
+"""Risks of tools whose calls a model may approve."""
+_VERDICTS = {"yes": "approve", "approve": "approve", "no": "deny", "deny": "deny"}
+_OF_REVIEW = {"criteria", "choices", "yes_no", "threshold", "system", "prompt", "correction", "retries"}
+"""Fields of the `Decide` of a review; the others belong to a node of a graph."""
 
 
 class Confirm(Node, kind="confirm"):
@@ -27,8 +39,12 @@ class Confirm(Node, kind="confirm"):
     field, so that the call that is made is the approved one. Without `tool` and `args` it shows its prompt and the
     fields of `show`.
 
+    With `review=Decide(yes_no=True, threshold=0.9)` a model decides about a tool call first. A person is asked only if
+    the decision is unsure, or could not be made; the question shows it. Calls of tools of risk `dangerous` are never
+    reviewed: a person is asked about them.
+
     Raises:
-        UserDenied: the person denied, and `on_denied` is `raise`.
+        UserDenied: the person, or the review, denied, and `on_denied` is `raise`.
         AgentError: the tool does not exist, or the arguments do not fit it.
     """
 
@@ -63,6 +79,9 @@ class Confirm(Node, kind="confirm"):
     """Ask only about tools of this risk or a higher one: another way to set `above`."""
     on_denied: Literal["route", "raise"] = "route"
     """`route`: take the outcome `denied`. `raise`: there is no such outcome, the step fails."""
+    review: Annotated[Decide | None, Field(exclude_if=lambda review: review is None)] = None
+    """How a model, the one that `model` names, decides about a call first: yes or no, or between `approve` and `deny`;
+    after any other choice a person is asked. Its `criteria` say which calls to approve. None: no review."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -76,13 +95,39 @@ class Confirm(Node, kind="confirm"):
         if (self.call is None) != (self.message is None) or (self.call is not None and self.tool is None):
             raise ValueError("call= and message= belong together, beside tool= and args=: name all of them")
         check(self.prompt, {*self.show, *(("tool", "args") if self.tool is not None else ())})
+        if self.review is not None:
+            self._check_review(self.review)
         return self
+
+    def _check_review(self, review: Decide) -> None:
+        if self.tool is None:
+            raise ValueError("review= is about a tool's call, whose risk is known: name its fields, tool= and args=")
+        if not any(self.asks_about(risk) for risk in _REVIEWED):
+            raise ValueError("review= has nothing to review: calls of risk dangerous are left to a person")
+        if not review.yes_no and not {"approve", "deny"} <= review.choices.keys():
+            raise ValueError(
+                "review= approves or denies: Decide(yes_no=True), or Decide(choices=) with the choices approve and deny"
+            )
+        if review.threshold is None:
+            raise ValueError("review= has no threshold=, so that a person would never be asked: set one, such as 0.9")
+        unused = review.model_fields_set - _OF_REVIEW
+        if unused:
+            raise ValueError(f"review= is no node of the graph: set {min(unused)}= of the Confirm, or leave it out")
+
+    @field_serializer("review")
+    def _review_data(self, review: Decide | None) -> dict[str, object] | None:
+        if review is None:
+            return None
+        data = node_data(review)
+        return {name: data[name] for name in type(review).model_fields if name in data and name in _OF_REVIEW}
 
     @property
     def does(self) -> str:
         """See `Node.does`."""
         if self.tool is None:
             return "asks for approval"
+        if self.review is not None:
+            return "reviews calls, asks if unsure"
         if self.above is not None:
             return f"asks above risk {self.above}"
         return "asks about each call" if self.from_risk is None else f"asks from risk {self.from_risk}"
@@ -100,10 +145,18 @@ class Confirm(Node, kind="confirm"):
         return self.tool is not None
 
     @property
+    def asks_model(self) -> bool:
+        """See `Node.asks_model`."""
+        return self.review is not None
+
+    @property
     def approves(self) -> Approval:
         if self.tool is None or self.args is None:
             return Approval("approved")
-        return Approval("approved", (self.tool, self.args), tuple(risk for risk in RISKS if not self.asks_about(risk)))
+        asked = tuple(risk for risk in RISKS if self.asks_about(risk))
+        reviewed = tuple(risk for risk in asked if self.review is not None and risk in _REVIEWED)
+        unasked = tuple(risk for risk in RISKS if risk not in asked or risk in reviewed)
+        return Approval("approved", (self.tool, self.args), unasked, reviewed)
 
     async def run(self, state: object, ctx: Context) -> Outcome[str]:
         shown = plain({name: getattr(state, name) for name in self.show})
@@ -123,12 +176,20 @@ class Confirm(Node, kind="confirm"):
         if not self.asks_about(tool.risk):
             return Outcome("approved", {self.args: args})
         call_id = _call_id(ctx, name, args) if call is None else call.id
+        reviewed: dict[str, object] = {}
+        if self.review is not None and tool.risk in _REVIEWED:
+            verdict, words = await self._reviewed(self.review, tool, args, shown, ctx)
+            if verdict == "approve":
+                return Outcome("approved", {self.args: args})
+            if verdict == "deny":
+                return self._refuse(f"{name} with {args}", words, call, by="a model's review")
+            reviewed["model_review"] = words
         fault = ""
         while True:
             named = {**shown, "tool": name, "args": args}
             prompt = fill(self.prompt, **named) or f"Call {name}?"
             payload: dict[str, object] = {"tool": name, "args": args, "risk": tool.risk, "effect": tool.effect}
-            payload |= {"call_id": call_id, **({"shown": shown} if shown else {})}
+            payload |= {"call_id": call_id, **reviewed, **({"shown": shown} if shown else {})}
             answer = await ctx.ask("approval", prompt=prompt + fault, payload=payload)
             denied = self._denied(answer, f"{name} with {args}", call)
             if denied is not None:
@@ -157,15 +218,33 @@ class Confirm(Node, kind="confirm"):
 
     def _denied(self, answer: Answer, what: str, call: ToolCall | None = None) -> Outcome[str] | None:
         """Return the outcome of a denial; None if the answer is not a denial."""
-        if answer.type != "deny":
-            return None
-        why = f": {answer.reason}" if answer.reason else ""
+        return self._refuse(what, answer.reason, call) if answer.type == "deny" else None
+
+    def _refuse(self, what: str, reason: str, call: ToolCall | None, by: str = "") -> Outcome[str]:
+        why = f": {reason}" if reason else ""
         if self.on_denied == "raise":
-            raise UserDenied(f"{what} was denied{why}")
-        update: dict[str, object] = {self.reason: answer.reason} if self.reason is not None else {}
+            raise UserDenied(f"{what} was denied{f' by {by}' if by else ''}{why}")
+        update: dict[str, object] = {self.reason: reason} if self.reason is not None else {}
         if call is not None and self.message is not None:
-            update[self.message] = failed(call, f"the user denied this call{why}")
+            update[self.message] = failed(call, f"{by or 'the user'} denied this call{why}")
         return Outcome("denied", update)
+
+    async def _reviewed(
+        self, review: Decide, tool: Tool, args: dict[str, object], shown: dict[str, object], ctx: Context
+    ) -> tuple[str, str]:
+        """Return a model's decision, `approve`, `deny` or empty if a person has to decide, and its words."""
+        # As JSON, no value can pass for a part of the prompt.
+        facts = {"tool": tool.name, "description": tool.description, "risk": tool.risk, "args": args}
+        text = json.dumps(facts | ({"shown": shown} if shown else {}), ensure_ascii=False)
+        try:
+            decided = await review.decide(text, ctx, criteria=CRITERIA)
+        except AgentError as error:
+            return "", f"no decision: {error}"
+        likely = "not known" if decided.probability is None else f"{decided.probability:.3f}"
+        words = f"{decided.choice}, by model {ctx.model.name[:100]!r}, probability {likely}"
+        if not review.is_sure(decided):
+            return "", f"{words}; the threshold is {review.threshold}"
+        return _VERDICTS.get(decided.choice, ""), words
 
 
 def _call_id(ctx: Context, tool: str, args: JsonObject) -> str:

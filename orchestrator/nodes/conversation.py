@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import count
 
@@ -63,9 +64,40 @@ def ended_by(talk: Sequence[Message], tools: Toolbox | None = None) -> Message |
     return None
 
 
-def answer_of(message: Message) -> str:
-    """Return the answer given by a call that ended the work."""
-    return as_text((message.data or {}).get("output"))
+def answer_of(talk: Sequence[Message], ended: Message) -> str:
+    """Return the answer given by a call that ended the work.
+
+    It is the output of the call. If that is empty, it is the text beside the call, else the latest other result since
+    the question.
+    """
+    answer = _output(ended)
+    for message in reversed(talk):
+        if answer.strip() or message.role == "user":
+            break
+        if message.role == "assistant" and any(call.id == ended.tool_call_id for call in message.tool_calls):
+            answer = thought_in(message.content)
+    for message in reversed(talk):
+        if answer.strip() or message.role == "user":
+            break
+        answer = _output(message) if message.role == "tool" else ""
+    return answer
+
+
+def _output(message: Message) -> str:
+    output = (message.data or {}).get("output")
+    return "" if output is None else as_text(output)
+
+
+label = r"^[ \t]{{0,8}}\*{{0,2}}{}(?:[ \t]{{0,8}}\d{{1,6}})?[ \t]{{0,8}}\*{{0,2}}[ \t]{{0,8}}:[ \t]{{0,8}}(?:\*\*)?"
+"""Pattern of a label, such as `Thought 1:`. Every repetition is bounded, so that no text takes long to read."""
+thought_label = re.compile(label.format("Thought"), re.IGNORECASE)
+
+
+def thought_in(text: str) -> str:
+    """Return a model's thought without its label; empty if there is only the label."""
+    bare = text.strip()
+    found = thought_label.match(bare)
+    return bare[found.end() :].strip() if found else bare
 
 
 def failed(call: ToolCall, why: str) -> Message:

@@ -14,6 +14,7 @@ from orchestrator.errors import AgentError
 from orchestrator.graph.model import Effect, Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.nodes.model_decision import quoted
+from orchestrator.tools.result import as_text
 
 AnswerForm: TypeAlias = Literal["text", "number", "choice", "yes_no"]
 
@@ -42,7 +43,7 @@ _patterns = {
         (?: (?P<power>e[+−-]?\d+)(?!\w) | /(?P<under>\d++)(?![/\w]) )?
         (?P<more>                                                   # what makes another number of it
           (?-i:[kKM]|[bm]n)\b | [ ]?(?:hundred|thousand|million|billion|trillion|dozen)\b
-          | [ ]?\^ | [ ]?\*\*[ ]?\d | [⁰¹²³⁴⁵⁶⁷⁸⁹⁻] )?
+          | [ ]?\^ | [ ]?\*\*[ ]?\d | [⁰¹²³⁴⁵⁶⁷⁸⁹⁻] | (?-i:[nxyz])\b )?
         """,
         re.IGNORECASE | re.VERBOSE,
     ),
@@ -75,11 +76,19 @@ _negative = re.compile(
 )
 """Signs and words that make the next number negative."""
 
+_line_below = re.compile(r"\n[\s*_:：]*\Z")
+_LONGEST_GAP = 40
+"""Maximum number of characters between an announcement and an answer below it."""
+_MOST_WORDS = 4
+"""Maximum number of words of a line that is an answer with its unit, with more lines below it."""
+_equation = re.compile(r"[=:≈]")
+_working = re.compile(r"(?:step\b|\d{1,3}[.)]\s|[-*•]\s|[^\n]*=)", re.IGNORECASE)
 _end = re.compile(r"[.!?][\"”')*_]{0,3}[ \t]+(?=[A-Z\"“(*])")
 _abbreviated = re.compile(
     r"\b(?:[^\W\d_]|dr|mr|mrs|ms|st|mt|ft|jr|sr|vs|prof|gen|inc|ltd|co|etc|e\.g|i\.e)$", re.IGNORECASE
 )
 _named = {"text": "answer", "number": "number", "choice": "letter from A to E", "yes_no": "yes or no"}
+_several = {"number": "numbers", "choice": "letters from A to E"}
 _FINDS = {"text": "the answer", "number": "a number", "choice": "a letter from A to E", "yes_no": "yes or no"}
 _quotes = {'"': '"', "'": "'", "“": "”", "‘": "’", "`": "`"}
 
@@ -112,8 +121,8 @@ class Extract(Node, kind="extract"):
 
     effect: Effect = "pure"
     """It reads only the text."""
-    text: Annotated[str, Port(str)] = "reply"
-    """Field with the text."""
+    text: Annotated[str, Port()] = "reply"
+    """Field with the text; another value is read as JSON."""
     answer: Annotated[str, Port()] = "answer"
     """Field that gets the answer."""
     form: AnswerForm = "text"
@@ -136,11 +145,12 @@ class Extract(Node, kind="extract"):
         return False
 
     async def run(self, state: object, ctx: Context) -> Outcome[Literal["found", "missing"]]:
-        text = str(getattr(state, self.text))
-        found = find_answer(text, self.form, announced=self.announced)
-        if found is not None:
-            return Outcome("found", {self.answer: found})
-        fault = f"{ctx.node}: the reply {quoted(text)} has no {_named[self.form]}"
+        text = as_text(getattr(state, self.text))
+        found = _answers(text, self.form, announced=self.announced)
+        answer = _only(found)
+        if answer is not None:
+            return Outcome("found", {self.answer: answer})
+        fault = f"{ctx.node}: the reply {quoted(text)} {_fault(found, self.form)}"
         if self.required:
             raise AgentError(fault)
         return Outcome("missing", {} if self.fault is None else {self.fault: fault})
@@ -161,25 +171,52 @@ def find_answer(text: str, form: AnswerForm, *, announced: bool = False) -> str 
     Returns:
         The answer in a normalized form; None if the text has none, or several.
     """
+    return _only(_answers(text, form, announced=announced))
+
+
+def _answers(text: str, form: AnswerForm, *, announced: bool) -> set[str]:
+    """Return all answers that the deciding statement may mean."""
     lines = _statements(text)
     for statements in lines:
         found = set[str]()
         for start, end in statements:
-            if form == "text":
+            if _is_working(text, start, end, form, announced=announced):
+                found.add(_UNCERTAIN)
+            elif form == "text":
                 said = _bare(_sentence(text[start:end]))
-                found |= {said} if said.strip() else set()
-                if found:
-                    return said
+                if said.strip():
+                    return {said}
             elif not text.startswith("not ", start):  # 'not 3' is a text, but not a number
                 found |= _read(text, start, start + len(_sentence(text[start:end])), form)
         if found:
-            return _only(found)
+            return found
     if lines or announced:
-        return None
+        return set()
     if form != "text":
-        return _only(_last_line(text, form))
+        return _last_line(text, form)
     said = _bare(text)
-    return said if said.strip() else None
+    return {said} if said.strip() else set()
+
+
+def _is_working(text: str, start: int, end: int, form: AnswerForm, *, announced: bool) -> bool:
+    """Return True if a line below an announcement starts several lines of working, and is not the answer itself."""
+    if not text[end:].strip() or not _line_below.search(text[max(0, start - _LONGEST_GAP) : start]):
+        return False
+    line = text[start:end].strip(' \t*_$€£¥₹("“')
+    if form == "text":
+        return announced and _working.match(line) is not None
+    begins = _patterns[form].match(line) or _patterns[form].match(f"({line}")
+    return begins is None or _equation.search(line) is not None or len(line.split()) > _MOST_WORDS
+
+
+def _fault(found: set[str], form: AnswerForm) -> str:
+    """Return why a text has no single answer."""
+    values = sorted(found - {_UNCERTAIN}, key=lambda value: (len(value), value))
+    if form == "yes_no" and len(values) > 1:
+        return "has both yes and no"
+    if len(values) > 1:
+        return f"has several {_several[form]}: {', '.join(values)}"
+    return f"has no single {_named[form]}" if found else f"has no {_named[form]}"
 
 
 def _statements(text: str) -> list[list[tuple[int, int]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Self
 
 from pydantic import BaseModel, PositiveInt, model_validator
@@ -73,7 +74,8 @@ class Observe(Node, kind="observe"):
         if self.rounds is not None:
             count += getattr(state, self.rounds)
             update[self.rounds] = count
-        ended = ended_by(getattr(state, self.messages), ctx.tools)
+        talk: Sequence[Message] = getattr(state, self.messages)
+        ended = ended_by(talk, ctx.tools)
         if ended is not None:
-            return Outcome("finished", {**update, self.answer: answer_of(ended)})
+            return Outcome("finished", {**update, self.answer: answer_of(talk, ended)})
         return Outcome("spent" if self.most is not None and count >= self.most else "more", update)

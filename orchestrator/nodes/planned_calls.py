@@ -7,13 +7,11 @@ before evidence is inserted, so the output of a tool is never read as a plan.
 
 from __future__ import annotations
 
-import ast
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
-from typing import Annotated, Any, Literal, NoReturn, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, JsonValue, PositiveInt, model_validator
 
@@ -23,13 +21,14 @@ from orchestrator.graph.model import Effect, Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.graph.reducers import local, merge
 from orchestrator.json import JsonObject
-from orchestrator.models.text.forms import cut_at_commas
+from orchestrator.models.text.forms import OfferedTool, Unread
+from orchestrator.models.text.inputs import read_input
 from orchestrator.nodes.model_decision import quoted
 from orchestrator.nodes.plans.blueprint import REFERENCE, PlannedCall, needs_of, quoted_references
 from orchestrator.nodes.steps import Step, step_of
 from orchestrator.tools.result import ToolFailure, ToolResult, as_text
 from orchestrator.tools.tool import Tool
-from orchestrator.tools.validation import coerced, faults, kinds_taken
+from orchestrator.tools.validation import coerced, faults
 
 NONE_LEFT = "this call was not made: no calls are left"
 WORK_ENDED = "this call was not made: a call that it comes after ended the work"
@@ -357,43 +356,21 @@ def _tool_of(call: PlannedCall, ctx: Context) -> Tool | None:
 Evidence: TypeAlias = Mapping[str, Step]
 """Results of the calls, by their ids."""
 
-_LONGEST = 20_000
-"""Maximum number of characters of an input that is searched for JSON."""
-_bare = re.compile(
-    rf"""'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|{REFERENCE.pattern}""", re.IGNORECASE | re.DOTALL
-)
-_quote = re.compile(r"'(?P<single>[^'\n]*)'|`(?P<tick>[^`\n]*)`")
-_apart = re.compile(
-    r"""
-    "(?:[^"\\]|\\.){0,1000}+" | (?<![\w)\]])'[^'\n]{0,1000}+'(?=\s*(?:,|$))
-  | (?P<open>[\[({]) | (?P<close>[\])}]) | (?P<comma>,)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-
 
 def arguments_of(call: PlannedCall, evidence: Evidence, parameters: JsonObject) -> dict[str, Any]:
     """Return the arguments for the tool; not validated yet.
 
     An input that is only one reference is the evidence itself, of any type; in a longer input the evidence is inserted
-    as text. A tool with one required parameter of type text gets the whole input as that text.
+    as text.
 
     Raises:
-        AgentError: the input has more parts than the tool has parameters.
+        AgentError: the input has several readings, or none.
     """
-    properties = _properties(parameters)
-    if not properties or not call.input:
-        return {}
-    wanted: Any = parameters.get("required") or ()
-    required = [name for name in wanted if name in properties] or list(properties)
-    only = required[0] if len(required) == 1 else None
-    read = _json(call.input)
-    pieces: dict[str, Any]
-    if isinstance(read, dict) and (only is None or only in read or set(read) <= set(properties)):
-        pieces = read
-    else:
-        texts = _named(call.input, properties) or _placed(call.input, properties, only)
-        pieces = {name: _piece(text, properties[name], parameters) for name, text in texts.items()}
+    try:
+        pieces = read_input(OfferedTool(call.tool, parameters=parameters), call.input, quoted_references)
+    except Unread as why:
+        raise AgentError(str(why)) from None
+    properties: Any = parameters.get("properties") or {}
     return {name: _fitting(piece, evidence, properties.get(name, True), parameters) for name, piece in pieces.items()}
 
 
@@ -425,43 +402,6 @@ def _filled(piece: Any, evidence: Evidence, *, as_texts: bool = False) -> Any:
     return piece
 
 
-def _named(text: str, properties: Mapping[str, Any]) -> dict[str, str] | None:
-    """Return `a=2, b=#E1` as a mapping; None if the text has another form."""
-    names = "|".join(re.escape(name) for name in properties)
-    parts = re.split(rf"(?:\A|,)\s*({names})\s*(?:=(?!=)|:)", text)
-    if parts[0].strip() or len(parts) < 3 or len(set(parts[1::2])) < len(parts[1::2]):
-        return None
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
-
-
-def _placed(text: str, properties: Mapping[str, Any], only: str | None) -> dict[str, str]:
-    """Return the parts of a text by position; the whole text, if the tool needs only one argument."""
-    if only is not None:
-        return {only: text}
-    parts = cut_at_commas(text, _apart)
-    if len(parts) > len(properties):
-        names = ", ".join(properties)
-        raise AgentError(f"it takes {len(properties)} arguments ({names}), and the plan gives {len(parts)}")
-    return dict(zip(properties, parts, strict=False))
-
-
-def _piece(text: str, schema: Any, root: JsonObject) -> Any:
-    """Return one argument: a text without its quotes, or a list or an object if the tool takes one."""
-    text = text.strip()
-    kinds = kinds_taken(schema, root)
-    read = _json(text)
-    if isinstance(read, str) and not REFERENCE.fullmatch(text):
-        return read
-    if "string" not in kinds:
-        if isinstance(read, list | dict):
-            return read
-        several = _json(f"[{text}]")
-        if "array" in kinds and isinstance(several, list) and len(several) > 1:
-            return several
-    quoted = _quote.fullmatch(text)
-    return quoted["single"] or quoted["tick"] or "" if quoted is not None else text
-
-
 def _fitting(piece: Any, evidence: Evidence, schema: Any, root: JsonObject) -> Any:
     """Return one argument with its evidence, as text if the tool takes only texts."""
     value = _filled(piece, evidence)
@@ -469,33 +409,3 @@ def _fitting(piece: Any, evidence: Evidence, schema: Any, root: JsonObject) -> A
         text = _filled(piece, evidence, as_texts=True)
         return value if faults(coerced(text, schema, root), schema, root) else text
     return value
-
-
-def _properties(parameters: JsonObject) -> dict[str, Any]:
-    found: Any = parameters.get("properties") or {}
-    return dict(found)
-
-
-def _json(text: str) -> Any:
-    """Parse a text as JSON, with references as texts; None if it is not JSON.
-
-    A list or an object may also be written as in Python, with single quotes, `True` or a trailing comma. It is parsed,
-    never evaluated.
-    """
-    if len(text) > _LONGEST:
-        return None
-    try:
-        return json.loads(quoted_references(text), parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        pass
-    if not text.lstrip().startswith(("{", "[")):
-        return None
-    try:
-        found = ast.literal_eval(_bare.sub(lambda match: f"'{match[0]}'" if match[0][0] == "#" else match[0], text))
-        return json.loads(json.dumps(found, allow_nan=False))
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        return None
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")

@@ -29,7 +29,20 @@ from orchestrator.models.messages import REASONING, Message, Reply, ToolCall, to
 from orchestrator.models.messages import system as said
 from orchestrator.models.text import TextProtocol
 from orchestrator.models.text.conversation import said_in
-from orchestrator.nodes.conversation import added, answer_of, distinct, ended_by, failed, joined, trimmed
+from orchestrator.models.text.forms import offers_of
+from orchestrator.models.text.protocol import FORMS
+from orchestrator.nodes.conversation import (
+    added,
+    answer_of,
+    distinct,
+    ended_by,
+    failed,
+    joined,
+    label,
+    thought_in,
+    thought_label,
+    trimmed,
+)
 from orchestrator.nodes.model_decision import quoted, unwritten
 from orchestrator.nodes.templates import fill, filled_by
 
@@ -179,12 +192,16 @@ _NO_MESSAGE = (Any, JsonValue, str, int, float, bool, dict)
 """Types of items that can remain plain JSON."""
 
 
+FINISH = "Finish"
+"""Name of the action that ends the work, in the words of the ReAct paper."""
 ACTION = "action"
 """Replaces the name of the tool in an action that cannot be read."""
 NO_THOUGHT = "Nothing was called: first say in a sentence what you think, then make the call again."
 NO_ACTION = "That is a thought, and no more. Go on: call a tool, or give the final answer."
 EMPTY = "Your reply was empty. Call a tool, or give the final answer."
 EMPTY_ANSWER = "Your reply holds no answer. Give the final answer in words; no tool can be called any more."
+CUT = "Your reply was cut off, because it was too long, and was not used. Reply again, more briefly."
+IN_WORDS = "Nothing was called: an action in words makes no call. Call the tool, or give the final answer."
 UNREAD = "Nothing was called: {why}. Write the call again in the form that you were told."
 
 
@@ -253,9 +270,12 @@ class Interpretation(Talk):
         if usable or sum(message.role == "assistant" for message in corrections) < self.retries:
             return found
         content = found.message.content
-        if self.tools_offered or not content.strip():
-            self._fail(f"{found.fault} The reply was {quoted(content)}")
-        return self._answered(found, thought_in(content) or content.strip(), "")
+        prose = not self.tools_offered or found.fault == CUT or (found.fault == NO_ACTION and self.protocol == "native")
+        if found.calls or not content.strip() or not prose:
+            more = "; give the model more max_tokens" if reply.cut else ""
+            self._fail(f"{found.fault} The reply was {quoted(content)}{more}")
+        answer, thought = answer_in(content, self.finish) or (thought_in(content), "")
+        return self._answered(found, answer or content.strip(), thought)
 
     def outcome(self, found: Reading, state: object, talk: Sequence[Message], asked: Sequence[Message]) -> Outcome[str]:
         """Return the outcome of a reply that needs no correction, with the updated conversation.
@@ -284,8 +304,6 @@ class Interpretation(Talk):
         """Read a reply that follows a thought without a call."""
         if reply.refused:
             self._fail(f"the model refused to answer ({reply.finish}): {quoted(reply.text)}")
-        if reply.cut:
-            self._fail(f"the reply {quoted(reply.text)} was cut off; give the model more max_tokens")
         reply = without_thoughts(reply)  # journals of earlier versions have thoughts in texts
         found_facts = reply.details.get("text_protocol")
         facts = found_facts if isinstance(found_facts, dict) else {}
@@ -293,6 +311,8 @@ class Interpretation(Talk):
         if not self.tools_offered:
             calls = tuple(call for call in calls if self._ends(call))
         used = Reading(reply.message.model_copy(update={"tool_calls": calls}), calls=calls)
+        if reply.cut and not facts.get("unread"):  # the last call of a reply that was cut may not be complete
+            return replace(used, fault=CUT)
         if calls and self._ends(calls[0]):
             return self._finished(used, calls[0])
         if calls:
@@ -310,12 +330,27 @@ class Interpretation(Talk):
         if unread:  # also if an answer follows it, which may be based on results that the model made up
             return replace(used, fault=UNREAD.format(why=unread), unread=str(unread))
         labelled = self.protocol == "bracket" or self.thought == "required" or bool(self.finish)
-        found = answer_in(reply.text, self.finish) if labelled else (reply.text.strip(), "")
+        in_words = self._in_words(used) if labelled and self.protocol != "bracket" else None
+        if in_words is not None:
+            return in_words
+        found: tuple[str, str] | None = (reply.text.strip(), "")
+        if labelled:
+            found = answer_in(reply.text, self.finish or FINISH, paragraph=self.protocol != "bracket")
         if found is not None and found[0]:
             return self._answered(used, *found)
         if not self.tools_offered:
             return replace(used, fault=EMPTY_ANSWER)
         return replace(used, fault=NO_ACTION if reply.text.strip() else EMPTY)
+
+    def _in_words(self, used: Reading) -> Reading | None:
+        """Read an action that is written as in the ReAct paper, where calls have another form."""
+        text = used.message.content
+        action = FORMS["bracket"].parse(text, _FINISH)
+        if action.calls:
+            said = used.message.model_copy(update={"content": action.content})
+            return self._finished(replace(used, message=said), action.calls[0])
+        meant = action.unread and thought_label.match(text.strip())
+        return replace(used, fault=IN_WORDS) if meant else None
 
     def _ends(self, call: ToolCall) -> bool:
         return bool(self.finish) and call.name == self.finish
@@ -324,7 +359,7 @@ class Interpretation(Talk):
         """Return the answer that an action which ends the work contains."""
         given = list((call.arguments or {}).values())
         if len(given) != 1 or not isinstance(given[0], str | int | float) or not str(given[0]).strip():
-            return replace(used, fault=f"{self.finish} takes the answer, one text, and nothing else.")
+            return replace(used, fault=f"{call.name} takes the answer, one text, and nothing else.")
         return self._answered(used, str(given[0]).strip(), thought_in(used.message.content))
 
     def _answered(self, used: Reading, answer: str, thought: str) -> Reading:
@@ -397,7 +432,7 @@ class Respond(Continuation, Interpretation, Node, kind="respond"):
         ended = ended_by(talk)
         asked = self.asked(state, talk, ended=ended is not None)
         if ended is not None and not asked:
-            return Outcome("answer", {self.calls: [], self.answer: answer_of(ended)})
+            return Outcome("answer", {self.calls: [], self.answer: answer_of(talk, ended)})
         whole = [*talk, *asked]
         model, corrections = self.model_of(ctx, whole), list[Message]()
         while True:
@@ -545,25 +580,22 @@ class ReadReply(Interpretation, Node, kind="read_reply"):
 
 # -- labels of thoughts and answers ------------------------------------------------------------------------------------
 
-# Every repetition is bounded, so that no text takes long to read.
-_label = r"^[ \t]{{0,8}}\*{{0,2}}{}(?:[ \t]{{0,8}}\d{{1,6}})?[ \t]{{0,8}}\*{{0,2}}[ \t]{{0,8}}:[ \t]{{0,8}}(?:\*\*)?"
-_thought = re.compile(_label.format("Thought"), re.IGNORECASE)
-_final = re.compile(_label.format("Final[ \t]{1,8}Answer"), re.IGNORECASE | re.MULTILINE)
-_answer = re.compile(_label.format("(?:Final[ \t]{1,8})?Answer"), re.IGNORECASE | re.MULTILINE)
+_FINISH = offers_of([_finishing(FINISH)])
+_paragraph = re.compile(r"\n[ \t]*\n")
+_final = re.compile(label.format("Final[ \t]{1,8}Answer"), re.IGNORECASE | re.MULTILINE)
+_answer = re.compile(label.format("(?:Final[ \t]{1,8})?Answer"), re.IGNORECASE | re.MULTILINE)
 
 
-def thought_in(text: str) -> str:
-    """Return a model's thought without its label; empty if there is only the label."""
-    bare = text.strip()
-    label = _thought.match(bare)
-    return bare[label.end() :].strip() if label else bare
-
-
-def answer_in(text: str, finish: str = "") -> tuple[str, str] | None:
+def answer_in(text: str, finish: str = "", *, paragraph: bool = False) -> tuple[str, str] | None:
     """Return the answer in a text without calls, and the thoughts before it; None if the text is only a thought.
 
-    A text without labels is an answer. `finish` is the name of an action that ends the work: a last line
-    `Finish[answer]` is read even without the label of an action.
+    A text without labels is an answer.
+
+    Args:
+        text: the text.
+        finish: the name of an action that ends the work: a last line `Finish[answer]` is read even without the label
+            of an action.
+        paragraph: whether a paragraph after a labelled thought is the answer.
     """
     bare = text.strip()
     if finish:
@@ -571,8 +603,11 @@ def answer_in(text: str, finish: str = "") -> tuple[str, str] | None:
         end = bare.rstrip(" \t*.;`")
         if line is not None and end.endswith("]"):
             return end[line.end() : -1].strip(), thought_in(bare[: line.start()])
-    thinks = _thought.match(bare) is not None
-    label = (_answer if thinks else _final).search(bare)
-    if label is not None:
-        return bare[label.end() :].strip(), thought_in(bare[: label.start()])
+    thinks = thought_label.match(bare) is not None
+    found = (_answer if thinks else _final).search(bare)
+    if found is not None:
+        return bare[found.end() :].strip(), thought_in(bare[: found.start()])
+    after = _paragraph.search(bare) if thinks and paragraph else None
+    if after is not None:
+        return bare[after.end() :].strip(), thought_in(bare[: after.start()])
     return None if thinks else (bare, "")

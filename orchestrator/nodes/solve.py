@@ -13,9 +13,8 @@ from orchestrator.graph.model import Node, Port
 from orchestrator.graph.reducers import merge
 from orchestrator.nodes.model_decision import decide
 from orchestrator.nodes.plans.blueprint import PlannedCall
-from orchestrator.nodes.steps import Step
+from orchestrator.nodes.steps import Step, answer_of_steps
 from orchestrator.nodes.templates import fill, filled_by
-from orchestrator.tools.result import as_text
 
 SYSTEM = """\
 You answer a task. To this end a plan was made and carried out: you get each of its steps and the evidence that came \
@@ -81,9 +80,9 @@ class Solve(Node, kind="solve"):
         question = str(getattr(state, self.question))
         plan: Sequence[PlannedCall] = getattr(state, self.steps)
         evidence: Mapping[str, Step] = getattr(state, self.evidence)
-        ended = [evidence[call.id] for call in plan if call.id in evidence and evidence[call.id].ended]
-        if ended:
-            return {self.answer: as_text(ended[-1].tool_output)}
+        done = [evidence[call.id] for call in plan if call.id in evidence]
+        if ended := [number for number, step in enumerate(done, 1) if step.ended]:
+            return {self.answer: answer_of_steps(done[: ended[-1]])}
         prompt = fill(self.prompt, question=question, steps=worker_log(plan, evidence))
         data = {"question": question, "steps": [_fact(call, evidence.get(call.id)) for call in plan]}
         answer = await decide(ctx, task="solve", system=self.system, prompt=prompt, data=data)

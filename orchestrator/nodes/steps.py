@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import not_
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
@@ -35,6 +36,12 @@ class Step(BaseModel):
     def text(self) -> str:
         """`tool_output` as a model reads it: text unchanged, anything else as JSON; shortened if it is very long."""
         return cut(as_text(self.tool_output), SHOWN)
+
+
+def answer_of_steps(steps: Sequence[Step]) -> str:
+    """Return the output of the last step, which ended the work; if it is empty, the latest earlier output."""
+    outputs = (step.tool_output for step in reversed(steps) if not step.failed)
+    return next((as_text(output) for output in outputs if output is not None and as_text(output).strip()), "")
 
 
 def step_of(question: str, tool: str, args: dict[str, JsonValue], result: ToolResult) -> Step:

@@ -13,9 +13,8 @@ from orchestrator.graph.model import Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.graph.reducers import append
 from orchestrator.nodes.model_decision import decide, quoted
-from orchestrator.nodes.steps import Step
+from orchestrator.nodes.steps import Step, answer_of_steps
 from orchestrator.nodes.templates import fill, filled_by
-from orchestrator.tools.result import as_text
 
 SYSTEM = """\
 You lead an inquiry towards the answer of a main question. You get the main question and what was asked and found so \
@@ -87,7 +86,7 @@ class Think(Node, kind="think"):
         question = str(getattr(state, self.question))
         steps: Sequence[Step] = getattr(state, self.steps)
         if steps and steps[-1].ended and steps[-1].question in (question, getattr(state, self.current)):
-            return Outcome("answer", {self.answer: as_text(steps[-1].tool_output)})
+            return Outcome("answer", {self.answer: answer_of_steps(steps)})
         prompt = fill(self.prompt, question=question, steps="\n\n".join(map(_step_text, steps)))
         data = {"question": question, "steps": [_fact(step) for step in steps]}
         reply = await decide(ctx, task="think", system=self.system, prompt=prompt, data=data)

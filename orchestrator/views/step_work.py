@@ -75,8 +75,10 @@ class JournaledCall:
         return "unknown" if settled.unknown else "failed" if self.fault or not settled.ok else "done"
 
 
-Unasked: TypeAlias = Literal["passed", "no call", ""]
-"""State of a step that ended without asking; empty: it asked, or its kind asks nothing."""
+Unasked: TypeAlias = Literal["passed", "reviewed", "no call", ""]
+"""State of a step that ended without asking; empty: it asked, or its kind asks nothing. `reviewed`: a model decided
+where a person is asked.
+"""
 _WORDS: dict[Asked, Unasked] = {"person": "passed", "model": "no call"}
 _BY_A_PERSON = ("approval", "input")
 """Kinds of questions that a node of a kind with `asks = "person"` asks."""
@@ -99,6 +101,8 @@ class AskTracker:
         self._places: dict[str, tuple[str, str]] = {}
         self._asked: set[str] = set()
         """Steps that asked what their kind asks, also in failed attempts."""
+        self._reviewed: set[str] = set()
+        """Steps in which a model was called, of a kind that asks a person."""
         self._askers: dict[str, str] = {}
 
     def note(self, record: r.Record) -> None:
@@ -120,6 +124,8 @@ class AskTracker:
         found = self._found.pop(activation, {})
         self._places.pop(activation, None)
         asked = 0 if asks is None else len(found.get(asks, ()))
+        if asks == "person" and found.get("model"):
+            self._reviewed.add(activation)
         if asked:
             self._asked.add(activation)
         return asked
@@ -127,7 +133,9 @@ class AskTracker:
     def unasked(self, activation: str, asks: Asked | None) -> Unasked:
         """Return the `Unasked` of an ended step of a kind that asks this."""
         self.settle(activation, asks)
-        return "" if asks is None or activation in self._asked else _WORDS[asks]
+        if asks is None or activation in self._asked:
+            return ""
+        return "reviewed" if activation in self._reviewed else _WORDS[asks]
 
     def open(self) -> list[tuple[str, tuple[str, str]]]:
         """Return the steps that asked and were not settled: activation, and its path and node."""

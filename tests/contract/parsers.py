@@ -35,7 +35,7 @@ from orchestrator.models.probe import _TOKENS
 from orchestrator.models.profile import Profile, profile_of
 from orchestrator.models.reading import NoReading, ThoughtScreen, choice_in, json_in, labelled
 from orchestrator.models.reading import parted as parted_thoughts
-from orchestrator.models.text.forms import Aside, CallScreen, Form, OfferedTool, parted, thoughts_in
+from orchestrator.models.text.forms import CallScreen, Form, OfferedTool
 from orchestrator.models.text.protocol import FORMS
 from orchestrator.nodes.extract import find_answer
 from orchestrator.nodes.planned_calls import arguments_of
@@ -125,7 +125,7 @@ def _form(name: str) -> Reader:
         form.parse(text, _OFFERS, ended=False)
         form.defused(text, _OFFERS)
         form.edge(text, 0)
-        screen = Aside(CallScreen(form))
+        screen = CallScreen(form)
         for start in range(0, len(text), 512):
             screen.feed(text[start : start + 512])
 
@@ -382,8 +382,8 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "inputs of planned calls": Parser(
         _inputs,
-        ("orchestrator.nodes.planned_calls:*",),
-        (*_JSON, "a=", "a=1, ", "#E1, ", "(", "'"),
+        ("orchestrator.models.text.inputs:*",),
+        (*_JSON, "a=", "a=1, ", "#E1, ", "(", "'", "```", "```json\n{"),
         (AgentError,),
         usual=200_000,
     ),
@@ -399,7 +399,11 @@ PARSERS: Mapping[str, Parser] = {
         ("`orchestrator show ", "`orchestrator why 'a`", "`", "'", "\\"),
         usual=200_000,
     ),
-    "labels": Parser(_labels, ("orchestrator.nodes.respond:*",), ("Thought: ", "Answer: ", "Finish[", "*")),
+    "labels": Parser(
+        _labels,
+        ("orchestrator.nodes.respond:*", "orchestrator.nodes.conversation:*"),
+        ("Thought: ", "Answer: ", "Finish[", "*"),
+    ),
     "bracket form": Parser(
         _form("bracket"),
         (
@@ -433,9 +437,6 @@ PARSERS: Mapping[str, Parser] = {
         _form("json"),
         ("orchestrator.models.text.json_forms:*",),
         ("```json\n", "```\n", '{"name": "search", "arguments": {', '[{"name": "search"},', *_JSON),
-    ),
-    "thoughts in text protocols": Parser(
-        lambda text: (parted(text), thoughts_in(text)), ("orchestrator.models.text.forms:*",), ("<think>", "</think>")
     ),
     "readings of replies": Parser(
         _readings,

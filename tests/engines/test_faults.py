@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from orchestrator.errors import RunError
-from tests.engines.crew import TTL, Server, crew
+from tests.engines.crew import PATIENCE, TTL, Server, crew
 from tests.executor.errand_program import EFFECTS
 from tests.support.postgres import PostgresServer
 from tests.support.sizes import quick_on
@@ -167,7 +167,9 @@ async def test_a_worker_without_the_graph_leaves_the_run_to_one_that_has_it(
 
 @kinds("sqlite", "postgresql")
 async def test_a_worker_that_is_told_to_end_lets_its_step_end(url: str, server: Server, tmp_path: Path) -> None:
-    async with crew(tmp_path, server, url) as found:
+    """Its lease and its grace are long: on a busy machine both could be over, and another worker repeat the step."""
+    patient: dict[str, object] = {"ttl": PATIENCE, "grace": PATIENCE}
+    async with crew(tmp_path, server, url, patient, patient) as found:
         gate = found.world.close("slow")
         run_id = await found.begin("slowly")
         await found.until(lambda: found.world.count("slow") == 1, "it is in the step")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from tests.support.sizes import quick_on, sized
 pytestmark = pytest.mark.anyio
 
 QUESTION = "What is 20+(2*4)?"
+NONE = '{"answer": null}'
+NUMBER = plan_and_solve_prompt(form="number")
 VOTES = plan_and_solve_prompt(form="number", votes=5, temperature=0.7)
 
 
@@ -61,19 +64,53 @@ async def test_answers_have_the_form_that_was_asked_for(form: Any, replies: list
 @pytest.mark.parametrize(
     ("form", "replies", "why"),
     [
-        ("number", ["hm", "nobody knows"], "read: the reply 'nobody knows' has no number"),
-        ("choice", ["hm", "none"], "read: the reply 'none' has no letter from A to E"),
+        ("number", ["hm", "nobody knows", NONE], f"check: the reply {NONE!r} has no number"),
+        ("choice", ["hm", "none", NONE], f"check: the reply {NONE!r} has no letter from A to E"),
+        ("yes_no", ["hm", "perhaps", *["perhaps"] * 3], "restate: it is not JSON"),
         ("text", [Reply(text="I", finish="refusal")], "reason: the model refused to answer (refusal): 'I'"),
     ],
 )
 async def test_a_single_answer_that_is_none_fails_the_run(form: Any, replies: list[Any], why: str) -> None:
     async with executing(replies) as (executor, _):
         run = await executor.start(plan_and_solve_prompt(form=form), QUESTION)
-    assert error_of(run) == ("AgentError", why)
+    kind, message = error_of(run)
+    assert (kind, message[: len(why)]) == ("AgentError", why)
+
+
+@pytest.mark.parametrize(
+    ("form", "concluded", "value", "expected"),
+    [
+        ("number", "28 coins (20 + 8)", 28, "28"),
+        ("number", "Answer:\nx = 20 + 8\ny = 3", -2.5, "-2.5"),
+        ("choice", "(B) or (E)", "B", "B"),
+        ("yes_no", "yes and no", "no", "no"),
+    ],
+)
+async def test_a_conclusion_that_cannot_be_read_is_asked_for_by_its_schema(
+    form: Any, concluded: str, value: object, expected: str
+) -> None:
+    stated = json.dumps({"answer": value})
+    found, requests = await answer(["hm", concluded, stated], plan_and_solve_prompt(form=form))
+    assert found == expected
+    assert requests[2].messages == requests[1].messages
+    assert requests[2].output is not None
+
+
+async def test_what_is_cut_off_counts_up_to_its_last_whole_word() -> None:
+    long = Reply(text="20 + 8 makes more. The answer is 2", finish="length")
+    found, requests = await answer([long, Reply(text="28. Let me ex", finish="length")], NUMBER)
+    assert found == "28"
+    assert (
+        requests[1].messages[-1].content.endswith("\n20 + 8 makes more. The answer is\nSo the answer, as a number, is")
+    )
+    found, _ = await answer([Reply(text="The answer is 28. And", finish="length")], NUMBER)
+    assert found == "28"
+    found, _ = await answer(["hm", Reply(text="Therefore", finish="length"), '{"answer": 28}'], NUMBER)
+    assert found == "28"
 
 
 REFUSED = Reply(text="I", finish="refusal")
-CUT = Reply(text="It is", finish="length")
+CUT = Reply(text="It", finish="length")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +123,8 @@ CUT = Reply(text="It is", finish="length")
 async def test_a_sample_without_an_answer_has_no_vote(
     reasoned: list[Any], concluded: list[Any], answers: list[str]
 ) -> None:
-    async with executing({"reason": reasoned, "conclude": concluded}, concurrency=1) as (executor, _):
+    replies = {"reason": reasoned, "conclude": concluded, "restate": lambda request: NONE}
+    async with executing(replies, concurrency=1) as (executor, _):
         run = await executor.start(plan_and_solve_prompt(form="number", votes=len(reasoned)), QUESTION)
     assert (run.status, run.output) == ("completed", "7")
     assert sorted(run.values["answers"]) == sorted(answers)
@@ -94,9 +132,9 @@ async def test_a_sample_without_an_answer_has_no_vote(
 
 
 async def test_votes_without_any_answer_fail_the_run_and_say_why() -> None:
-    async with executing(lambda request: "not possible.") as (executor, _):
+    async with executing(lambda request: NONE if request.output else "not possible.") as (executor, _):
         run = await executor.start(plan_and_solve_prompt(form="number", votes=3), QUESTION)
-    why = "vote: none of 3 has an answer; read: the reply 'not possible.' has no number"
+    why = f"vote: none of 3 has an answer; check: the reply {NONE!r} has no number"
     assert error_of(run) == ("AgentError", why)
 
 
@@ -104,10 +142,15 @@ async def test_votes_without_any_answer_fail_the_run_and_say_why() -> None:
 @quick_on("asyncio")
 async def test_many_votes_are_not_stopped_by_the_limit_of_steps() -> None:
     definition = plan_and_solve_prompt(form="number", votes=210)
-    async with executing(lambda request: "28" if "So the answer" in request.messages[-1].content else "Hm.") as (ex, _):
+
+    def says(request: ModelRequest) -> str:
+        concluding = "So the answer" in request.messages[-1].content
+        return '{"answer": 28}' if request.output else "20 or 28" if concluding else "Hm."
+
+    async with executing(says) as (ex, _):
         run = await ex.start(definition, QUESTION)
     assert (run.status, run.output) == ("completed", "28")
-    assert run.steps == definition.limits.steps == 2 + 210 * 5
+    assert run.steps == definition.limits.steps == 2 + 210 * 7
 
 
 async def test_the_shorter_prompt() -> None:

@@ -32,6 +32,7 @@ OPENAI = Profile(
     system_role="developer",
     max_tokens="max_completion_tokens",
     stop=False,
+    logprobs=0,
 )
 
 
@@ -79,7 +80,7 @@ def told_by(error: BaseException) -> str:
 @pytest.mark.parametrize(
     ("name", "url", "expected"),
     [
-        ("gpt-4o", None, OPENAI.model_copy(update={"system_role": "system", "stop": True})),
+        ("gpt-4o", None, OPENAI.model_copy(update={"system_role": "system", "stop": True, "logprobs": 20})),
         ("o3", "https://api.openai.com/v1", OPENAI.model_copy(update={"parallel_calls": False})),
         ("gpt-5-mini", "https://eu.api.openai.com/v1", OPENAI),
         ("gpt-5", "https://mine.openai.azure.com/openai/v1", OPENAI),
@@ -464,6 +465,8 @@ async def test_a_key_that_a_function_gives() -> None:
     [
         ("This response_format type is unavailable now", None, "use Profile(output='json_object') or 'prompt'"),
         ("Unrecognized request argument: stream_options", None, "use Profile(stream_usage=False)"),
+        ("`logprobs` is not supported with this model", None, "use Profile(logprobs=0)"),
+        ("Invalid value for 'top_logprobs': must be at most 5", None, "or a lower number"),
         ("tool_choice 'required' is not supported", None, "use Profile(tool_choice_required=False)"),
         ("Unsupported parameter: 'stop' is not supported with this model", None, "use Profile(stop=False)"),
         ("too many tokens", "context_length_exceeded", "longer than the model accepts: shorten it"),

@@ -131,3 +131,21 @@ async def test_numbers_to_map_over() -> None:
     assert (await run(Repeat(times=3), Repeat.State)).values["rounds"] == [1, 2, 3]
     with pytest.raises(ValidationError):
         Repeat(times=0)
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "fault"),
+    [
+        ("number", "28 coins (20 + 8)", "has several numbers: 8, 20, 28"),
+        ("number", "nobody knows", "has no number"),
+        ("number", "1.5 million", "has no single number"),
+        ("number", "Answer:\nStep 1: 2 + 2 = 4\nStep 2: 4 + 4 = 8", "has no single number"),
+        ("choice", "The answer is (B) wall or (E) table", "has several letters from A to E: B, E"),
+        ("yes_no", "yes and no", "has both yes and no"),
+        ("yes_no", "perhaps", "has no yes or no"),
+    ],
+)
+async def test_a_fault_says_what_the_reply_has(form: Any, text: str, fault: str) -> None:
+    async with executing() as (executor, _):
+        found = await executor.start(of_one(Extract(form=form, required=True), Extract.State), {"reply": text})
+    assert error_of(found) == ("AgentError", f"it: the reply {text!r} {fault}")

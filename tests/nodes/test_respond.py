@@ -14,7 +14,7 @@ from orchestrator.models import Reply, assistant, system, tool_result, user
 from orchestrator.models.base import ModelRequest
 from orchestrator.nodes import Respond
 from orchestrator.nodes.conversation import trimmed
-from orchestrator.nodes.respond import answer_in, thought_in
+from orchestrator.nodes.respond import CUT, answer_in, thought_in
 from orchestrator.testing import ScriptedModel
 from tests.support.one_node import error_of, executing
 
@@ -167,17 +167,58 @@ async def test_a_model_is_told_whether_to_call_several_at_once_only_where_asked_
     assert model.requests[0].options == ({} if told is None else {"parallel_tool_calls": told})
 
 
-@pytest.mark.parametrize(
-    ("reply", "why"),
-    [
-        (Reply(text="No.", finish="refusal"), "refused to answer (refusal): 'No.'"),
-        (Reply(text="It is", finish="length"), "'It is' was cut off; give the model more max_tokens"),
-    ],
-)
-async def test_a_refused_or_cut_reply_is_an_error(reply: Reply, why: str) -> None:
-    run, _, _ = await responded([reply])
+async def test_a_refused_reply_is_an_error() -> None:
+    run, _, _ = await responded([Reply(text="No.", finish="refusal")])
     kind, message = error_of(run)
-    assert (kind, why in message) == ("AgentError", True)
+    assert (kind, "refused to answer (refusal): 'No.'" in message) == ("AgentError", True)
+
+
+LONG = Reply(text="It is 3, since 3 = 3 =", finish="length")
+
+
+async def test_a_reply_that_was_cut_is_asked_for_again_more_briefly() -> None:
+    run, model, outcome = await responded([LONG, "It is 3."])
+    assert (outcome, run.values["answer"]) == ("answer", "It is 3.")
+    assert shown(model.requests[1])[1:] == [("assistant", LONG.text), ("user", CUT)]
+    assert said(run) == [("user", "What is 1 + 2?"), ("assistant", "It is 3.")]
+
+
+@pytest.mark.parametrize("offered", [True, False])
+@pytest.mark.parametrize("protocol", ["native", "bracket"])
+async def test_prose_that_is_cut_each_time_is_the_answer_as_far_as_it_goes(protocol: Any, offered: bool) -> None:
+    it = Respond(question="question", protocol=protocol, tools_offered=offered, finish="Finish" if offered else "")
+    run, model, outcome = await responded([LONG, LONG], it)
+    assert (outcome, run.values["answer"], len(model.requests)) == ("answer", LONG.text, 2)
+
+
+@pytest.mark.parametrize(
+    ("reply", "it"),
+    [
+        (Reply(text="", finish="length"), None),
+        (calling(ADD).model_copy(update={"finish": "length"}), None),
+        (Reply(text="Action: search[Bo", finish="length"), Respond(question="question", protocol="bracket")),
+    ],
+    ids=["nothing", "a call", "half an action"],
+)
+async def test_nothing_and_half_a_call_are_no_answer(reply: Reply, it: Respond | None) -> None:
+    run, model, _ = await responded([reply, reply], it)
+    assert error_of(run)[0] == "AgentError"
+    assert "give the model more max_tokens" in error_of(run)[1]
+    assert len(model.requests) == 2
+    run, _, outcome = await responded([reply, "It is 3."], it)
+    assert (outcome, run.values["answer"], run.values["pending"]) == ("answer", "It is 3.", [])
+
+
+async def test_an_action_before_the_cut_is_made() -> None:
+    text = "Thought: I search.\nAction: search[Bonn]\nObservation: a town\nThought: Now I know that"
+    run, _, outcome = await responded([Reply(text=text, finish="length")], BRACKET)
+    assert (outcome, [call["arguments"] for call in run.values["pending"]]) == ("calls", [{"query": "Bonn"}])
+
+
+async def test_a_thought_alone_is_the_answer_in_the_end_where_calls_need_no_words() -> None:
+    it = Respond(question="question", thought="required")
+    run, model, outcome = await responded(["Thought: It should be 3."] * 2, it)
+    assert (outcome, run.values["answer"], len(model.requests)) == ("answer", "It should be 3.", 2)
 
 
 # -- replies that cannot be used -----------------------------------------------------------------------------------

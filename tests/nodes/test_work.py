@@ -124,7 +124,7 @@ async def test_calls_are_made_with_the_evidence_that_they_use() -> None:
         ("nobody", "x", "'nobody' is not an available tool; choose one of: add, say, odd, fail"),
         ("add", "1", "'b' is missing"),
         ("add", "1, x", "'b' must be a whole number"),
-        ("add", "1, 2, 3", "it takes 2 arguments (a, b), and the plan gives 3"),
+        ("add", "1, 2, 3", "'add' takes 2 inputs (a, b), and 3 are given"),
         ("fail", "no paper", "no paper"),
         ("fail", "bug", "Unexpected error executing tool fail: a bug"),
     ],

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-KINDS = ("numbers", "actions", "plans", "rewoo")
+KINDS = ("numbers", "actions", "plans", "rewoo", "inputs", "endings")
 
 
 def read(kind: str) -> dict[str, Any]:

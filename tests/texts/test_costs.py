@@ -4,7 +4,8 @@ from contextlib import suppress
 
 import pytest
 
-from orchestrator.models.text.forms import Aside, CallScreen, parted
+from orchestrator.models.reading import parted
+from orchestrator.models.text.forms import CallScreen
 from orchestrator.models.text.protocol import FORMS
 from orchestrator.nodes.extract import find_answer
 from orchestrator.nodes.plans import PlanFault
@@ -30,7 +31,7 @@ def test_a_text_is_read_in_proportion_to_its_length(name: str) -> None:
         for form in FORMS.values():
             form.parse(text, OFFERS)
             form.parse(form.defused(text, OFFERS), OFFERS)
-            screen = Aside(CallScreen(form))
+            screen = CallScreen(form)
             for start in range(0, len(text), 512):
                 screen.feed(text[start : start + 512])
         with suppress(PlanFault):

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from orchestrator import tool
+from orchestrator.errors import AgentError
+from orchestrator.models import Message
 from orchestrator.models.text.forms import OfferedTool
 from orchestrator.models.text.protocol import FORMS
 from orchestrator.nodes.extract import AnswerForm, find_answer
@@ -13,6 +16,9 @@ from orchestrator.nodes.planned_calls import arguments_of
 from orchestrator.nodes.plans import PlanFault
 from orchestrator.nodes.plans.blueprint import read_blueprint
 from orchestrator.nodes.plans.step_list import read_steps
+from orchestrator.strategies.react import react
+from orchestrator.testing import ScriptedModel
+from orchestrator.tools.validation import coerced, faults
 from tests.texts.table import read, rows
 
 FORM_OF: Mapping[str, AnswerForm] = {"number": "number", "option": "choice", "yes_no": "yes_no"}
@@ -92,3 +98,59 @@ def test_plans_of_calls_are_read_as_the_table_says(row: dict[str, Any]) -> None:
             given = {"args": arguments_of(call, {}, _schema(PLANNED[tool]))}
         found.append({"plan": call.thought, "id": call.id, "tool": tool, **given})
     assert found == row["reading"]
+
+
+INPUTS: dict[str, dict[str, Any]] = {
+    name: {"type": "object", "additionalProperties": False, **schema}
+    for name, schema in read("inputs")["tools"].items()
+}
+OFFERED = [OfferedTool(name, parameters=schema) for name, schema in INPUTS.items()]
+
+
+@pytest.mark.parametrize("row", [row for row in _params("inputs") if row.values[0].get("only") in (None, "lines")])
+def test_inputs_in_lines_are_read_as_the_table_says(row: dict[str, Any]) -> None:
+    text = f"Thought: a\nAction: {row['tool']}\nAction Input: {row['text']}\nObservation: made up"
+    assert _called(text, row["tool"]) == row["reading"]
+
+
+@pytest.mark.parametrize("row", [row for row in _params("inputs") if row.values[0].get("only") in (None, "brackets")])
+def test_inputs_in_brackets_are_read_as_the_table_says(row: dict[str, Any]) -> None:
+    assert _called(f"Thought: a\nAction: {row['tool']}[{row['text']}]", row["tool"]) == row["reading"]
+
+
+@pytest.mark.parametrize("row", [row for row in _params("inputs") if row.values[0].get("only") in (None, "plan")])
+def test_inputs_of_plans_are_read_as_the_table_says(row: dict[str, Any]) -> None:
+    try:
+        (call,) = read_blueprint(f"Plan: a\n#E1 = {row['tool']}[{row['text']}]")
+        found = _checked(arguments_of(call, {}, INPUTS[row["tool"]]), row["tool"])
+    except (PlanFault, AgentError):
+        found = None
+    assert found == row["reading"]
+
+
+def _called(text: str, tool: str) -> dict[str, Any] | None:
+    """The arguments of the one call in a reply; None if it has none, or they do not fit the tool."""
+    calls = FORMS["bracket"].parse(text, OFFERED).calls
+    assert [call.name for call in calls] in ([], [tool])
+    return _checked(dict(calls[0].arguments or {}), tool) if calls else None
+
+
+def _checked(arguments: dict[str, Any], tool: str) -> dict[str, Any] | None:
+    schema = INPUTS[tool]
+    found: dict[str, Any] = coerced(arguments, schema, schema)
+    return None if faults(found, schema, schema) else found
+
+
+@tool(risk="none", effect="pure")
+def add(a: float, b: float) -> float:
+    """Add two numbers."""
+    return a + b
+
+
+@pytest.mark.parametrize("row", _params("endings"))
+def test_endings_are_read_as_the_table_says(row: dict[str, Any]) -> None:
+    model = ScriptedModel([row["text"], "Thought: now\nFinal Answer: corrected"])
+    run = react(protocol=row["protocol"]).run_sync("q", model=model, tools=[add])
+    assert (run.status, run.output) == ("completed", "corrected" if row["reading"] is None else row["reading"])
+    told: list[Message] = [*model.requests[-1].messages]
+    assert len(model.requests) == (2 if row["reading"] is None else 1), told[-1].content

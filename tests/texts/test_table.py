@@ -8,7 +8,14 @@ from tests.texts.adversarial import TEXTS
 from tests.texts.table import KINDS, read, rows
 
 NEEDED = {"style", "text", "reading"}
-MORE = {"numbers": {"asked", "find", "why"}, "actions": {"why"}, "plans": {"why"}, "rewoo": {"why"}}
+MORE = {
+    "numbers": {"asked", "find", "why"},
+    "actions": {"why"},
+    "plans": {"why"},
+    "rewoo": {"why"},
+    "inputs": {"tool", "only", "why"},
+    "endings": {"protocol", "why"},
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -24,7 +31,8 @@ def test_every_row_has_a_style_a_text_and_a_reading(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_text_stands_twice(kind: str) -> None:
-    texts = Counter((row["text"], row.get("asked"), row.get("find")) for row in rows(kind))
+    sides = ("text", "asked", "find", "tool", "protocol")
+    texts = Counter(tuple(row.get(side) for side in sides) for row in rows(kind))
     assert [text for text, count in texts.items() if count > 1] == []
 
 

@@ -14,9 +14,9 @@ equal ones of the attempt). `decide` maps its journaled state to a decision:
     it returned, and the step, which was stopped
       after it, calls with other arguments         AskOutcome  whether it is this call
     not known                                      Begin       called
+                                                   LeftBehind  refused, if it would drop a settled irreversible effect
     open, or unknown, in the run that was forked   Begin       called, under the fork's own key
-                                                   LeftBehind  it would drop a settled irreversible effect
-    of a replay, stopped before it took its result TakeRecorded
+    of a replay, stopped before it had its result  TakeRecorded: the result comes from the replayed run
 
 In a new attempt (a retry) the effects of earlier attempts do not count, except irreversible ones.
 

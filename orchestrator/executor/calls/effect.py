@@ -1,4 +1,4 @@
-"""Effects as data, and the attempt of a step that makes them. `effects.decide` makes their idempotency keys."""
+"""Effects as data, and the attempt of a step that makes them. `calls.decide` makes their idempotency keys."""
 
 from __future__ import annotations
 

@@ -253,7 +253,7 @@ class AttemptEffects:
         try:
             encoded = effect.encoded(value)
             result = without_known_in(encoded)
-            # A repeated key: the node gets the value that a replay will give it.
+            # If a secret was blanked, the node also gets the value that a replay will give it.
             found = effect.decode(result) if effect.reread or result is not encoded else value
         except BaseException:
             ticket.returned = in_words(value)

@@ -32,7 +32,7 @@ def innermost() -> str:
 
 
 def patience() -> Iterator[float]:
-    """Return the seconds that concurrent effects of a node have to be requested.
+    """Yield the pauses, in seconds, in which a node may still request effects that it made before.
 
     In the node's own task, a call that is not requested by now will not be. Concurrent tasks may have been elsewhere
     when the run was stopped: only a long silence means that one is missing.
@@ -48,7 +48,8 @@ class UnderWay:
     __slots__ = ("_asking", "_landed", "_open", "_readers", "_reading", "attempt", "before", "callers")
 
     def __init__(self, attempt: Attempt, callers: Callers | None) -> None:
-        self.attempt, self.callers = attempt, callers
+        self.attempt = attempt
+        self.callers = callers
         """Calling runs of the attempt's run."""
         self.before = attempt.log.machine.ledger.of(attempt.activation.key)
         """Effects of the step that earlier attempts made, or this one before the step was stopped or suspended."""

@@ -1,7 +1,7 @@
 """Previews of forks: what a fork at a record can change, and what it would reuse, repeat and ask about.
 
-The fork is drafted as if it were made, so the preview raises the same errors. `replay` decides what happens to the
-calls of its open steps when a step requests them; the calls that the fork would ask about are those shown by the
+The fork is drafted as if it were made, so the preview raises the same errors. `calls.decide` decides what happens
+to the calls of its open steps when a step requests them; the calls that the fork would ask about are those shown by the
 question.
 """
 

@@ -534,6 +534,10 @@ def _by_policy(place: Place, node: Node) -> str:
         approval = approval_of(other)
         if approval is not None and approval.call is not None and approval.call == node.called_from:
             risks = [risk for risk in CHANGING if risk in approval.unasked]
-            if risks:
-                found.append(f"{place.named(name)} lets calls of risk {' and '.join(risks)} through without asking")
+            reviewed = [risk for risk in risks if risk in approval.reviewed]
+            passed = [risk for risk in risks if risk not in reviewed]
+            if passed:
+                found.append(f"{place.named(name)} lets calls of risk {' and '.join(passed)} through without asking")
+            if reviewed:
+                found.append(f"{place.named(name)} lets a model approve calls of risk {' and '.join(reviewed)}")
     return "; ".join(found)

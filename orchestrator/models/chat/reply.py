@@ -15,6 +15,7 @@ from orchestrator.models.base import ModelRequest
 from orchestrator.models.chat.ends import ended
 from orchestrator.models.chat.request import WRAP, is_object, wire_names
 from orchestrator.models.http_errors import quoted, refusal, status_of, words_in, words_of
+from orchestrator.models.logprobs import token_logprobs
 from orchestrator.models.messages import Reply, ToolCall, received
 from orchestrator.models.profile import Profile
 from orchestrator.models.reading import NoReading, json_in, unfenced
@@ -84,10 +85,16 @@ def reply_from(answer: Mapping[str, Any], model: str, *, clean: Callable[[str], 
             usage=_usage(answer.get("usage")),
             finish="" if finish in _ABSENT else str(finish),
             extras=_kept(message, OWN),
-            details=_kept(answer, ("choices", "object")),
+            details=_kept(answer, ("choices", "object", "logprobs")) | _logprobs(choice),
             model=str(answer.get("model") or model),
         )
     )
+
+
+def _logprobs(choice: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the log probabilities of a reply's tokens, for `Reply.details`."""
+    found = token_logprobs(choice.get("logprobs"))
+    return {"logprobs": [[*token] for token in found]} if found else {}
 
 
 def parsed(text: str) -> Any:

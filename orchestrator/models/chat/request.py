@@ -72,8 +72,11 @@ def _fit(body: dict[str, Any], profile: Profile) -> None:
         body.pop("stop", None)
     if not profile.parallel_calls:
         body.pop("parallel_tool_calls", None)
-    if not profile.stop:
-        body.pop("stop", None)
+    if body.get("logprobs") is True and profile.logprobs:
+        body.setdefault("top_logprobs", profile.logprobs)
+    elif not profile.logprobs:
+        body.pop("logprobs", None)
+        body.pop("top_logprobs", None)
     choice = body.get("tool_choice")
     if not profile.tool_choice_required and (choice == "required" or isinstance(choice, Mapping)):
         body["tool_choice"] = "auto"

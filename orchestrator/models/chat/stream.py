@@ -240,6 +240,7 @@ class Assembly:
         self._latest: dict[object, _PartialCall] = {}
         self._named: dict[tuple[object, str], _PartialCall] = {}
         self._extras: dict[str, list[Any]] = {}
+        self._logprobs: dict[str, list[Any]] = {}
 
     @property
     def whole(self) -> bool:
@@ -263,6 +264,10 @@ class Assembly:
             if isinstance(delta, dict):
                 piece = self._delta(delta)
                 text, reasoning = text + piece.text, reasoning + piece.reasoning
+            logprobs = choice.get("logprobs")
+            for key, part in logprobs.items() if isinstance(logprobs, dict) else ():
+                if isinstance(part, list):
+                    self._logprobs.setdefault(key, []).extend(part)
             if choice.get("error"):
                 self.error = choice["error"]
             elif choice.get("finish_reason"):
@@ -321,7 +326,8 @@ class Assembly:
             message["refusal"] = paired("".join(self._refusal))
         if self._calls:
             message["tool_calls"] = [call.data() for call in self._calls if call.begun or call.name]
-        return {**self._top, "choices": [{"index": 0, "message": message, "finish_reason": self.finish}]}
+        choice = {"index": 0, "message": message, "finish_reason": self.finish, "logprobs": self._logprobs}
+        return {**self._top, "choices": [choice]}
 
 
 def is_end(data: str) -> bool:

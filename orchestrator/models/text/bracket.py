@@ -1,30 +1,31 @@
 """The form of ReAct (https://arxiv.org/abs/2210.03629): a line `Action: tool[input]`.
 
 Several actions can follow one label. `Action: tool` with `Action Input: input` on the next line, as in LangChain's
-agents, is also read, as are `Action: tool(input)` and a reply that consists of `tool[input]`.
+agents, is also read, as are `Action: tool(input)`, `Action: tool` of a tool that needs no input, and a reply that
+consists of `tool[input]`.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.models.messages import ToolCall
 from orchestrator.models.text.forms import (
     ANY,
+    TOO_DEEP,
     Form,
     OfferedTool,
     Parsed,
     Unread,
     brackets_broken,
-    cut_at_commas,
     last_line,
     lines_broken,
     offered,
     short,
 )
+from orchestrator.models.text.inputs import fence, read_input, usage
 from orchestrator.models.text.json_forms import dumped, json_at, said
 
 # Every repetition is bounded, so that matching is fast for every text.
@@ -131,9 +132,9 @@ def _calls(text: str, at: int, offers: Sequence[OfferedTool], ended: bool) -> tu
         raise Unread("an action that names no tool")
     lines = _input.match(text, named.end())
     sign = text[named.end() : named.end() + 1]
-    if lines is None and sign not in ("[", "("):
-        raise Unread(f"an action without [input]: {short(text[at : named.end() + 40])}")
     name = named[0].strip()
+    if lines is None and sign not in ("[", "("):
+        return _without_input(text, named, offers, ended)
     like_a_name = len(name.split()) <= _MOST_WORDS if sign == "[" else " " not in named[0].lstrip()
     offer = offered(name, offers if like_a_name else _known(offers))
     if lines is not None:
@@ -153,6 +154,20 @@ def _calls(text: str, at: int, offers: Sequence[OfferedTool], ended: bool) -> tu
     if line is None and _aside.match(text, end) is None:
         raise Unread(f"more text after the call on its line: {short(text[end:])}")
     return tuple(calls), end if line is None else line.end()
+
+
+def _without_input(
+    text: str, named: re.Match[str], offers: Sequence[OfferedTool], ended: bool
+) -> tuple[tuple[ToolCall, ...], int]:
+    """Return the call of a tool that needs no input, named on a line of its own."""
+    line = _end_of_line.match(text, named.end())
+    name = named[0].strip(" \t.;")
+    offer = next((one for one in _known(offers) if one.name.lower() == name.lower()), None)
+    if line is None or offer is None or (line.end() == len(text) and not ended):
+        raise Unread(f"an action without [input]: {short(text[named.start() : named.end() + 40])}")
+    if offer.parameters.get("required"):
+        raise Unread(f"the action {name!r} without its input: write {usage(offer)}")
+    return (ToolCall(id="", name=offer.name, arguments={}),), line.end()
 
 
 def _known(offers: Sequence[OfferedTool]) -> list[OfferedTool]:
@@ -177,34 +192,24 @@ def _alone(text: str, offers: Sequence[OfferedTool]) -> Parsed:
 def _in_brackets(text: str, start: int, offer: OfferedTool) -> tuple[dict[str, Any], int]:
     """Return the arguments after a bracket, and the position after its end."""
     at = _dark(text, start)
-    if text.startswith("{", at):
-        arguments, at = json_at(text, at)
-    elif text.startswith('"', at) and (found := _json_text(text, at)) is not None:
-        words, end = found
-        arguments, at = arguments_of(offer, text[at:end], words), end
-    elif single := _quoted.match(text, at):
-        arguments, at = arguments_of(offer, f"'{single[1]}'", single[1]), single.end(1) + 1
-    else:
-        end = _balanced(text, start, "[", "]")
-        arguments, at = arguments_of(offer, text[start:end].strip()), end
-    close = _close.match(text, at)
+    end = _end_of_value(text, at)
+    if end is None or (text[at] != "{" and _close.match(text, end) is None):
+        single = _quoted.match(text, at)
+        end = single.end(1) + 1 if single is not None else _balanced(text, start, "[", "]")
+    close = _close.match(text, end)
     if close is None:
         raise Unread(f"the input of {offer.name!r} does not end with ]")
-    return arguments, close.end()
+    return read_input(offer, text[start:end]), close.end()
 
 
 def _in_parentheses(text: str, start: int, offer: OfferedTool) -> tuple[dict[str, Any], int]:
-    """Like `_in_brackets` for `(`, as in a program: quotes around the whole input are not part of it."""
+    """Like `_in_brackets` for `(`, as in a program."""
     end = _balanced(text, start, "(", ")")
-    words = text[start:end].strip()
-    if words.startswith("{"):
-        arguments, stop = json_at(text, _dark(text, start))
-        if text[stop:end].strip():
-            raise Unread(f"the input of {offer.name!r} does not end with )")
-        return arguments, end + 1
-    if _keyword.match(words):
-        raise Unread(f"arguments by name: write {offer.name}[{{...}}] with a JSON object")
-    return arguments_of(offer, _unquoted(words)), end + 1
+    keyword = _keyword.match(text, start, end)
+    arguments = read_input(offer, text[start:end])
+    if keyword is not None and keyword[1] not in arguments:
+        raise Unread(f"{offer.name!r} takes no {keyword[1]!r}: write {usage(offer)}")
+    return arguments, end + 1
 
 
 def _in_lines(text: str, start: int, offer: OfferedTool, ended: bool) -> tuple[dict[str, Any], int]:
@@ -212,22 +217,31 @@ def _in_lines(text: str, start: int, offer: OfferedTool, ended: bool) -> tuple[d
     stop = _stop.search(text, start)
     end = len(text) if stop is None else stop.start()
     at = _dark(text, start)
-    if at < end and text[at] == "{":
-        arguments, at = json_at(text, at)
-        line = _end_of_line.match(text, at)
-        if line is None:
-            raise Unread(f"more text after the input on its line: {short(text[at:])}")
-        return arguments, line.end()
+    value = _end_of_value(text, at) if at < end else None
+    if value is not None:
+        line = _end_of_line.match(text, value)
+        if line is None and text[at] == "{":
+            raise Unread(f"more text after the input on its line: {short(text[value:])}")
+        if line is not None and not fence.search(text, value, end):
+            return read_input(offer, text[at:value]), line.end()
     if stop is None and not ended:
         raise Unread("the reply was cut within the input")
-    return arguments_of(offer, _unquoted(text[start:end].strip())), end
+    return read_input(offer, text[start:end]), end
 
 
-def _unquoted(words: str) -> str:
-    """Return a text without a pair of quotes around all of it."""
-    if len(words) > 1 and words[0] == words[-1] and words[0] in "'\"" and words[0] not in words[1:-1]:
-        return words[1:-1]
-    return words
+def _end_of_value(text: str, at: int) -> int | None:
+    """Return where the fence, the object, the list or the JSON text at a position ends; None if there is none."""
+    if text.startswith(("```", "~~~"), at):
+        closing = text.find(text[at : at + 3], at + 3)
+        return None if closing < 0 else closing + 3
+    if not text.startswith(("{", "[", '"'), at):
+        return None
+    try:
+        return json_at(text, at)[1]
+    except Unread as why:
+        if str(why) == TOO_DEEP:
+            raise
+        return None
 
 
 def _dark(text: str, start: int) -> int:
@@ -241,15 +255,6 @@ def _past(pattern: re.Pattern[str], text: str, start: int) -> int:
     return start if found is None else found.end()
 
 
-def _json_text(text: str, start: int) -> tuple[str, int] | None:
-    """Return the JSON text if it is the whole input in brackets, and where it ends."""
-    try:
-        words, end = json_at(text, start)
-    except Unread:
-        return None
-    return (words, end) if isinstance(words, str) and _close.match(text, end) else None
-
-
 def _balanced(text: str, start: int, opening: str, closing: str) -> int:
     """Return the position of the bracket that closes the one before `start`."""
     depth = 1
@@ -260,90 +265,3 @@ def _balanced(text: str, start: int, opening: str, closing: str) -> int:
         if depth < 0:
             break
     raise Unread("a bracket that is not closed")
-
-
-_apart = re.compile(
-    r"""
-    "(?:[^"\\\n]|\\.){0,1000}+" | (?<![\w)\]])'[^'\n]{0,1000}+'(?=\s{0,99}(?:,|$))
-  | (?P<open>[\[({]) | (?P<close>[\])}]) | (?P<comma>,)
-    """,
-    re.VERBOSE,
-)
-"""Commas outside of quotes and brackets, at which a list of values is split."""
-_integer = re.compile(r"[+-]?\d{1,300}", re.ASCII)
-_decimal = re.compile(r"[+-]?\d{1,300}(?:\.\d{1,300})?(?:e[+-]?\d{1,3})?", re.ASCII | re.IGNORECASE)
-
-
-def arguments_of(offer: OfferedTool, words: str, inside: str | None = None) -> dict[str, Any]:
-    """Return arguments from a text: the value of the tool's only parameter, or of the first required one.
-
-    If several are required, values separated by commas are assigned to them in order.
-
-    Args:
-        offer: the tool.
-        words: the text.
-        inside: the text within surrounding quotes, if there are any. A tool with one string parameter gets the quotes,
-            too: a search for "to be" differs from a search for to be. Elsewhere they only delimit a string.
-
-    Raises:
-        Unread: no parameter accepts the text.
-    """
-    if not words:
-        return {}
-    properties = offer.parameters.get("properties")
-    known: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
-    required = offer.parameters.get("required")
-    needed = [name for name in required if name in known] if isinstance(required, list | tuple) else []
-    parts = [part.strip() for part in cut_at_commas(words, _apart)] if len(needed) > 1 else []
-    if len(parts) > 1:
-        names = [*needed, *(name for name in known if name not in needed)]
-        if len(parts) > len(names):
-            raise Unread(f"{offer.name!r} takes {len(names)} inputs ({', '.join(names)}), and {len(parts)} are given")
-        return {name: _placed(part, known[name]) for name, part in zip(names, parts, strict=False)}
-    first = next(iter(needed), None)
-    name = next(iter(known)) if len(known) == 1 else first
-    if not isinstance(name, str):
-        raise Unread(f"no parameter of {offer.name!r} is known to take the text {short(words)}")
-    quoted = inside is None or ("string" in _kinds(known[name]) and len(needed) < 2)
-    return {name: _typed(words if quoted or inside is None else inside, known[name])}
-
-
-def _placed(words: str, schema: object) -> Any:
-    """Convert one of several values. JSON is decoded, unless the schema asks for a string; other text is converted by
-    `_typed`."""
-    if len(words) > 1 and words[0] == words[-1] == "'":
-        return words[1:-1]
-    if words[:1] in ('"', "[", "{"):
-        try:
-            value, end = json_at(words, 0)
-        except Unread:
-            return _typed(words, schema)
-        if end == len(words) and (isinstance(value, str) or "string" not in _kinds(schema)):
-            return value
-    return _typed(words, schema)
-
-
-def _typed(words: str, schema: object) -> str | int | float | bool:
-    """Convert a text to the type in a schema, unless that allows a string or the text cannot be read as the type."""
-    kinds = _kinds(schema)
-    if "string" in kinds:
-        return words
-    if "boolean" in kinds and words.lower() in ("true", "false"):
-        return words.lower() == "true"
-    if kinds & {"integer", "number"} and _integer.fullmatch(words):
-        return int(words)
-    if "number" in kinds and _decimal.fullmatch(words) and math.isfinite(float(words)):
-        return float(words)
-    return words
-
-
-def _kinds(schema: object) -> set[str]:
-    """Return the types that a schema names, or that the members of its union name."""
-    if not isinstance(schema, Mapping):
-        return set()
-    union = schema.get("anyOf")
-    found: set[str] = set()
-    for member in (schema, *(union if isinstance(union, list) else ())):
-        kind = member.get("type") if isinstance(member, Mapping) else None
-        found |= {one for one in (kind if isinstance(kind, list) else [kind]) if isinstance(one, str)}
-    return found

@@ -5,9 +5,8 @@ bar is inserted: `<|plugin|>` becomes `<¦plugin¦>`. The bar is visible on purp
 change, and a model repeats the bar, whereas models and tokenizers often drop characters without width, which would
 restore the call.
 
-`CallScreen` finds the part of a reply that is certainly plain text while the reply is still arriving. Models that
-reason may start their reply with a block `<think>...</think>`, if a server leaves it in the text. It is shown as it
-arrives, and calls in it are ignored.
+`CallScreen` finds the part of a reply that is certainly plain text while the reply is still arriving. Thoughts in
+`<think>...</think>` are parted before (`models/reading`): calls in them are ignored.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from typing import Any
 
 from orchestrator.json import JsonObject
 from orchestrator.models.messages import ToolCall
+from orchestrator.values import FOREIGN_DEPTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,10 @@ class Parsed:
 
 ANY = OfferedTool(name="")
 """Offer that stands for all unknown tools: calls of these are calls as well."""
+
+
+TOO_DEEP = f"JSON of more than {FOREIGN_DEPTH} levels"
+"""The depth of calls is limited, because Python's own limit depends on the depth of the caller."""
 
 
 class Unread(Exception):
@@ -297,55 +301,3 @@ class CallScreen:
         kept = max(end - 1, 0) if given or self._start else 0
         self._held, self._start = text[kept:], end - kept
         return given
-
-
-_BEGIN, _END = "<think>", "</think>"
-_BLANKS = 99
-_block = re.compile(rf"\s{{0,{_BLANKS}}}{_BEGIN}(.*?)(?:{_END}\s*|\Z)", re.DOTALL)
-
-
-def parted(text: str) -> tuple[str, str]:
-    """Split a reply into the block at its start with surrounding white space, empty if there is none, and the rest."""
-    found = _block.match(text)
-    return (found[0], text[found.end() :]) if found else ("", text)
-
-
-def thoughts_in(block: str) -> str:
-    """Return the text of a block."""
-    found = _block.match(block)
-    return found[1].strip() if found else ""
-
-
-class Aside:
-    """Shows the block as it arrives, and screens only the text after it."""
-
-    def __init__(self, screen: CallScreen) -> None:
-        self._screen = screen
-        self._begin = ""
-        """Text received before it is clear whether the reply starts with a block."""
-        self._tail: str | None = None
-        """The last characters of a block that has started."""
-        self._over = False
-
-    def feed(self, piece: str) -> str:
-        """See `CallScreen.feed`."""
-        if self._over:
-            return self._screen.feed(piece)
-        if self._tail is None:
-            piece, self._begin = self._begin + piece, ""
-            bare = piece.lstrip()
-            blanks = len(piece) - len(bare)
-            if blanks <= _BLANKS and _BEGIN.startswith(bare[: len(_BEGIN)]) and len(bare) < len(_BEGIN):
-                self._begin = piece
-                return ""
-            self._over = blanks > _BLANKS or not bare.startswith(_BEGIN)
-            self._tail = ""
-            return self.feed(piece)
-        known = self._tail + piece
-        end = known.find(_END)
-        if end < 0:
-            self._tail = known[1 - len(_END) :]
-            return piece
-        end += len(_END) - len(self._tail)
-        self._over = True
-        return piece[:end] + self._screen.feed(piece[end:])

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from orchestrator.json import deeper_than
 from orchestrator.models.messages import ToolCall
 from orchestrator.models.text.forms import (
+    TOO_DEEP,
     Form,
     OfferedTool,
     Parsed,
@@ -206,8 +207,6 @@ class SeparatorForm(Form):
         return (found, True) if found >= 0 else (partial(text, start, SEPARATOR), False)
 
 
-DEEPEST = FOREIGN_DEPTH
-"""Maximum depth of lists and objects in a call. Fixed here, as Python's limit depends on the depth of the caller."""
 _NAMES = ("name", "tool")
 _ARGUMENTS = ("arguments", "parameters", "args")
 _BESIDE = {"id", "type", "index"}
@@ -227,9 +226,9 @@ def json_at(text: str, start: int = 0) -> tuple[Any, int]:
     except ValueError as error:
         raise Unread(f"not JSON: {error}") from None
     except RecursionError:
-        raise Unread(_TOO_DEEP) from None
-    if deeper_than(value, DEEPEST):
-        raise Unread(_TOO_DEEP)
+        raise Unread(TOO_DEEP) from None
+    if deeper_than(value, FOREIGN_DEPTH):
+        raise Unread(TOO_DEEP)
     return value, end
 
 
@@ -340,9 +339,6 @@ def _nothing_else(item: Mapping[str, Any], known: set[str], marked: bool) -> Non
     other = next((key for key in item if key not in known), None)
     if other is not None and not marked:
         raise Unread(f"a call with the key {short(other)} beside it")
-
-
-_TOO_DEEP = f"JSON of more than {DEEPEST} levels"
 
 
 def _no_number(constant: str) -> NoReturn:

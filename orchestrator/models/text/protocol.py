@@ -12,10 +12,11 @@ from pydantic import JsonValue
 from orchestrator.errors import ModelError
 from orchestrator.json import JsonObject
 from orchestrator.models.base import Model, ModelEvent, ModelRequest, RequestModel, Wrapping, closing, streamed
-from orchestrator.models.messages import Message, Reply, ToolCall
+from orchestrator.models.messages import Message, Reply, ToolCall, without_thoughts
+from orchestrator.models.reading import ThoughtScreen
 from orchestrator.models.text.bracket import BracketForm
 from orchestrator.models.text.conversation import PROMPT, instructed, retold, told
-from orchestrator.models.text.forms import ANY, Aside, CallScreen, Form, OfferedTool, Parsed, offers_of, parted, short
+from orchestrator.models.text.forms import ANY, CallScreen, Form, OfferedTool, Parsed, offers_of, short
 from orchestrator.models.text.json_forms import JsonForm, PluginForm, SeparatorForm
 
 FormName: TypeAlias = Literal["json", "bracket", "plugin", "separator"]
@@ -90,7 +91,7 @@ class TextProtocol(Wrapping, RequestModel):
     async def _stream_request(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Yield the reply's text in pieces. Text that may be part of a call is held back until that is clear."""
         asked = self._asked(request)
-        screen = Aside(CallScreen(self._form)) if asked.offers else None
+        thoughts, screen = ThoughtScreen(), CallScreen(self._form) if asked.offers else None
         given: list[str] = []
         came = False
         reply: Reply | None = None
@@ -98,14 +99,17 @@ class TextProtocol(Wrapping, RequestModel):
         async with closing(streamed(self.model, inner)) as events:
             async for event in events:
                 came = came or bool(event.text)
-                piece = screen.feed(event.text) if screen is not None else event.text
-                if piece or event.reasoning:
+                piece, thought = thoughts.feed(event.text)
+                piece = screen.feed(piece) if screen is not None else piece
+                if piece or thought or event.reasoning:
                     given.append(piece)
-                    yield ModelEvent(text=piece, reasoning=event.reasoning)
+                    yield ModelEvent(text=piece, reasoning=event.reasoning + thought)
                 reply = event.reply or reply
         if reply is None:
             raise ModelError(f"model {self.name!r} ended its stream before the reply was complete")
         reply = self._read(reply, asked)
+        if held := thoughts.rest()[1]:
+            yield ModelEvent(reasoning=held)
         shown = "".join(given)
         if came and len(shown) < len(reply.text) and reply.text.startswith(shown):
             yield ModelEvent(text=reply.text[len(shown) :])
@@ -131,13 +135,13 @@ class TextProtocol(Wrapping, RequestModel):
         )
 
     def _read(self, reply: Reply, asked: _TextRequest) -> Reply:
-        """Return the inner model's reply with its calls."""
+        """Return the inner model's reply with its calls. Calls within its thoughts do not count."""
+        reply = without_thoughts(reply)
         if reply.parsed is not None:
             reply = reply.model_copy(update={"parsed": None})
         if not asked.offers or reply.tool_calls:  # the server has already read the calls
             return reply
-        thoughts, text = parted(reply.text)  # calls within its reasoning do not count
-        parsed = self._form.parse(text, (*asked.offers, *self._beside), ended=reply.finish not in _CUT)
+        parsed = self._form.parse(reply.text, (*asked.offers, *self._beside), ended=reply.finish not in _CUT)
         if not asked.several and len(parsed.calls) > 1:
             further = ", ".join(call.name for call in parsed.calls[1:])
             parsed = Parsed(parsed.content, parsed.calls[:1], cut=f"further calls, where one is allowed: {further}")
@@ -148,8 +152,7 @@ class TextProtocol(Wrapping, RequestModel):
         found: dict[str, object] = {"details": {**reply.details, "text_protocol": facts}}
         if parsed.calls:
             calls = _identified(parsed.calls, asked.taken, self._new_id)
-            content = f"{thoughts}{parsed.content}".rstrip() if thoughts else parsed.content
-            found.update(text=content, tool_calls=calls, finish="tool_calls")
+            found.update(text=parsed.content, tool_calls=calls, finish="tool_calls")
         return reply.model_copy(update=found)
 
 

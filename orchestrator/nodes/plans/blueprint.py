@@ -22,6 +22,7 @@ from itertools import accumulate, islice
 
 from pydantic import BaseModel, ConfigDict
 
+from orchestrator.models.reading import parted
 from orchestrator.nodes.plans import PlanFault
 
 REFERENCE = re.compile(r"#E([0-9]++)(?![0-9A-Za-z_])", re.IGNORECASE)
@@ -49,7 +50,7 @@ class PlannedCall(BaseModel):
     tool: str = ""
     """Name of the tool; empty if nothing is called and the input itself is the evidence."""
     input: str = ""
-    """The text in the brackets, verbatim."""
+    """The text in the brackets; references to evidence have the form `#E1`."""
 
     @property
     def written(self) -> str:
@@ -77,9 +78,12 @@ _call = re.compile(
 )
 _another = re.compile(rf"[ \t]*+(?:[+,;&|]|and\b|then\b)[ \t]*+{_NAME}\[", re.IGNORECASE)
 _end = re.compile(r"<\s*+/?\s*+end[ _-]?of[ _-]?plan\s*+/?\s*+>", re.IGNORECASE)
-_thinking = re.compile(r"\A\s*+<(think|thinking)>.*?</\1>", re.DOTALL | re.IGNORECASE)
 _fence = re.compile(r"^[ \t]*(?:```|~~~).*$", re.MULTILINE)
+_last_fence = re.compile(r"\n[ \t]*+(?:```|~~~)\s*+\Z")
+_other_reference = re.compile(r"#?\$?\{{1,2}+#?E([0-9]++)\}{1,2}+|\$E([0-9]++)\b|(?<![\w#$.{-])E([0-9]++)(?![\w.-])")
+"""Evidence in other forms: `${E1}`, `{E1}`, `$E1`, and `E1` alone if it is an earlier call."""
 _token = re.compile(rf'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|{REFERENCE.pattern}', re.IGNORECASE | re.DOTALL)
+_bare = re.compile(rf"'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|{_token.pattern}", re.IGNORECASE | re.DOTALL)
 _quotes = re.compile(r'"(?:[^"\\\n]|\\.)*+(?:(?P<closed>")|\\?$)', re.MULTILINE)
 _decoder = json.JSONDecoder()
 _PAIRS = {"[": "]", "(": ")"}
@@ -93,12 +97,13 @@ def read_blueprint(text: str) -> list[PlannedCall]:
         PlanFault: the plan has no calls or far too many, one cannot be read, an id is duplicated, or an input uses an
             id that is not in the plan or that needs the call itself. The message lists all faults, up to a limit.
     """
+    _, text = parted(text)
     end = _end.search(text)
-    text = _thinking.sub("", text[: end.start()] if end is not None else text, count=1)
+    text = text if end is None else text[: end.start()]
     if len(text) > LONGEST:
         raise PlanFault(f"it has more than {LONGEST} characters: plan fewer calls, with shorter inputs")
     broken: dict[str, str] = {}
-    calls = list(islice(_calls(_fence.sub("", text), broken), MOST_CALLS + 1))
+    calls = _referring(list(islice(_calls(text, broken), MOST_CALLS + 1)))
     if len(calls) > MOST_CALLS:
         raise PlanFault(f"it has more than {MOST_CALLS} calls: plan fewer")
     faults = [f"#{name} {fault}" for name, fault in broken.items()]
@@ -111,6 +116,23 @@ def read_blueprint(text: str) -> list[PlannedCall]:
     return calls
 
 
+def _referring(calls: list[PlannedCall]) -> list[PlannedCall]:
+    """Return the calls with the references to other calls in the form `#E1`."""
+    known, earlier = {call.id for call in calls}, set[str]()
+    found: list[PlannedCall] = []
+
+    def written(match: re.Match[str]) -> str:
+        name = f"E{_number(match[1] or match[2] or match[3])}"
+        meant = name in earlier if match[3] else name in known or match[0].startswith("${")
+        return f"#{name}" if meant else match[0]
+
+    for call in calls:
+        given = _other_reference.sub(written, call.input) if call.tool else call.input
+        found.append(call.model_copy(update={"input": given, "needs": needs_of(given)}))
+        earlier.add(call.id)
+    return found
+
+
 def needs_of(text: str) -> tuple[str, ...]:
     """Return the ids that a text uses, each once, in order."""
     return tuple(dict.fromkeys(f"E{_number(match[1])}" for match in REFERENCE.finditer(text)))
@@ -118,7 +140,7 @@ def needs_of(text: str) -> tuple[str, ...]:
 
 def quoted_references(text: str) -> str:
     """Return JSON in which bare references are quoted: `{"a": #E1}` as `{"a": "#E1"}`."""
-    return _token.sub(lambda match: match[0] if match[0][0] == '"' else f'"{match[0]}"', text)
+    return _bare.sub(lambda match: f'"{match[0]}"' if match[0][0] == "#" else match[0], text)
 
 
 def _number(digits: str) -> str:
@@ -132,7 +154,7 @@ def _calls(text: str, broken: dict[str, str]) -> Iterator[PlannedCall]:
         number, after = head["first"] or head["later"], head.end()
         if number is None:
             head = _head.search(text, after)
-            words = " ".join(text[after : head.start() if head is not None else len(text)].split())
+            words = " ".join(_fence.sub("", text[after : head.start() if head is not None else len(text)]).split())
             thoughts += [words] if words else []
             continue
         name = f"E{_number(number)}"
@@ -153,6 +175,8 @@ def _read_call(text: str, start: int) -> tuple[str, str, int]:
     """Return the tool, the input, and the end position of a call."""
     following = _head.search(text, start)
     stop = following.start() if following is not None else len(text)
+    closing = _last_fence.search(text, start, stop)
+    stop = stop if closing is None else closing.start()
     line_end = min((place for place in (text.find("\n", start), stop) if place >= 0), default=stop)
     match = _call.match(text, start, stop)
     if match is None:

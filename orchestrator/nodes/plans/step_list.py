@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from orchestrator.models.reading import parted
 from orchestrator.nodes.plans import PlanFault
 
 END_OF_PLAN = "<END_OF_PLAN>"
@@ -27,7 +28,6 @@ _LEAD = rf"(?:(?P<level>\#+)\s+ | >\s* | [-*+•]\s+)? (?P<bold>{_BOLD})?"
 _end = re.compile(
     r"<\s*+/?\s*+end[ _-]?of[ _-]?plan\s*+/?\s*+>|^[^\w\n]*+END_OF_PLAN[^\w\n]*+$", re.IGNORECASE | re.MULTILINE
 )
-_thought = re.compile(r"\A\s*+<(think|thinking)>.*?</\1>", re.DOTALL | re.IGNORECASE)
 _title = re.compile(rf"\s*+(?:\#++\s++plan\b\s*:? | {_BOLD}?plan{_BOLD}?\s*:){_BOLD}?", re.IGNORECASE | re.VERBOSE)
 _heading = re.compile(r"(#+)\s")
 _fence = re.compile(r"\s*(?:```|~~~)")
@@ -44,6 +44,13 @@ _number = re.compile(
 _bullet = re.compile(r"[-*+•◦▪–—](?:\s*\[[ xX]?\])?(?=\s|$)")
 _space = re.compile(r"\s*+")
 _sentence = re.compile(r"[.!?。！？][\"'”’)*_`]*\Z")
+
+_BEFORE_NUMBERS = (
+    "by to from of with and or is are than for at in on into the times plus minus equals number section chapter step "
+    "part page line table figure version level question item option least most about exactly only"
+)
+_NOT_AFTER = r"(?<=[^\s=+*/×÷<>-])" + "".join(rf"(?<!\b{word})" for word in _BEFORE_NUMBERS.split())
+"""Not after a word or a sign whose number it is, as in `Multiply 20 by 2. Add 3.`"""
 
 _Kind: TypeAlias = Literal["step", "number", "bullet"]
 
@@ -83,7 +90,7 @@ def read_steps(text: str) -> list[str]:
     Raises:
         PlanFault: there are no steps.
     """
-    text = _thought.sub("", text, count=1)
+    _, text = parted(text)
     end = _end.search(text)
     lines = (text if end is None else text[: end.start()]).expandtabs(4).splitlines()
     for part in _parts(lines):
@@ -260,4 +267,4 @@ def _next(kind: _Kind, number: int) -> re.Pattern[str]:
     """Return the pattern before a step within a line. A number with a full stop may also end a sentence."""
     if kind == "step":
         return re.compile(rf"\s+step\s*{number}\s*[.:)]\s", re.IGNORECASE)
-    return re.compile(rf"(?<=[.;,!?])\s+{number}\.\s|\s\(?{number}\)\s")
+    return re.compile(rf"(?<=[.;,!?])\s+{number}\.\s|\s\(?{number}\)\s|{_NOT_AFTER}\s+{number}\.\s+(?=[A-Z\"“(])")

@@ -1,4 +1,7 @@
-"""A tool that ends the work of an agent."""
+"""A tool that ends the work of an agent.
+
+Without a message its output is empty, and the strategies take the text beside the call, else the last result.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,10 @@ from orchestrator.tools.function import tool
 
 @tool(risk="none", effect="pure", ends=True, group="terminate")
 def terminate(status: Literal["success", "failure"] = "success", message: str = "") -> str:
-    """End the interaction: call this when the task is done, or when you cannot go on with it.
+    """Finish the work: call this as soon as you have the answer, or if you cannot find one.
 
     Args:
-        status: Whether the task was done.
-        message: The answer, or what kept you from finding one.
+        status: "success" if you have the answer, "failure" if you do not.
+        message: The answer, or the reason why there is none.
     """
-    return message.strip() or ("The task is done." if status == "success" else "The task could not be done.")
+    return message.strip()
