@@ -7,7 +7,7 @@ value that was moved to another place. `AESGCMCodec` is one.
 Values that were stored before the codec was set are clear. They are accepted, unless the codec has an attribute `clear`
 with the value "refuse": then they count as damaged, since a writer without the key can make such values, too.
 
-An encoded value is kept as `$encrypted KEY BASE64`, so that a reader without the codec can report which key it needs.
+An encoded value is stored as `$encrypted KEY BASE64`, so that a reader without the codec can report which key it needs.
 
 `AESGCMCodec` is AES-256-GCM (NIST SP 800-38D) of the package `cryptography`, the extra `encryption`. Each value has a
 random nonce of 96 bits. Each run has a key of its own, which HKDF (RFC 5869) derives from the codec's key and the run's

@@ -130,7 +130,7 @@ def _given(value: object) -> object:
 
 
 class CostsQuery(requests.Query):
-    """Grouping, the runs that count, and the column that leads."""
+    """The grouping, the runs that count, and the column that the bars show."""
 
     by: Annotated[str, Field(max_length=210)] = Field(
         "day", description="`day`, `graph`, `model`, `node`, `tool`, or `label:KEY`."

@@ -125,7 +125,7 @@ class RunsEvent(Document):
 
 
 class QuestionDocument(Document):
-    """An open question, as it is: what is approved is what is shown."""
+    """An open question, unredacted: what is approved is what is shown."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -184,7 +184,7 @@ class BranchDocument(Document):
 
 
 class RunDocument(RunResult):
-    """All that `show` shows of a run, but its steps."""
+    """Everything that `show` shows of a run, except its steps."""
 
     state: dict[str, object]
     branches: list[BranchDocument]
