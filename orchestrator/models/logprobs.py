@@ -15,8 +15,10 @@ _AT_START, _AT_END = 8, 12
 _MOST_OTHERS = 20
 _LEAST = -9.2
 """Log probability, about 1 in 10,000, below which the other tokens are left out."""
-_AROUND = " \t\r\n\"'`*_▁Ġ“”‘’"
-"""Characters that may precede a choice in a token, among them those for a space in some tokenizers."""
+_AROUND = " \t\r\n\"'`*_“”‘’"
+"""Characters that may precede a choice in a token."""
+_BLANKS = str.maketrans("▁Ġ", "  ")
+"""Characters that tokenizers write for a blank."""
 
 
 class TokenLogprob(NamedTuple):
@@ -79,6 +81,8 @@ def _pair(entry: object) -> tuple[str, float] | None:
         return None
     if isinstance(raw, list) and raw and all(type(one) is int and 0 <= one < 256 for one in raw):
         token = bytes(raw).decode(errors="replace")
+    else:
+        token = token.translate(_BLANKS)
     return storable(token), round(min(0.0, max(-9999.0, logprob)), 3)
 
 

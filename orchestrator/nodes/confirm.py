@@ -27,7 +27,7 @@ An agent wants to make the tool call below. May it be made? Approve it (yes) onl
 _REVIEWED: tuple[Risk, ...] = ("none", "read", "write")
 """Risks of tools whose calls a model may approve."""
 _VERDICTS = {"yes": "approve", "approve": "approve", "no": "deny", "deny": "deny"}
-_OF_REVIEW = {"criteria", "choices", "yes_no", "threshold", "system", "prompt", "correction", "retries"}
+_OF_REVIEW = Decide.model_fields.keys() - Node.model_fields.keys() - {"text", "result", "probability"}
 """Fields of the `Decide` of a review; the others belong to a node of a graph."""
 
 
@@ -240,7 +240,7 @@ class Confirm(Node, kind="confirm"):
             decided = await review.decide(text, ctx, criteria=CRITERIA)
         except AgentError as error:
             return "", f"no decision: {error}"
-        likely = "not known" if decided.probability is None else f"{decided.probability:.3f}"
+        likely = "not known" if decided.probability is None else decided.probability
         words = f"{decided.choice}, by model {ctx.model.name[:100]!r}, probability {likely}"
         if not review.is_sure(decided):
             return "", f"{words}; the threshold is {review.threshold}"

@@ -16,7 +16,8 @@ from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, OpenAIModel, Retry, node, tool
 from orchestrator.errors import ModelError
-from orchestrator.models import Price, Profile, Reply
+from orchestrator.models import Price, Profile, Reply, with_middleware
+from orchestrator.models.middleware import Fallback
 from orchestrator.strategies.react import react
 from tests.models.peers import KEY, ask, chat, tries_of
 from tests.support.wire import Raw, said, served, sse
@@ -198,6 +199,20 @@ async def test_without_a_retry_and_with_a_profile_that_knows_the_end_there_is_on
         async with OpenAIModel("m", wire.url, KEY, profile=cut) as model:
             reply = await model.complete("q")
     assert (len(wire.seen), reply.cut, reply.details["finish_reason"]) == (3, True, "banana")
+    with served(ended("Paris.", "tool_calls")) as wire:
+        async with OpenAIModel("m", wire.url, KEY, profile=Profile(ends={"tool_calls": "stop"})) as model:
+            assert (await model.complete("q", [add])).finish == "stop"
+
+
+async def test_behind_a_fallback_the_tokens_of_such_a_reply_count_and_two_of_them_are_one() -> None:
+    with served(ended("Par", "error"), ended("Paris.", "stop"), *[ended("Par", "error")] * 4) as wire:
+        async with OpenAIModel("a", wire.url, KEY, retry=QUICK) as first, OpenAIModel("b", wire.url, KEY) as second:
+            async with Executor(model=with_middleware(first, Fallback(second))) as executor:
+                run = await executor.start(chat, "q")
+                assert (run.output, run.usage.input_tokens, run.usage.output_tokens) == ("Paris.", 14, 6)
+                run = await executor.start(chat, "q")
+            assert (run.status, len(wire.seen)) == ("failed", 6)
+            assert (run.usage.input_tokens, run.usage.output_tokens) == (28, 12)
 
 
 async def test_an_unknown_end_fails_at_once_where_a_node_has_read_pieces() -> None:

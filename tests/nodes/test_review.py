@@ -99,23 +99,23 @@ async def test_a_sure_yes_approves_and_a_sure_no_denies() -> None:
     assert facts == {"tool": "send", "description": "Send a text.", "risk": "write", "args": {"text": "x"}}
     run, _ = await reviewed(weighed("no", 0.95))
     assert (run.status, sent) == ("completed", ["x"])
-    assert run.values["why"] == "no, by model 'scripted', probability 0.950"
+    assert run.values["why"] == "no, by model 'scripted', probability 0.95"
     run, _ = await reviewed(weighed("no", 0.95), made=graph(on_denied="raise"))
     assert error_of(run) == (
         "UserDenied",
-        "send with {'text': 'x'} was denied by a model's review: no, by model 'scripted', probability 0.950",
+        "send with {'text': 'x'} was denied by a model's review: no, by model 'scripted', probability 0.95",
     )
 
 
 @pytest.mark.parametrize(
     ("replies", "words"),
     [
-        ([weighed("yes", 0.8)], "yes, by model 'scripted', probability 0.800; the threshold is 0.9"),
-        ([weighed("no", 0.8)], "no, by model 'scripted', probability 0.800; the threshold is 0.9"),
+        ([weighed("yes", 0.8)], "yes, by model 'scripted', probability 0.8; the threshold is 0.9"),
+        ([weighed("no", 0.8)], "no, by model 'scripted', probability 0.8; the threshold is 0.9"),
         (["yes"], "yes, by model 'scripted', probability not known; the threshold is 0.9"),
         (["perhaps", "I approve this call."], "no decision: sure: the reply 'I approve this call.' names none of the"),
         ([Reply(text="no", finish="content_filter")], "no decision: sure: the model refused to answer"),
-        ([Reply(text="ye", finish="length")], "no decision: sure: the reply 'ye' was cut off"),
+        ([Reply(text="ye", finish="length")] * 2, "no decision: sure: the reply 'ye' was cut off"),
     ],
 )
 async def test_a_person_is_asked_if_it_is_unsure_or_undecided_and_sees_why(replies: list[Any], words: str) -> None:

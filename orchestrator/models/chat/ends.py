@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.models.base import ModelRequest
-from orchestrator.models.chat.request import offered_names
+from orchestrator.models.chat.request import offered_names, wire_names
 from orchestrator.models.messages import Reply
 from orchestrator.models.profile import Profile
 from orchestrator.models.reading import unfenced
@@ -49,16 +49,18 @@ def ended(reply: Reply, profile: Profile) -> Reply:
 
 def unfinished(reply: Reply, request: ModelRequest, profile: Profile) -> str | None:
     """Return why a reply cannot be taken as complete; None if it can."""
+    word = str(reply.details.get("finish_reason", reply.finish))
+    known = f'use Profile(ends={{{json.dumps(word, ensure_ascii=False)}: "stop"}})'
+    if end_of(word, profile) is None and not reply.tool_calls:
+        return f"the server ended the reply with {word!r}, which is no known end of a complete reply; if it is, {known}"
     if end_of(reply.finish, profile) is None:
-        return (
-            f"the server ended the reply with {reply.finish!r}, which is no known end of a complete reply; if it is "
-            f'one, use Profile(ends={{{json.dumps(reply.finish, ensure_ascii=False)}: "stop"}})'
-        )
+        return f"the server ended the reply with {word!r}, so its calls may be incomplete; if they are not, {known}"
     if reply.details.get("finish_reason") == "" and any(call.arguments is None for call in reply.tool_calls):
         return f"the reply ended within the call of {reply.tool_calls[-1].name!r}"
     if reply.tool_calls or reply.finish not in ("stop", "tool_calls"):
         return None
-    written = None if request.output is not None else _call_in(reply.text, offered_names(request))
+    names = [*offered_names(request), *wire_names(request).values()] if request.output is None else []
+    written = _call_in(reply.text, names)
     if written is not None:
         return (
             f"the text of the reply is a call of {written!r}, which the server did not read: start the server with the "
@@ -66,8 +68,10 @@ def unfinished(reply: Reply, request: ModelRequest, profile: Profile) -> str | N
             "protocol="
         )
     if reply.finish == "tool_calls":
-        word = reply.details.get("finish_reason", reply.finish)
-        return f"the server announced tool calls ({word}), and the reply contains no tool call"
+        return (
+            f"the server announced tool calls ({word}), and the reply contains no tool call; if the server also ends "
+            f"answers so, {known}"
+        )
     return None
 
 
@@ -81,11 +85,10 @@ _opening = re.compile(
 _ENDINGS = (">", "]", "}")
 
 
-def _call_in(text: str, names: Iterable[str]) -> str | None:
+def _call_in(text: str, names: Sequence[str]) -> str | None:
     """Return the tool whose call a text is, or ends with, in a form in which models are trained to write calls."""
     rest = text.strip()
-    names = list(names) if rest.endswith((*_ENDINGS, "`")) else []
-    if not names:
+    if not names or not rest.endswith((*_ENDINGS, "`")):
         return None
     opening = _opening.search(rest) if rest.endswith(_ENDINGS) else None
     if opening is not None:

@@ -16,7 +16,8 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable, message_of
+from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable, ReplyIncomplete, message_of
+from orchestrator.graph.limits import Usage
 from orchestrator.json import canonical
 from orchestrator.models.base import Model, ModelEvent, ModelRequest, calling_key, calling_node, closing
 from orchestrator.models.http_errors import quoted
@@ -269,9 +270,16 @@ class Fallback(Middleware):
 def _with_failures(event: ModelEvent, reply: Reply, name: str, failed: list[tuple[str, Exception]]) -> ModelEvent:
     after = "; ".join(_line(error) for _, error in failed)
     details = {**reply.details, "fallback": {"model": name, "after": after}}
-    return event.model_copy(
-        update={"reply": reply.model_copy(update={"details": details, "model": reply.model or name})}
-    )
+    update = {"details": details, "model": reply.model or name, "usage": _used(failed, reply.usage)}
+    return event.model_copy(update={"reply": reply.model_copy(update=update)})
+
+
+def _used(failed: list[tuple[str, Exception]], usage: Usage | None = None) -> Usage | None:
+    """Return a usage and that of the replies that could not be taken as complete."""
+    for _, error in failed:
+        if isinstance(error, ReplyIncomplete) and error.usage is not None:
+            usage = error.usage if usage is None else usage + error.usage
+    return usage
 
 
 def _all(failed: list[tuple[str, Exception]]) -> ModelError:
@@ -280,6 +288,8 @@ def _all(failed: list[tuple[str, Exception]]) -> ModelError:
     if not again:
         mended = any(isinstance(error, ModelMisconfigured) for _, error in failed)
         return (ModelMisconfigured if mended else ModelError)(summary)
+    if all(isinstance(error, ReplyIncomplete) for error in again):
+        return ReplyIncomplete(summary, usage=_used(failed))
     waits: list[Any] = [getattr(error, "retry_after", None) for error in again]
     # A model that names no delay may be available at once.
     return ModelUnavailable(
