@@ -129,7 +129,7 @@ class RowTexts(documents.Document):
     """A row with the lines of its differences."""
 
     row: ComparedRow
-    states: Annotated[list[StateLines], Field(description="Of runs but the first that came to the step.")]
+    states: Annotated[list[StateLines], Field(description="Of the runs except the first, those that reached the step.")]
 
 
 class AlignedEvent(documents.Document):
