@@ -18,7 +18,7 @@ from orchestrator.executor.commands import AnswerQuestion, SendEvent, Stop, as_a
 from orchestrator.executor.host import Host
 from orchestrator.executor.lease import is_held
 from orchestrator.executor.options import ResumeOptions
-from orchestrator.executor.resuming import LOOK, borrow, drive_on, go_on, open_run, wait_for
+from orchestrator.executor.resuming import LOOK, borrow, drive_on, go_on, journal_resumed, open_run, wait_for
 from orchestrator.executor.run_log import Command
 from orchestrator.kernel.records import Answered, Record
 from orchestrator.kernel.status import FINAL
@@ -125,7 +125,7 @@ async def answer(
     command = AnswerQuestion(question, await away(lambda: as_answer(given), given), check_text(by, "by"), digest)
     sent = await answer_all(host, run_id, [command], resume=resume)
     if sent.held is not None and resume is not None:
-        sent.held.journal_resumed(unpause=False)
+        journal_resumed(sent.held, unpause=False)
         return await (go_on(host, run_id, sent.held) if background else drive_on(host, sent.held))
     if sent.held is not None:
         host.watched.forget(run_id)
@@ -152,7 +152,7 @@ async def answer_all(
         await sent.live.log.durable()
     for one, record in zip(answers, sent.records, strict=False):
         if not isinstance(record, Answered):
-            raise StaleAnswer(f"run {run_id!r}: question {one.question!r} was closed before the answer came")
+            raise StaleAnswer(f"run {run_id!r}: question {one.question!r} was closed before the answer arrived")
     return sent
 
 
@@ -245,7 +245,7 @@ async def send_to(
         every: send it to every unfinished run that has the labels.
     """
     if (run_id is None) == (labels is None) or (every and labels is None):
-        raise TypeError("give either the id of a run, or labels=; all=True goes with labels")
+        raise TypeError("give either the id of a run, or labels=; all=True needs labels")
     if every and labels is not None:
         return await send_to_all(host, labels, event, resume, background=background)
     one = run_id if labels is None else await the_one(host, labels)
@@ -270,7 +270,7 @@ async def send(
                 return run  # delivered before the run ended, and now again
             raise
         if sent.held is not None and resume is not None:
-            sent.held.journal_resumed(unpause=False)
+            journal_resumed(sent.held, unpause=False)
             if not background:
                 return await drive_on(host, sent.held)
             run = await go_on(host, run_id, sent.held)
@@ -302,7 +302,7 @@ async def say(host: Host, run_id: str, command: Command) -> Run:
     sent = await deliver(host, run_id, command, resume=ResumeOptions())
     if sent.held is None:
         return await wait_for(host, run_id, None)
-    sent.held.journal_resumed(unpause=False)
+    journal_resumed(sent.held, unpause=False)
     return await host.drive(sent.held)
 
 

@@ -373,39 +373,6 @@ class Drive:
             self._timers.look()
         return started
 
-    def journal_resumed(self, approve: str | None = None, *, unpause: bool = True) -> None:
-        """Journal that the run is resumed, if anything is left to do in it.
-
-        Args:
-            approve: a new policy for tool calls; None: keep the current one.
-            unpause: lift a pause.
-        """
-        machine, said = self.machine, self.resumption
-        if machine.ended is not None:
-            return
-        unpause = unpause and machine.paused
-        changed = approve is not None and approve != machine.approve
-        works = (bool(machine.running) or machine.result is not None) and not machine.is_held
-        if works or unpause or changed or said.changes_run:
-            graph = machine.plan.graph
-            before, after = said.stops or (None, None)
-            self.log.push(
-                r.Resumed(
-                    **self.log.now(),
-                    holder=str(self.log.lease.presence.owner),
-                    content=graph.content if said.changes is not None and graph is not None else None,
-                    changes=said.changes or (),
-                    tools=said.tools,
-                    approve=approve if changed else None,
-                    unpause=unpause,
-                    pause_before=before,
-                    pause_after=after,
-                    refs=None if said.refs is None else dict(said.refs),
-                    by=said.by,
-                )
-            )
-            self.resumption = NO_RESUMPTION
-
     def change(self, stops: tuple[tuple[str, ...] | None, tuple[str, ...] | None] | None, by: str) -> None:
         """Change the breakpoints; the next `resumed` record contains them."""
         self.resumption = replace(self.resumption, stops=stops, by=by)

@@ -15,7 +15,7 @@ from orchestrator.errors import OrchestratorError, RunConflict, RunEnded
 from orchestrator.executor.host import Host
 from orchestrator.executor.lease import is_held
 from orchestrator.executor.options import ResumeOptions
-from orchestrator.executor.resuming import open_run, resume
+from orchestrator.executor.resuming import journal_resumed, open_run, resume
 from orchestrator.executor.run_status import is_parked
 from orchestrator.kernel.records import RunStarted
 from orchestrator.kernel.status import FINAL
@@ -38,7 +38,7 @@ async def recover(host: Host, only: Collection[str] | None) -> list[Run]:
         live: Drive | None = None
         try:
             live = await open_run(host, run_id)
-            live.journal_resumed(unpause=False)
+            journal_resumed(live, unpause=False)
             found[run_id] = await host.drive(live)
         except (RunConflict, RunEnded):
             return  # another executor has taken the run

@@ -41,7 +41,7 @@ from orchestrator.graph.names import plain_name
 from orchestrator.json import JsonObject
 from orchestrator.kernel.fold import apply_stored
 from orchestrator.kernel.limits import spent_limit
-from orchestrator.kernel.records import LimitsChanged, Reopened
+from orchestrator.kernel.records import LimitsChanged, Reopened, Resumed
 from orchestrator.kernel.reopening import can_reopen
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.seals import Audit, Seal, audit
@@ -95,20 +95,20 @@ async def take_up(host: Host, run_id: str, options: ResumeOptions, *, unpause: b
             if run_id not in host.live:
                 raise
             continue  # another task of this executor has taken the run
-        live.journal_resumed(options.approve, unpause=unpause)
+        journal_resumed(live, options.approve, unpause=unpause)
         return live
 
 
 def _change(host: Host, live: Drive, options: ResumeOptions, *, unpause: bool) -> None:
     """Change how a run driven by this executor continues."""
     if options.migrate is not None:
-        raise RunConflict(live.run_id, "this executor drives it in the graph that it has: pause it, then migrate it")
+        raise RunConflict(live.run_id, "this executor drives it with its current graph: pause it, then migrate it")
     graph = live.machine.plan.graph
     stops = None if graph is None else stops_of(options, graph)
     live.change(stops, options.by)
     # Otherwise this call does not resume the run; it only continues.
     if live.machine.paused or options.approve is not None or stops is not None:
-        live.journal_resumed(options.approve, unpause=unpause)
+        journal_resumed(live, options.approve, unpause=unpause)
         live.answer_by_policy()
     change_limits(live.log, options.limits)
 
@@ -144,7 +144,7 @@ async def drive_on(host: Host, live: Drive, began: Callable[[Drive], None] | Non
             return await wait_for(host, run.run_id, None)
         if began is not None:
             began(live)
-        live.journal_resumed(unpause=False)
+        journal_resumed(live, unpause=False)
 
 
 async def go_on(host: Host, run_id: str, live: Drive | None) -> Run:
@@ -438,7 +438,7 @@ async def continue_alone(host: Host, run_id: str) -> None:
         host.watched.forget(run_id)
         host.given_up(run_id, error)
     else:
-        live.journal_resumed(unpause=False)
+        journal_resumed(live, unpause=False)
         await host.drive_alone(live)
 
 
@@ -514,7 +514,7 @@ class Reopening:
             return machine
         if self.record is None:
             if machine.head != self._head:
-                raise RunConflict(machine.run_id, "another executor has gone on with it")
+                raise RunConflict(machine.run_id, "another executor has continued it")
             self.record = self._record(machine)
         apply_stored(machine, self.record)
         return machine
@@ -570,6 +570,41 @@ def begin(log: RunLog, reopening: Reopening | None, options: ResumeOptions) -> N
         log.reopen(reopening.record)
     else:
         change_limits(log, options.limits)
+
+
+def journal_resumed(live: Drive, approve: str | None = None, *, unpause: bool = True) -> None:
+    """Journal that a run is resumed, if anything is left to do in it.
+
+    Args:
+        live: the drive of the run.
+        approve: a new policy for tool calls; None: keep the current one.
+        unpause: lift a pause.
+    """
+    machine, said = live.machine, live.resumption
+    if machine.ended is not None:
+        return
+    unpause = unpause and machine.paused
+    changed = approve is not None and approve != machine.approve
+    works = (bool(machine.running) or machine.result is not None) and not machine.is_held
+    if works or unpause or changed or said.changes_run:
+        graph = machine.plan.graph
+        before, after = said.stops or (None, None)
+        live.log.push(
+            Resumed(
+                **live.log.now(),
+                holder=str(live.log.lease.presence.owner),
+                content=graph.content if said.changes is not None and graph is not None else None,
+                changes=said.changes or (),
+                tools=said.tools,
+                approve=approve if changed else None,
+                unpause=unpause,
+                pause_before=before,
+                pause_after=after,
+                refs=None if said.refs is None else dict(said.refs),
+                by=said.by,
+            )
+        )
+        live.resumption = drive.NO_RESUMPTION
 
 
 def change_limits(log: RunLog, changes: Limits | None) -> None:

@@ -21,7 +21,7 @@ from orchestrator.errors import RunConflict, RunEnded, RunExists, StoreCorrupt
 from orchestrator.executor.commands import AnswerQuestion, as_answer
 from orchestrator.executor.host import Host
 from orchestrator.executor.options import ResumeOptions, RunOptions
-from orchestrator.executor.resuming import Waiting, check_risk, drive_on, take_up
+from orchestrator.executor.resuming import Waiting, check_risk, drive_on, journal_resumed, take_up
 from orchestrator.executor.start import begin
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.typevars import StateT
@@ -521,13 +521,13 @@ async def existing(
             await delivery.journal(host, held)
             held = None
         elif held is not None:
-            held.journal_resumed(options.approve, unpause=False)
+            journal_resumed(held, options.approve, unpause=False)
         elif options.approve is not None and sent.live is None:
             raise RunConflict(
                 run_id, "the answers were stored, but `approve` was not set, because another executor drives the run"
             )
         elif options.approve is not None and sent.live is not None:
-            sent.live.journal_resumed(options.approve, unpause=False)
+            journal_resumed(sent.live, options.approve, unpause=False)
             sent.live.answer_by_policy()
     elif resume and options.changes_nothing and host.watched.goes_on(run_id):
         pass  # the run sleeps, and continues without this call: leaving the stream must not interrupt it

@@ -26,7 +26,7 @@ from orchestrator.executor.heartbeat import WorkerFacts
 from orchestrator.executor.host import Host
 from orchestrator.executor.lease import LeaseHandle
 from orchestrator.executor.options import NO_OPTIONS, ResumeOptions
-from orchestrator.executor.resuming import open_run
+from orchestrator.executor.resuming import journal_resumed, open_run
 from orchestrator.executor.run_status import waits_to_be_taken_up, with_status
 from orchestrator.executor.worker_health import WorkerHealth
 from orchestrator.kernel.status import FINAL
@@ -54,9 +54,11 @@ class Places:
         for name, most in graph_slots.items():
             if name not in graphs:
                 known = ", ".join(sorted(graphs)) or "none"
-                raise InvalidValue(f"graph_slots: {name!r} is no graph of this worker, which has {known}", where=name)
+                raise InvalidValue(
+                    f"graph_slots: {name!r} is not a graph of this worker, which has {known}", where=name
+                )
             if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-                raise InvalidValue(f"graph_slots: {name}={most!r} is no whole number of 1 or more", where=name)
+                raise InvalidValue(f"graph_slots: {name}={most!r} is not a whole number of 1 or more", where=name)
         self.slots, self._most = slots, dict(graph_slots)
         self.driven: Counter[str] = Counter()
         """Graph -> number of its runs that are driven."""
@@ -286,7 +288,7 @@ class _Worker:
             host.watched.leave_to_workers(run_id)
             if self._stops:
                 live.wind_down()
-            live.journal_resumed(unpause=False)
+            journal_resumed(live, unpause=False)
             run = await host.drive(live)
             status = run.status
             self._outage.end()
@@ -294,7 +296,7 @@ class _Worker:
         except (RunConflict, RunEnded, RunUnknown) as error:
             log.debug("run %s: %s", run_id, error)
         except NotOpen as error:
-            log.debug("run %s was given back: %s", run_id, error)
+            log.debug("run %s was released: %s", run_id, error)
         except Exception as error:  # an error must not stop the other runs
             given_up = True
             if isinstance(error, StoreUnavailable):
@@ -417,7 +419,7 @@ async def drive(host: Host, run_id: str, wait: float, health: WorkerHealth | Non
                 raise
             continue  # another task of this executor has taken the run
         with (health or WorkerHealth()).counting(info.graph) as ended:
-            live.journal_resumed(unpause=False)
+            journal_resumed(live, unpause=False)
             ended((await host.drive(live)).status)
         return await _driven(host, run_id)
 

@@ -20,17 +20,27 @@ def test_the_arguments_of_a_docstring_are_parameters() -> None:
 
 
 def _unknown(module: ast.Module) -> Iterator[str]:
-    for function in ast.walk(module):
-        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+    for function in _functions(module):
+        docstring = ast.get_docstring(function) or ""
+        if "Args:" not in docstring:
             continue
         given = function.args
         others = (one for one in (given.vararg, given.kwarg) if one is not None)
         parameters = {one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs, *others)}
-        for entry in _entries(ast.get_docstring(function) or ""):
+        for entry in _entries(docstring):
             named = re.match(r"[\w*`, ]+(?=:)", entry)
             names = re.split(r", | and ", named[0]) if named else [entry]
             unknown = [name for name in names if name.strip("*`") not in parameters]
             yield from (f"{function.name} has no parameter {name!r}" for name in unknown)
+
+
+def _functions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for part in ast.iter_child_nodes(node):
+        if isinstance(part, ast.expr):
+            continue  # no expression holds a function with a docstring
+        if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield part
+        yield from _functions(part)
 
 
 def _entries(docstring: str) -> list[str]:

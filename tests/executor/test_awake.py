@@ -167,13 +167,18 @@ async def test_a_run_that_another_executor_drove_meanwhile_is_still_watched(stor
 
 
 async def test_the_pause_of_a_person_is_not_lifted(store: str, other: Executor) -> None:
-    async with Executor(store, graphs=[ONE, LATE]) as executor:
+    @node
+    async def waits(state: Log, ctx: Context) -> Update:
+        return {"log": (await ctx.ask("input", prompt="now?", deadline=1.2)).type}
+
+    late = chain(waits, name="late")  # time enough for a busy machine to pause it first
+    async with Executor(store, graphs=[ONE, late]) as executor:
         run = await executor.start(ONE, run_id="r")
         await other.pause("r", by="ann")
         await other.answer("r", run.waiting[0].id, "yes", resume=False)
-        await executor.start(LATE, run_id="late")
+        await executor.start(late, run_id="late")
         await other.pause("late", by="ann")
-        await anyio.sleep(1.0)
+        await anyio.sleep(1.5)
         for run_id in ("r", "late"):
             run = await executor.load(run_id)
             assert run.status == "paused"

@@ -220,7 +220,7 @@ def test_a_stream_ends_once_its_reader_may_not_have_it(path: str) -> None:
         reader = threading.Thread(target=read, daemon=True)
         reader.start()
         assert came.wait(20)
-        assert not ended.wait(0.5), "it goes on while its reader may have it"
+        assert not ended.wait(0.3), "it goes on while its reader may have it"
         allowed = False
         assert ended.wait(20)
         reader.join(20)

@@ -24,7 +24,7 @@ from orchestrator.executor.host import Host
 from orchestrator.executor.options import ForkOptions, ReplayOptions, ResumeOptions
 from orchestrator.executor.replay import DEFAULT
 from orchestrator.executor.resources import Resources
-from orchestrator.executor.resuming import check_risk, open_run
+from orchestrator.executor.resuming import check_risk, journal_resumed, open_run
 from orchestrator.executor.run_tools import offered
 from orchestrator.executor.start import Recorded, check_new_id, create, initial_values, join
 from orchestrator.graph.model import GraphDefinition
@@ -92,7 +92,7 @@ async def _moment_of(host: Host, options: ReplayOptions, parent: Run) -> int | N
             what = "answers" if options.answer is not None else "results"
             listed = f": records {', '.join(map(str, seqs[:20]))}" if seqs else ""
             raise InvalidValue(
-                f"run {options.parent!r} has {len(seqs)} {what}{listed}; say which one is replaced, at=", where="at"
+                f"run {options.parent!r} has {len(seqs)} {what}{listed}; name the replaced one, at=", where="at"
             )
         return seqs[0]
     fork = parent.machine.fork
@@ -137,7 +137,7 @@ async def _from(host: Host, options: ReplayOptions, name: str, at: int) -> Drive
         live = await open_run(host, name, resuming)
     except (RunConflict, RunEnded):
         return None
-    live.journal_resumed(options.approve)
+    journal_resumed(live, options.approve)
     return live
 
 
