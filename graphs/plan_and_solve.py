@@ -14,7 +14,7 @@ from typing import Literal
 
 from orchestrator import Graph, Limits, Retry
 from orchestrator.graph import Node
-from orchestrator.nodes import Advance, CallProtocol, Complete, Plan, ReadPlan, Subgraph
+from orchestrator.nodes import Advance, CallProtocol, Complete, Constrain, Plan, ReadPlan, Subgraph
 from orchestrator.spelling import checks_names
 from orchestrator.strategies.function_call_agent import function_call_agent
 from orchestrator.tools import Risk
@@ -71,6 +71,7 @@ def plan_and_solve(
     last_answer: bool = False,
     max_rounds: int = 5,
     protocol: CallProtocol = "native",
+    constrain: Constrain = "auto",
 ) -> Graph:
     """Return the strategy as a graph, to run with a question, models and tools. Its output is the last step's result.
 
@@ -91,11 +92,12 @@ def plan_and_solve(
         last_answer: when the steps or seconds are used up, ask the planner for an answer from the results so far.
         max_rounds: rounds of calls in one step after which the run fails with a `ValueError`.
         protocol: the form of the solver's tool calls: the provider's own, or a form of text.
+        constrain: `auto`: ask for the plan by a JSON Schema, which many servers enforce. `never`: only in words.
 
     Raises:
         ValueError: `max_steps`, `max_rounds` or `max_seconds` is not positive, or an option has another type or value.
     """
-    given = {"on_denied": on_denied, "on_error": on_error}
+    given = {"on_denied": on_denied, "on_error": on_error, "constrain": constrain}
     check_options("plan_and_solve", max_steps=max_steps, max_rounds=max_rounds, seconds=max_seconds, **given)
     if max_steps < 1 or max_rounds < 1 or (max_seconds is not None and max_seconds <= 0):
         raise ValueError("plan_and_solve: max_steps and max_rounds must be at least 1, and max_seconds more than 0")
@@ -111,7 +113,7 @@ def plan_and_solve(
     own = agent.limits.steps
     steps = None if own is None else 4 + max_steps * (2 + own)  # one step may use everything that the solver is allowed
     nodes: dict[str, Node] = {
-        "plan": Plan(drafts="drafts", faults="faults", model=planner or model, retry=Retry()),
+        "plan": Plan(drafts="drafts", faults="faults", constrain=constrain, model=planner or model, retry=Retry()),
         "read": ReadPlan(),
         "advance": Advance(),
         "solve": Subgraph(

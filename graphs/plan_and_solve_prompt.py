@@ -22,14 +22,14 @@ from orchestrator.values import check_options
 
 PS = """\
 Q: {question}
-A: First make sure of what is asked, and make a plan that leads there. Then follow the plan, one step after the other, \
-until the question is answered."""
+A: First work out what the question asks, and make a plan to answer it. Then follow the plan step by step, until you \
+have the answer."""
 
 PS_PLUS = """\
 Q: {question}
-A: First make sure of what is asked. Write down the quantities that matter, each with its number, and make a plan that \
-leads to the answer. Then follow the plan, one step after the other: work out every result on the way with care, see \
-that it makes sense, and say what the answer is."""
+A: First work out what the question asks. List the quantities that matter, with their values, and make a plan to \
+answer the question. Then follow the plan step by step: calculate each intermediate result carefully, check that it \
+makes sense, and state the answer."""
 
 CONCLUDE = "\n{reasoning}\n"
 ENDINGS = {

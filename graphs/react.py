@@ -19,34 +19,33 @@ from orchestrator.tools import Risk
 from orchestrator.values import check_options
 
 SYSTEM = """\
-You answer a question step by step. In each step, first say in a sentence or two what you think: what you know by \
-now, and what to find out next. Then call a tool for it, or several at once if none of them needs the result of \
-another. You are told what came of it, and take the next step. When you know enough, call nothing: give the final \
-answer."""
+Answer the question step by step. In each step, first write one or two sentences: what you know so far, and what you \
+need to find out next. Then call a tool, or several at once if none of them needs the result of another. You will \
+receive the results before the next step. When you know enough, give the final answer without calling a tool."""
 
 SYSTEM_IN_WORDS = """\
-You answer a question step by step. In each step you write one thought and one action, in these two lines:
-Thought: what you know by now, and what to find out next
+Answer the question step by step. In each step, write one thought and one action, in two lines:
+Thought: what you know so far, and what you need to find out next
 Action: tool[input]
-Then stop. You are told what came of it as an Observation, and take the next step. When you know enough, the action \
-is the last one:
+Then stop. You will receive the result as an Observation before the next step. When you know enough, write the last \
+action:
 Action: Finish[the final answer]"""
 
 TOOLS_IN_WORDS = """\
-The tools that an action can name are:
+An action can use one of these tools:
 
 {tools}
 
-In the brackets stands what the tool is to get: as it is, where it takes one input; several in the order of its \
-parameters, with commas between, as in tool[1, 2]; or by their names, as in tool[{"parameter": "value"}]. Take one \
+Write the input of the tool in the brackets: as it is, if the tool takes one input; several inputs in the order of its \
+parameters, separated by commas, as in tool[1, 2]; or inputs by name, as in tool[{"parameter": "value"}]. Take one \
 action at a time, and never write an Observation yourself."""
 
 SYSTEM_AT_THE_END = """\
-You looked into a question step by step, and there is no room for further steps. Give the final answer now, from what \
-was found out so far, and say so if it does not suffice. You cannot call any tool."""
+You worked on the question step by step, and no further steps are possible. Give the final answer now, based on the \
+results so far. If they are not sufficient, say so. You cannot call any tool."""
 
 LAST_ACTION = """\
-Write the answer as it is, or as the one action that is left, Action: Finish[the final answer]:
+Write the answer in words, or as the only action that is left, Action: Finish[the final answer]:
 
 {tools}"""
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from orchestrator import Graph, Limits, Retry
 from orchestrator.graph import Node
-from orchestrator.nodes import Confirm, Execute, Fill, Plan, ReadPlan, Record, Solve
+from orchestrator.nodes import Confirm, Constrain, Execute, Fill, Plan, ReadPlan, Record, Solve
 from orchestrator.spelling import checks_names
 from orchestrator.tools import Risk
 from orchestrator.values import check_options
@@ -61,6 +61,7 @@ def rewoo(
     on_denied: Literal["raise", "observe"] = "observe",
     on_error: Literal["raise", "observe"] = "observe",
     last_answer: bool = False,
+    constrain: Constrain = "auto",
 ) -> Graph:
     """Return the strategy as a graph, to run with a question, a model and tools.
 
@@ -80,16 +81,20 @@ def rewoo(
         on_error: what happens if a call cannot be made: the run fails with `AgentError`, or the evidence gives the
             reason.
         last_answer: when the limits are spent, answer from the evidence so far.
+        constrain: `auto`: ask for the plan by a JSON Schema, which many servers enforce. `never`: only in words.
 
     Raises:
         ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.
     """
-    check_options("rewoo", max_steps=max_steps, seconds=max_seconds, on_denied=on_denied, on_error=on_error)
+    given = {"on_denied": on_denied, "on_error": on_error, "constrain": constrain}
+    check_options("rewoo", max_steps=max_steps, seconds=max_seconds, **given)
     if max_steps < 1 or (max_seconds is not None and max_seconds <= 0):
         raise ValueError("rewoo: max_steps must be at least 1, and max_seconds more than 0")
     again = Retry()
     nodes: dict[str, Node] = {
-        "plan": Plan(form="blueprint", drafts="drafts", faults="faults", model=planner or model, retry=again),
+        "plan": Plan(
+            form="blueprint", drafts="drafts", faults="faults", constrain=constrain, model=planner or model, retry=again
+        ),
         "read": ReadPlan(form="blueprint"),
         "fill": Fill(steps="steps", max_calls=max_steps, on_error=on_error),
         "execute": Execute(on_error=on_error, on_failure="observe"),

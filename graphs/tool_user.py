@@ -8,19 +8,20 @@ START -> choose_tool -> choose_args -> confirm -> execute -> think -> END
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Literal
+from typing import Any, Literal
 
 from orchestrator import Context, Graph, Limits, Retry, Update, node
 from orchestrator.errors import StepError
-from orchestrator.graph import Node
-from orchestrator.nodes import ChooseArgs, ChooseTool, Confirm, Execute, Step, Think
+from orchestrator.graph import Migration, Node
+from orchestrator.nodes import ChooseArgs, ChooseTool, Confirm, Constrain, Execute, Step, Think
 from orchestrator.spelling import checks_names
 from orchestrator.tools import Risk
 from orchestrator.values import check_options
 
 
 class ToolUserState(ChooseArgs.State, Think.State):
-    """Inherits `question` (the main one), `current` (a follow-up), `tool`, `args`, `step_history` and `answer`."""
+    """Inherits `question` (the main one), `current` (a follow-up), `tool`, `args`, `step_history`, `answer` and
+    `corrections` (of one decision)."""
 
     denial: str = ""
     """The reason for the last denial of a call."""
@@ -62,6 +63,8 @@ def failed_step(state: ToolUserState, node: str, why: str) -> Step:
     )
 
 
+EXECUTE = Execute(steps="step_history", question="question", current="current", result=None, on_failure="observe")
+ON_ERROR = ("correct", "observe", "raise")
 CONFIRMED = """
     START       -> choose_tool -> choose_args -> confirm
     confirm     -> execute     : approved
@@ -80,6 +83,11 @@ WHEN_DENIED = """
     confirm     -> denied      : denied
     denied      -> think
 """
+WHEN_CORRECTED = """
+    choose_tool -> choose_tool : again
+    choose_args -> choose_args : again
+    think       -> think       : again
+"""
 WHEN_MISTAKEN = """
     choose_tool, choose_args, think -> mistake : error
     mistake     -> think
@@ -96,7 +104,8 @@ def tool_user(
     model: str | None = None,
     confirm: Risk | None = "none",
     on_denied: Literal["raise", "observe"] = "raise",
-    on_error: Literal["raise", "observe"] = "raise",
+    on_error: Literal["correct", "observe", "raise"] = "correct",
+    constrain: Constrain = "auto",
     last_answer: bool = False,
 ) -> Graph:
     """Return the strategy as a graph, to run with a question, a model and tools.
@@ -112,29 +121,27 @@ def tool_user(
         model: name of one of the executor's models; None for the default one.
         confirm: ask before calls of tools of this risk or a higher one: with "none" all calls; None to ask about none.
         on_denied: what happens if a call is denied: the run fails with `UserDenied`, or the model receives the reason.
-        on_error: what happens if a reply cannot be used: the run fails with `AgentError`, or the model receives the
-            reason. The failure of a tool is always reported to the model.
+        on_error: what happens if a reply cannot be used. `correct`: the model is shown the reason and decides again, at
+            most twice for each decision, which counts as a step; then the run fails with `AgentError`. `observe`: it
+            is a failed step to think about. `raise`: the run fails. The failure of a tool is always reported to the
+            model.
+        constrain: `auto`: ask for each decision by a JSON Schema, which many servers enforce. `never`: only in words.
         last_answer: after the last of `max_steps` tools, ask the model once more whether it has the answer.
 
     Raises:
         ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.
     """
-    check_options("tool_user", max_steps=max_steps, seconds=max_seconds, on_denied=on_denied, on_error=on_error)
+    given = {"on_denied": on_denied, "on_error": on_error, "constrain": constrain}
+    check_options("tool_user", max_steps=max_steps, seconds=max_seconds, errors=ON_ERROR, **given)
     if max_steps < 1 or (max_seconds is not None and max_seconds <= 0):
         raise ValueError("tool_user: max_steps must be at least 1, and max_seconds more than 0")
-    again = Retry()
+    corrections = "corrections" if on_error == "correct" else None
+    deciding: dict[str, Any] = {"retry": Retry(), "constrain": constrain, "corrections": corrections, "retries": 2}
     nodes: dict[str, Node] = {
-        "choose_tool": ChooseTool(current="current", retry=again),
-        "choose_args": ChooseArgs(current="current", retry=again),
-        "execute": Execute(
-            steps="step_history",
-            question="question",
-            current="current",
-            result=None,
-            on_error=on_error,
-            on_failure="observe",
-        ),
-        "think": Think(retry=again),
+        "choose_tool": ChooseTool(current="current", **deciding),
+        "choose_args": ChooseArgs(current="current", **deciding),
+        "execute": EXECUTE.with_(on_error="raise" if on_error == "raise" else "observe"),
+        "think": Think(**deciding),
         "time_out": time_out,
     }
     edges = (UNCONFIRMED if confirm is None else CONFIRMED) + EDGES
@@ -146,6 +153,8 @@ def tool_user(
         if on_denied == "observe":
             nodes |= {"confirm": ask.with_(on_denied="route", reason="denial"), "denied": denied}
             edges += WHEN_DENIED
+    if on_error == "correct":
+        edges += WHEN_CORRECTED
     if on_error == "observe":
         nodes |= {"mistake": mistake}
         edges += WHEN_MISTAKEN
@@ -164,6 +173,8 @@ def tool_user(
             seconds=max_seconds,
             visits={"choose_tool": max_steps},
         ),
+        # Runs of versions whose decisions had no outcome `again` continue.
+        migrations=[Migration(accept=True)],
     )
     return graph.with_tools(tools).with_model(model)
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import os
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from orchestrator.errors import InvalidValue
@@ -187,7 +187,14 @@ def check_flag(value: object, where: str) -> None:
 
 
 def check_options(
-    owner: str, *, seconds: object = None, on_denied: object = "observe", on_error: object = "observe", **counts: object
+    owner: str,
+    *,
+    seconds: object = None,
+    on_denied: object = "observe",
+    on_error: object = "observe",
+    errors: Sequence[str] = ("raise", "observe"),
+    constrain: object = "auto",
+    **counts: object,
 ) -> None:
     """Refuse options of a strategy that have another type or value; the strategy itself checks lower bounds.
 
@@ -196,6 +203,8 @@ def check_options(
         seconds: its `max_seconds`.
         on_denied: as given to it.
         on_error: as given to it.
+        errors: the valid values of `on_error`.
+        constrain: as given to it.
         counts: its options that are integers.
 
     Raises:
@@ -207,9 +216,11 @@ def check_options(
     number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and -math.inf < seconds < math.inf
     if seconds is not None and not number:
         raise ValueError(f"{owner}: max_seconds={reprlib.repr(seconds)}: give a number of seconds, or None")
-    for name, value in (("on_denied", on_denied), ("on_error", on_error)):
-        if value not in ("raise", "observe"):
-            raise ValueError(f"{owner}: {name}={reprlib.repr(value)}: give 'raise' or 'observe'")
+    chosen = [("on_denied", on_denied, ("raise", "observe")), ("on_error", on_error, errors)]
+    for name, value, valid in [*chosen, ("constrain", constrain, ("auto", "never"))]:
+        if value not in valid:
+            words = ", ".join(f"{one!r}" for one in valid[:-1])
+            raise ValueError(f"{owner}: {name}={reprlib.repr(value)}: give {words} or {valid[-1]!r}")
 
 
 MAX_NAME = 200

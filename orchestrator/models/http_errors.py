@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from html import unescape
 from http import HTTPStatus
+from itertools import islice
 
 from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
 
@@ -123,20 +124,23 @@ _SAID = (
     "message",
     "msg",
     "detail",
+    "reason",
+    "description",
     "error_msg",
-    "error_message",
-    "error_description",
     "status_msg",
-    "originalmessage",
-    "fault",
-    "faultstring",
     "metadata",
     "raw",
     "failed_generation",
 )
-"""Fields of error bodies with words for people, in lower case and in the order in which they are quoted."""
+"""Fields of error bodies with words for people, in lower case and in the order in which they are quoted.
+
+Of other fields, only texts of several words are quoted.
+"""
+_NO_WORDS = ("input", "ctx", "url", "flagged_input", "request_id", "stack", "trace")
+"""Fields that repeat the request, or say nothing to people."""
 _NAMED = ("code", "type", "status", "error_type")
 _ITEMS = 8
+_PARTS = 50
 _MOST = 10_000
 """Maximum number of characters of a page or text that are read."""
 _hidden = re.compile(r"<(script|style)\b.*?</\1|<!--.*?-->|<[^>]*>?", re.DOTALL | re.IGNORECASE)
@@ -164,7 +168,7 @@ def words_in(told: object) -> tuple[str, tuple[str, ...]]:
     names: tuple[str, ...] = ()
     if isinstance(inner, Mapping):
         names = tuple(str(inner[key]) for key in _NAMED if isinstance(inner.get(key), str | int))
-    said = list(dict.fromkeys(_said(told, 0)))
+    said = dict.fromkeys(islice(_said(told, 0), _PARTS))
     return ": ".join(said) or json.dumps(told, ensure_ascii=False), names
 
 
@@ -184,14 +188,15 @@ def _said(told: object, depth: int) -> Iterator[str]:
         for one in told[:_ITEMS]:
             yield from _said(one, depth + 1)
     elif isinstance(told, Mapping):
-        fields = {str(key).lower(): value for key, value in told.items()}
-        for key in _SAID:
+        fields = {str(key).lower(): value for key, value in islice(told.items(), _PARTS)}
+        for key in (*_SAID, *(key for key in fields if key not in _SAID and key not in _NO_WORDS)):
             value = fields.get(key)
             if key == "loc" and isinstance(value, list):
                 yield ".".join(map(str, value[:_ITEMS]))
             elif value:  # the names of wrong fields, too, are keys in `errors`
                 named = key == "errors" and isinstance(value, Mapping)
-                yield from _said(list(value.values()) if named else value, depth + 1)
+                words = _said(list(value.values()) if named else value, depth + 1)
+                yield from words if key in _SAID else (text for text in words if " " in text)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ from orchestrator.models.profile import Profile
 _REPLY = 512
 """Maximum tokens of a reply, enough for models that think first."""
 _COUNT = (system("You are brief."), user("Count from one to ten in words."))
-_STOP = "e"
 _QUESTION = (user("How many letters has the word orchestrator? Use the tool word_length."),)
 _TOOL: JsonObject = {
     "type": "function",
@@ -192,17 +192,19 @@ class _Probe:
         self._found("stream", "refused", refused)
 
     async def stop(self) -> None:
+        """Whether a reply ends before the most frequent character of the plain one."""
         if not self.model.profile.stop:
             self._found("stop", "not sent")
             return
-        reply = await self._ask(_COUNT, stop=[_STOP])
+        ((end, _),) = Counter(self._text.replace(" ", "").replace("\n", "")).most_common(1) or [("e", 0)]
+        reply = await self._ask(_COUNT, stop=[end])
         if isinstance(reply, ModelError):
             self._use(stop=False)
             self._found("stop", "refused", str(reply))
-        elif _STOP not in self._text:
-            self._found("stop", "unknown", f"the reply to compare with has no {_STOP!r}")
+        elif end not in self._text:
+            self._found("stop", "unknown", "the plain reply has no text")
         else:
-            self._found("stop", "ignored" if _STOP in reply.text else "yes")
+            self._found("stop", "ignored" if end in reply.text else "yes", f"{end!r}")
 
     async def tools(self) -> None:
         """Whether tools reach the model, seen by its call, else by the number of input tokens."""

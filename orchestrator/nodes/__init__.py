@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.nodes.decide import Decide
     from orchestrator.nodes.execute import Execute
     from orchestrator.nodes.extract import AnswerForm, Extract
+    from orchestrator.nodes.model_decision import Constrain
     from orchestrator.nodes.observe import Observe
     from orchestrator.nodes.plan import Plan, ReadPlan
     from orchestrator.nodes.planned_calls import Fill, Record, Work
@@ -55,6 +56,7 @@ __all__ = [
     "Classify",
     "Complete",
     "Confirm",
+    "Constrain",
     "Decide",
     "Execute",
     "Extract",
@@ -82,12 +84,13 @@ _HOMES = {
     "orchestrator.nodes.extract": ("AnswerForm", "Extract"),
     "orchestrator.nodes.plan": ("Plan", "ReadPlan"),
     "orchestrator.nodes.planned_calls": ("Fill", "Record", "Work"),
+    "orchestrator.nodes.model_decision": ("Constrain",),
     "orchestrator.nodes.respond": ("CallModel", "CallProtocol", "ReadReply", "Respond"),
     "orchestrator.nodes.state_types": ("STATE_TYPES",),
     "orchestrator.nodes.steps": ("Step",),
 }
 """Module -> its names, if it has several or is not named after a kind. Any other kind has a module of its own name."""
-_NO_KINDS = ("ITEM", "STATE_TYPES", "AnswerForm", "CallProtocol", "Step")
+_NO_KINDS = ("ITEM", "STATE_TYPES", "AnswerForm", "CallProtocol", "Constrain", "Step")
 KINDS = {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower(): name for name in __all__ if name not in _NO_KINDS}
 """Name of a kind -> its class."""
 

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from pydantic import BaseModel, JsonValue
 
 from orchestrator.context import Context
+from orchestrator.errors import AgentError
 from orchestrator.graph.model import Node, Port
+from orchestrator.graph.outcome import DONE, Outcome
 from orchestrator.json import canonical
-from orchestrator.nodes.model_decision import decide, json_object, question_in_hand, tool_named
+from orchestrator.models.messages import Message, Reply, user
+from orchestrator.models.messages import system as said
+from orchestrator.models.reading import parted
+from orchestrator.nodes.model_decision import Decision, json_object, question_in_hand, tool_named, whole
+from orchestrator.nodes.planned_calls import arguments_of
+from orchestrator.nodes.plans.blueprint import PlannedCall
 from orchestrator.nodes.templates import fill, filled_by
+from orchestrator.tools.tool import Tool
 
 SYSTEM = """\
-You choose the arguments of a function so that calling it helps with a question. You get the question, what the \
-function does, and its parameters with what they mean. Answer with one JSON object and with nothing else: its keys \
-are names of parameters, its values the arguments, such as {"first": 1, "second": "two"}. Leave out a parameter \
-only if it is optional."""
-
+You choose the arguments of a function, so that its result helps to answer a question. You get the question, a \
+description of the function, and its parameters. Answer only with one JSON object whose keys are names of parameters, \
+such as {"first": 1, "second": "two"}. Optional parameters can be left out."""
+_WRAPPERS = ("arguments", "parameters", "args", "input")
+"""Keys under which models write the arguments of a call, beside the name of the function."""
 PROMPT = """\
 Question: {question}
 
@@ -28,7 +37,7 @@ Parameters:
 {parameters}"""
 
 
-class ChooseArgs(Node, kind="choose_args"):
+class ChooseArgs(Decision, Node, kind="choose_args"):
     """Write the arguments for the chosen tool, checked in full and in their final form.
 
     For a tool without parameters no model is called. Texts are converted to the types of the tool's schema (`"60"` to
@@ -39,8 +48,9 @@ class ChooseArgs(Node, kind="choose_args"):
             wrong type; or there is no tool with that name.
     """
 
-    fills = ("args",)
+    fills = ("args", "corrections")
     asks = "model"
+    after_model = ("again",)
 
     class State(BaseModel):
         """The fields that the ports name by default."""
@@ -53,6 +63,8 @@ class ChooseArgs(Node, kind="choose_args"):
         """The chosen tool's name."""
         args: dict[str, JsonValue] = {}
         """The chosen arguments."""
+        corrections: list[Message] = []
+        """With `corrections=`: the replies of this decision that could not be used, each with the reason."""
 
     system: str = SYSTEM
     """The system message, verbatim."""
@@ -77,16 +89,41 @@ class ChooseArgs(Node, kind="choose_args"):
         """See `Node.needs_tools`."""
         return True
 
-    async def run(self, state: object, ctx: Context) -> dict[str, object]:
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        return (DONE, *self.corrected)
+
+    async def run(self, state: object, ctx: Context) -> Outcome[str]:
         tool = tool_named(ctx, getattr(state, self.tool), self.kind)
         if not tool.parameters.get("properties"):
-            return {self.args: {}}
+            return Outcome(DONE, {self.args: {}})
         question = question_in_hand(state, self.question, self.current)
         told = {"question": question, "tool": tool.name, "description": tool.description}
         prompt = fill(self.prompt, **told, parameters=describe(tool.parameters))
-        data = {**told, "parameters": dict(tool.parameters)}
-        reply = await decide(ctx, task="choose_args", system=self.system, prompt=prompt, data=data)
-        return {self.args: tool.validate(json_object(reply, self.kind))}
+        parameters: Any = dict(tool.parameters)
+        data: dict[str, JsonValue] = {**told, "parameters": parameters}
+
+        def read(reply: Reply) -> Outcome[str]:
+            return Outcome(DONE, {self.args: tool.validate(self._given(reply, tool))})
+
+        messages = [said(self.system), user(prompt, data=data)]
+        return await self.decided(state, ctx, messages, dict(tool.parameters), self.kind, read)
+
+    def _given(self, reply: Reply, tool: Tool) -> dict[str, Any]:
+        """Return the arguments in a reply: a JSON object, or a call as in code, `add(2, 4)` or `a=2, b=4`."""
+        properties: Any = tool.parameters["properties"]
+        text = parted(reply.text)[1].strip().strip("`")
+        call = re.fullmatch(rf"\s*{re.escape(tool.name)}\s*[(\[](.*)[)\]][\s.;]*", text, re.DOTALL)
+        if call is not None or re.match(rf"({'|'.join(map(re.escape, properties))})\s*=(?!=)", text):
+            written = text if call is None else call[1]
+            return arguments_of(PlannedCall(id="E1", tool=tool.name, input=written), {}, tool.parameters)
+        try:
+            found = json_object(text, self.kind)
+        except AgentError:
+            whole(reply, self.kind)  # a truncated reply is reported as such
+            raise
+        inner = [found[name] for name in _WRAPPERS if name in found and name not in properties]
+        return inner[0] if len(inner) == 1 and isinstance(inner[0], dict) and not {*found} & {*properties} else found
 
 
 def describe(parameters: Any) -> str:

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue, model_validator
 
 from orchestrator.context import Context
 from orchestrator.graph.model import Node, Port
-from orchestrator.nodes.model_decision import decide, question_in_hand, tools_of, unknown_tool
+from orchestrator.graph.outcome import DONE, Outcome
+from orchestrator.models.messages import Message, Reply, user
+from orchestrator.models.messages import system as said
+from orchestrator.models.reading import choice_in
+from orchestrator.nodes.model_decision import (
+    Constrain,
+    Decision,
+    closed,
+    form_of,
+    question_in_hand,
+    tools_of,
+    unknown_tool,
+    whole,
+)
 from orchestrator.nodes.templates import fill, filled_by
 
-SYSTEM = """\
-You pick the tool that helps most with a question. You get the question and the tools that there are, each as \
-"name: what it does". Answer with the name of one of them, exactly as it is written there, and with nothing else."""
+_TASK = """\
+You choose a tool that helps to answer a question. You get the question and a list of tools, each as "name: what it \
+does". """
+SYSTEM: Mapping[Constrain, str] = {
+    "auto": _TASK + 'Answer with one JSON object, {"tool": "name"}, with the name of one tool as it is in the list.',
+    "never": _TASK + "Answer only with the name of one tool, as it is in the list.",
+}
 
 PROMPT = """\
 Question: {question}
@@ -22,16 +40,19 @@ Tools:
 {tools}"""
 
 
-class ChooseTool(Node, kind="choose_tool"):
+class ChooseTool(Decision, Node, kind="choose_tool"):
     """Write the name of a tool for the current question. With only one tool, no model is called.
 
+    The reply is an object with the name, or the name alone, as `choice_in` reads it.
+
     Raises:
-        AgentError: the reply is not the name of one of the tools.
+        AgentError: the reply names none of the tools, or several, and no retry is left.
         GraphUnknown: there are no tools.
     """
 
-    fills = ("tool",)
+    fills = ("tool", "corrections")
     asks = "model"
+    after_model = ("again",)
 
     class State(BaseModel):
         """The fields that the ports name by default."""
@@ -42,9 +63,11 @@ class ChooseTool(Node, kind="choose_tool"):
         """A follow-up question, if there is one."""
         tool: str = ""
         """The chosen tool's name."""
+        corrections: list[Message] = []
+        """With `corrections=`: the replies of this decision that could not be used, each with the reason."""
 
-    system: str = SYSTEM
-    """The system message, verbatim."""
+    system: str = SYSTEM["auto"]
+    """The system message, verbatim; by default, that for the value of `constrain`."""
     prompt: Annotated[str, filled_by("question", "tools")] = PROMPT
     """The user's message."""
     question: Annotated[str, Port(str)] = "question"
@@ -53,6 +76,11 @@ class ChooseTool(Node, kind="choose_tool"):
     """Field with the follow-up question, which is asked instead if it is not empty."""
     tool: Annotated[str, Port(str)] = "tool"
     """Field that gets the tool's name."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _words_of_the_form(cls, data: Any) -> Any:
+        return form_of(data, SYSTEM, lambda fields: fields.get("constrain", "auto"))
 
     @property
     def does(self) -> str:
@@ -64,16 +92,26 @@ class ChooseTool(Node, kind="choose_tool"):
         """See `Node.needs_tools`."""
         return True
 
-    async def run(self, state: object, ctx: Context) -> dict[str, object]:
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        return (DONE, *self.corrected)
+
+    async def run(self, state: object, ctx: Context) -> Outcome[str]:
         tools = tools_of(ctx, self.kind)
         if len(tools) == 1:
-            return {self.tool: tools[0].name}
+            return Outcome(DONE, {self.tool: tools[0].name})
         question = question_in_hand(state, self.question, self.current)
         # The tools keep the caller's order, which may influence a model.
-        offered = [{"name": tool.name, "description": tool.description} for tool in tools]
-        lines = "\n".join(f"{tool['name']}: {' '.join(tool['description'].split())}" for tool in offered)
-        prompt, data = fill(self.prompt, question=question, tools=lines), {"question": question, "tools": offered}
-        chosen = await decide(ctx, task="choose_tool", system=self.system, prompt=prompt, data=data)
-        if chosen not in {tool.name for tool in tools}:
-            unknown_tool(ctx, chosen, self.kind)
-        return {self.tool: chosen}
+        offered: list[JsonValue] = [{"name": tool.name, "description": tool.description} for tool in tools]
+        lines = "\n".join(f"{tool.name}: {' '.join(tool.description.split())}" for tool in tools)
+        prompt = fill(self.prompt, question=question, tools=lines)
+
+        def read(reply: Reply) -> Outcome[str]:
+            chosen = choice_in(reply.text, {tool.name: tool.description for tool in tools})
+            if chosen is None:
+                unknown_tool(ctx, whole(reply, self.kind), self.kind)
+            return Outcome(DONE, {self.tool: chosen})
+
+        schema = closed(tool={"type": "string", "enum": [tool.name for tool in tools]})
+        messages = [said(self.system), user(prompt, data={"question": question, "tools": offered})]
+        return await self.decided(state, ctx, messages, schema, self.kind, read)

@@ -13,10 +13,10 @@ from orchestrator.graph.faults import Spelled
 from orchestrator.graph.model import Node, Port
 from orchestrator.graph.outcome import DONE, Outcome
 from orchestrator.models.logprobs import probability
-from orchestrator.models.messages import assistant, user
 from orchestrator.models.messages import system as said
+from orchestrator.models.messages import user
 from orchestrator.models.reading import choice_in, unfenced
-from orchestrator.nodes.model_decision import quoted, whole
+from orchestrator.nodes.model_decision import Constrain, is_auto, not_refused, quoted, whole, wrong
 from orchestrator.nodes.templates import fill, filled_by
 
 SYSTEM = """\
@@ -71,6 +71,8 @@ class Deciding(BaseModel, metaclass=Spelled):
     choice is taken, and there is no such outcome."""
     retries: NonNegativeInt = 1
     """Retries in one step after a reply that names no choice."""
+    constrain: Constrain = Field(default="auto", exclude_if=is_auto)
+    """`auto`: ask for the choice by a JSON Schema. `never`: only in words."""
 
     @property
     def sees_tools(self) -> bool:
@@ -106,20 +108,21 @@ class Deciding(BaseModel, metaclass=Spelled):
         weighed: dict[str, Any] = {}
         if self.threshold is not None or self.probability is not None:
             weighed["logprobs"] = True
-        left = self.retries
+        left, output = self.retries, _schema(names) if self.constrain == "auto" else None
         while True:
-            reply = await ctx.model.complete(messages, output=_schema(names), task=self.task, **weighed)
-            written = whole(reply, ctx.node)
+            reply = await ctx.model.complete(messages, output=output, task=self.task, **weighed)
+            not_refused(reply, ctx.node)
+            written = reply.text.strip()
             chosen = choice_in(written, options)
             if chosen is not None:
                 return Decided(chosen, probability(reply.logprobs, unfenced(written), chosen, names))
             fault = f"The reply {quoted(written)} names none of the {self.noun}."
             known = ", ".join(names)
             if not left:
+                whole(reply, ctx.node)
                 raise AgentError(f"{ctx.node}: the reply {quoted(written)} names none of the {self.noun}: {known}")
             left -= 1
-            wrong = fill(self.correction, fault=fault, names=known)
-            messages += [assistant(written), user(wrong, data={**facts, "fault": fault})]
+            messages += wrong(reply, fault, facts, fill(self.correction, fault="{fault}", names=known))
 
     def is_sure(self, decided: Decided) -> bool:
         """Return True if a decision is taken: there is no threshold, or the probability is known and reaches it."""

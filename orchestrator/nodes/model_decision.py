@@ -1,16 +1,27 @@
-"""Shared code of the nodes in which a model decides: the current question, the call, and reading the reply."""
+"""Shared code of the nodes in which a model decides: the current question, the call, and reading the reply.
+
+A decision is requested by its JSON Schema (`constrain="auto"`), which many servers enforce. For others, `OpenAIModel`
+writes the schema into the prompt, as its profile says. A reply that does not have the form of the schema is still read,
+if it has one reading.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, NoReturn, TypeAlias
+
+from pydantic import BaseModel, Field, JsonValue, NonNegativeInt
 
 from orchestrator.context import Context
 from orchestrator.errors import AgentError, GraphUnknown
-from orchestrator.graph.model import GraphDefinition
-from orchestrator.models.messages import Reply, user
+from orchestrator.graph.faults import Spelled
+from orchestrator.graph.model import GraphDefinition, Port
+from orchestrator.graph.outcome import Outcome
+from orchestrator.json import JsonObject
+from orchestrator.models.messages import Message, Reply, assistant, user
 from orchestrator.models.messages import system as said
 from orchestrator.models.reading import NoReading, json_in
+from orchestrator.nodes.templates import fill
 from orchestrator.tools.tool import Tool
 
 _SHOWN = 200
@@ -21,6 +32,128 @@ def question_in_hand(state: object, question: str, current: str | None) -> str:
     """Return the follow-up question, if there is a field for it and it is not empty, else the main question."""
     follow_up = getattr(state, current) if current is not None else ""
     return str(follow_up or getattr(state, question))
+
+
+Constrain: TypeAlias = Literal["auto", "never"]
+AGAIN = "again"
+CORRECTION = """\
+Your reply cannot be used: {fault}
+Answer again, in the form that was asked for and with nothing else."""
+CUT = "it was cut off, because it is too long."
+
+
+def is_auto(value: object) -> bool:
+    """Return True for the default, so that graphs which do not use the field are stored as before."""
+    return value == "auto"
+
+
+def closed(**properties: JsonValue) -> dict[str, JsonValue]:
+    """Return the schema of an object with exactly these properties."""
+    required: JsonValue = [*properties]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def form_of(data: Any, texts: Mapping[Any, str], key: Callable[[Mapping[str, Any]], Any]) -> Any:
+    """Return the fields of a node with the default system message of its form, unless `system` is another text.
+
+    A default text belongs to the form, not to the user: `with_(constrain=...)` replaces it.
+
+    Args:
+        data: the fields.
+        texts: form -> default text.
+        key: returns the form of a node with these fields.
+    """
+    if not isinstance(data, Mapping) or data.get("system") not in (None, *texts.values()):
+        return data
+    return {**data, "system": texts.get(key(data), "")}
+
+
+def bounded(schema: Any, most: int) -> Any:
+    """Return a schema in which texts have at most `most` characters, and lists few items."""
+    if isinstance(schema, list):
+        return [bounded(one, most) for one in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    found = {name: bounded(inner, most) for name, inner in schema.items()}
+    if schema.get("type") == "string" and not {"enum", "const"} & schema.keys():
+        found.setdefault("maxLength", most)
+    elif schema.get("type") == "array":
+        found.setdefault("maxItems", 3 if most < 200 else 10)
+    return found
+
+
+def wrong(reply: Reply, fault: str, facts: Mapping[str, JsonValue], template: str = CORRECTION) -> list[Message]:
+    """Return a reply that cannot be used, and the reason, as messages; an empty reply is left out."""
+    words = fill(template, fault=CUT if reply.cut else fault)
+    shown = f"{reply.text[:_SHOWN]}…" if reply.cut and len(reply.text) > _SHOWN else reply.text
+    length: dict[str, JsonValue] = {"cut": len(reply.text)} if reply.cut else {}
+    return [*([assistant(shown)] if shown.strip() else []), user(words, data={**facts, "fault": fault, **length})]
+
+
+def asked_for(schema: JsonObject, corrections: Sequence[Message]) -> JsonObject:
+    """Return the schema to ask for: with bounds after a reply that was cut off, so that the next one has an end."""
+    lengths = [(message.data or {}).get("cut") for message in corrections]
+    cut = [length for length in lengths if isinstance(length, int)]
+    found: JsonObject = bounded(schema, max(min(cut) // 4, 20)) if cut else schema
+    return found
+
+
+class Decision(BaseModel, metaclass=Spelled):
+    """The fields and methods of a node in which a model makes one decision."""
+
+    constrain: Constrain = Field(default="auto", exclude_if=is_auto)
+    """`auto`: ask for the decision by a JSON Schema. `never`: only in words."""
+    corrections: Annotated[str | None, Port(list)] = Field(default=None, exclude_if=lambda value: value is None)
+    """Field with the replies of this decision that could not be used, each with the reason. With it, the node takes
+    `again` after such a reply: an edge leads back to it. None: such a reply fails the step.
+    """
+    retries: NonNegativeInt = Field(default=1, exclude_if=lambda value: value == 1)
+    """The most retries of one decision, if there is a field for `corrections`."""
+
+    @property
+    def corrected(self) -> tuple[str, ...]:
+        """The outcome after a reply that cannot be used, if there is one."""
+        return (AGAIN,) if self.corrections is not None and self.retries else ()
+
+    async def decided(
+        self,
+        state: object,
+        ctx: Context,
+        messages: Sequence[Message],
+        schema: JsonObject,
+        task: str,
+        read: Callable[[Reply], Outcome[str]],
+    ) -> Outcome[str]:
+        """Ask the model, and return the outcome of its reply.
+
+        Args:
+            state: the state of the step.
+            ctx: the context of the step.
+            messages: the request; the last one is the user's, with its facts.
+            schema: the JSON Schema of the decision.
+            task: the kind of decision.
+            read: reads the reply, which may be truncated. Raises `AgentError` if it cannot be used.
+
+        Raises:
+            AgentError: the reply cannot be used, and no retry is left.
+        """
+        earlier: list[Message] = []
+        if self.corrections is not None and ctx.error is None:
+            earlier = list(getattr(state, self.corrections))
+        output = asked_for(schema, earlier) if self.constrain == "auto" else None
+        reply = await ctx.model.complete([*messages, *earlier], output=output, task=task)
+        not_refused(reply, task)
+        try:
+            found = read(reply)
+        except AgentError as error:
+            tried = sum(message.role == "user" for message in earlier)
+            if self.corrections is None or tried >= self.retries:
+                raise
+            fault = str(error).removeprefix(f"{task}: ")
+            again = [*earlier, *wrong(reply, fault, messages[-1].data or {})]
+            return Outcome(AGAIN, {self.corrections: again})
+        cleared = self.corrections is not None and bool(getattr(state, self.corrections))
+        return Outcome(found.name, {**found.update, **({str(self.corrections): []} if cleared else {})})
 
 
 async def decide(ctx: Context, *, task: str, system: str, prompt: str, data: Mapping[str, Any]) -> str:
@@ -34,14 +167,19 @@ async def decide(ctx: Context, *, task: str, system: str, prompt: str, data: Map
     return whole(await ctx.model.complete([said(system), user(prompt, data=data)], task=task), task)
 
 
+def not_refused(reply: Reply, task: str) -> None:
+    """Raise an `AgentError` if the model refused to answer."""
+    if reply.refused:
+        raise AgentError(f"{task}: the model refused to answer ({reply.finish}): {quoted(reply.text)}")
+
+
 def whole(reply: Reply, task: str) -> str:
     """Return the text of a complete reply, without surrounding space.
 
     Raises:
         AgentError: the model refused to answer, or its reply was truncated.
     """
-    if reply.refused:
-        raise AgentError(f"{task}: the model refused to answer ({reply.finish}): {quoted(reply.text)}")
+    not_refused(reply, task)
     if reply.cut:
         raise AgentError(f"{task}: the reply {quoted(reply.text)} was cut off; give the model more max_tokens")
     return reply.text.strip()

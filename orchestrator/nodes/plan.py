@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
@@ -11,9 +12,21 @@ from orchestrator.context import Context
 from orchestrator.errors import AgentError, StepError
 from orchestrator.graph.model import Effect, GraphDefinition, Node, Port
 from orchestrator.graph.outcome import DONE, Outcome
+from orchestrator.json import JsonObject
 from orchestrator.models.messages import Message, assistant, user
 from orchestrator.models.messages import system as said
-from orchestrator.nodes.model_decision import quoted, tools_of, unwritten, whole
+from orchestrator.models.reading import NoReading, json_in, unfenced
+from orchestrator.nodes.model_decision import (
+    Constrain,
+    bounded,
+    closed,
+    form_of,
+    is_auto,
+    not_refused,
+    quoted,
+    tools_of,
+    unwritten,
+)
 from orchestrator.nodes.plans import PlanFault
 from orchestrator.nodes.plans.blueprint import PlannedCall, read_blueprint
 from orchestrator.nodes.plans.step_list import read_steps
@@ -21,21 +34,28 @@ from orchestrator.nodes.templates import fill, filled_by
 from orchestrator.tools.tool import Tool
 
 Form: TypeAlias = Literal["steps", "blueprint"]
-SYSTEM: Mapping[Form, str] = {
-    "steps": """\
-You plan how a task is worked out. Write a numbered list of steps, as few as will do, each of them a task of its own \
-that can be understood without the others. Each step may build on what came of those before it, and the last one \
-gives the final answer. Begin with a line "Plan:", then a line for each step, then a line <END_OF_PLAN>. Do not carry \
-out any step.""",
-    "blueprint": """\
-You plan how a task is worked out with tools, before any of them is called. Write two lines for each call:
-Plan: <what the call is for>
-#E1 = tool[input]
-#E1, #E2 and so on number the calls, and stand for what they give: write #E1 into the input of a later call where it \
-needs what came of the first one. Use the tools that you are given only, with inputs in the form that stands beside \
-each. Calls that do not use one another are made at the same time. Write the plan and nothing else: the answer is \
-given later, from all that the calls gave.""",
+_STEPS = """\
+You plan how to solve a task. Write as few steps as possible. Each step is a task of its own that can be understood \
+without the others, and may use the results of earlier steps. The last step gives the final answer. Do not carry out \
+any step. """
+_CALLS = """\
+You plan how to solve a task with tools, before any of them is called. Use only tools from the list, with inputs in \
+the form that the list shows. The calls have the numbers #E1, #E2 and so on; write #E1 in the input of a later call \
+where it needs the result of the first one. Calls that do not use one another are made at the same time. The answer is \
+given later, from the results of all calls. """
+SYSTEM: Mapping[tuple[Form, Constrain], str] = {
+    ("steps", "auto"): _STEPS + 'Answer with one JSON object, {"steps": ["first step", "second step"]}.',
+    ("steps", "never"): _STEPS
+    + 'Begin with a line "Plan:". Then write a numbered list with one line for each step, then a line <END_OF_PLAN>.',
+    ("blueprint", "auto"): _CALLS
+    + 'Answer with one JSON object, {"calls": [{"plan": "what the call is for", "tool": "tool", "input": "input"}]}.',
+    ("blueprint", "never"): _CALLS
+    + """\
+Write only the plan, two lines for each call:
+Plan: what the call is for
+#E1 = tool[input]""",
 }
+_TEXT: JsonValue = {"type": "string", "minLength": 1}
 PROMPT = """\
 Tools:
 {tools}
@@ -44,6 +64,10 @@ Task: {question}"""
 CORRECTION = """\
 This plan cannot be used: {fault}.
 Write the whole plan again."""
+CUT = "it was cut off, because it is too long: write a shorter plan"
+_CUT_MARK = " [cut off]"
+_SHOWN = 200
+"""Maximum number of characters of a draft that was cut off that the planner is shown."""
 
 
 def _is_none(value: object) -> bool:
@@ -54,9 +78,9 @@ def _is_none(value: object) -> bool:
 class Plan(Node, kind="plan"):
     """Write the steps of a plan: texts in the form `steps`, calls with their needs in the form `blueprint`.
 
-    An unusable plan is shown to the planner with its errors, at most `retries` times. In a blueprint, errors are
-    unreadable calls, duplicate numbers, references to missing calls, and cycles. Whether the tools exist, and whether
-    the inputs fit them, is checked when they are called.
+    A plan in JSON, or in words, is read. An unusable plan is shown to the planner with its errors, at most
+    `retries` times. In a blueprint, errors are unreadable calls, duplicate numbers, references to missing calls,
+    and cycles. Whether the tools exist, and whether the inputs fit them, is checked when they are called.
 
     With `drafts` and `faults`, the node calls the model once and writes its reply for a `ReadPlan` to read, so that
     each correction is a separate step:
@@ -66,7 +90,7 @@ class Plan(Node, kind="plan"):
         read -> work : each steps
 
     Raises:
-        AgentError: the reply is refused or truncated, or contains no usable plan.
+        AgentError: the reply is refused, or contains no usable plan, such as one that is truncated.
         GraphUnknown: there are no tools for a blueprint.
     """
 
@@ -91,8 +115,10 @@ class Plan(Node, kind="plan"):
 
     form: Form = "steps"
     """The form of a plan: a list of steps in words (Plan-and-Solve), or of calls (ReWOO)."""
-    system: str = SYSTEM["steps"]
-    """The system message, verbatim; by default, that of the form."""
+    constrain: Constrain = Field(default="auto", exclude_if=is_auto)
+    """`auto`: ask for the plan by a JSON Schema. `never`: only in words."""
+    system: str = SYSTEM["steps", "auto"]
+    """The system message, verbatim; by default, that for the values of `form` and `constrain`."""
     prompt: Annotated[str, filled_by("question", "tools")] = PROMPT
     """The user's message."""
     correction: Annotated[str, filled_by("fault")] = CORRECTION
@@ -123,12 +149,7 @@ class Plan(Node, kind="plan"):
     @model_validator(mode="before")
     @classmethod
     def _words_of_the_form(cls, data: Any) -> Any:
-        if not isinstance(data, Mapping):
-            return data
-        form: Any = data.get("form", "steps")
-        given = data.get("system")
-        # A default text belongs to its form, not to the user: `with_(form=...)` replaces it.
-        return {**data, "system": SYSTEM.get(form, "") if given is None or given in SYSTEM.values() else given}
+        return form_of(data, SYSTEM, lambda it: (it.get("form", "steps"), it.get("constrain", "auto")))
 
     @property
     def does(self) -> str:
@@ -154,29 +175,76 @@ class Plan(Node, kind="plan"):
         for draft, fault in zip(drafts, faults, strict=False):
             messages += self._wrong(draft, fault, facts)
         while True:
-            reply = whole(await ctx.model.complete(messages, task="plan"), self.kind)
+            reply = await ctx.model.complete(messages, output=self._schema(tools, drafts, faults), task="plan")
+            not_refused(reply, self.kind)
+            draft = cut_plan(reply.text) if reply.cut else reply.text.strip()
             if self.drafts is not None:
-                return {self.drafts: [*drafts[: len(faults)], reply], **cleared}
+                return {self.drafts: [*drafts[: len(faults)], draft], **cleared}
             try:
-                return {self.steps: plan_in(reply, self.form)}
+                return {self.steps: plan_in(draft, self.form)}
             except PlanFault as error:
                 faults.append(str(error))
             if len(faults) > self.retries:
-                raise unusable(faults[-1], reply)
-            messages += self._wrong(reply, faults[-1], facts)
+                raise unusable(faults[-1], draft)
+            messages += self._wrong(draft, faults[-1], facts)
+            drafts.append(draft)
+
+    def _schema(self, tools: Sequence[Tool], drafts: Sequence[str], faults: Sequence[str]) -> JsonObject | None:
+        if self.constrain == "never":
+            return None
+        call = closed(
+            plan=_TEXT, tool={"type": "string", "enum": [tool.name for tool in tools]}, input={"type": "string"}
+        )
+        item: JsonValue = _TEXT if self.form == "steps" else call
+        items: JsonValue = {"type": "array", "items": item, "minItems": 1}
+        schema = closed(steps=items) if self.form == "steps" else closed(calls=items)
+        lengths = [len(draft) for draft, fault in zip(drafts, faults, strict=False) if fault == CUT]
+        found: JsonObject = bounded(schema, max(min(lengths) // 12, 20)) if lengths else schema
+        return found
 
     def _wrong(self, draft: str, fault: str, facts: Mapping[str, JsonValue]) -> list[Message]:
         """Return a plan that cannot be used, and the reason, as messages."""
-        return [assistant(draft), user(fill(self.correction, fault=fault), data={**facts, "fault": fault})]
+        shown = f"{draft[:_SHOWN]}…" if fault == CUT and len(draft) > _SHOWN else draft
+        given = [assistant(shown)] if draft.strip() else []
+        return [*given, user(fill(self.correction, fault=fault), data={**facts, "fault": fault})]
 
 
-def plan_in(reply: str, form: Form) -> list[str] | list[PlannedCall]:
-    """Return the steps of a plan that a model wrote.
+def cut_plan(text: str) -> str:
+    """Return a draft that was cut off, marked as such unless its JSON is complete."""
+    try:
+        json_in(text)
+    except NoReading:
+        return f"{text.strip()}{_CUT_MARK}"
+    return text.strip()
+
+
+def plan_in(draft: str, form: Form) -> list[str] | list[PlannedCall]:
+    """Return the steps of a plan that a model wrote: as JSON, or in words.
 
     Raises:
         PlanFault: the steps cannot be read, or cannot be carried out.
     """
-    return read_steps(reply) if form == "steps" else read_blueprint(reply)
+    if draft.endswith(_CUT_MARK):
+        raise PlanFault(CUT)
+    try:
+        value = json_in(draft) if unfenced(draft)[:1] in ("{", "[") else None
+    except NoReading as error:
+        raise PlanFault(f"it {error}") from None
+    if isinstance(value, dict) and len(value) == 1:
+        value = next(iter(value.values()))
+    items = value if isinstance(value, list) else []
+    if form == "steps":
+        steps = [one.strip() for one in items if isinstance(one, str) and one.strip()]
+        return steps if steps and len(steps) == len(items) else read_steps(draft)
+    return read_blueprint("\n".join(_call_text(*one) for one in enumerate(items, 1)) if items else draft)
+
+
+def _call_text(number: int, item: object) -> str:
+    """Return a call of a plan in JSON in the form of words."""
+    given = item if isinstance(item, Mapping) else {}
+    thought, tool, value = (given.get(name, "") for name in ("plan", "tool", "input"))
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return f"Plan: {' '.join(str(thought).split())}\n#E{number} = {tool}[{text}]"
 
 
 def unusable(fault: str, reply: str) -> AgentError:

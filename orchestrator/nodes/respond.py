@@ -263,7 +263,7 @@ class Interpretation(Talk):
             corrections: the earlier replies that could not be used, each with the reason.
 
         Raises:
-            AgentError: the reply was refused or truncated, or it cannot be used and no retry is left.
+            AgentError: the reply was refused, or it cannot be used and no retry is left.
         """
         found = self._read(reply, talk, _lone_thought(corrections))
         usable = not found.fault or (bool(found.unread) and self.observes)
@@ -394,13 +394,14 @@ class Respond(Continuation, Interpretation, Node, kind="respond"):
 
     The question is added to the conversation when it is the user's turn: at the start, and after an answer. The system
     message is part of each request but not of the conversation. An unusable reply (an unreadable call, a thought
-    without a call, an empty reply) is shown to the model with the error, at most `retries` times in a step. The
-    conversation contains only the usable reply, the journal all of them.
+    without a call, an empty reply, one that was cut off) is shown to the model with the error, at most `retries` times
+    in a step. Prose that is cut off each time is the answer. The conversation contains only the usable reply, the
+    journal all of them.
 
     In a graph that shows each model call as a separate step, use `CallModel` and `ReadReply` instead.
 
     Raises:
-        AgentError: there is no question, the reply was refused or truncated, or no reply was usable.
+        AgentError: there is no question, the reply was refused, or no reply was usable.
     """
 
     fills = ("messages", "calls", "answer")
@@ -506,15 +507,15 @@ class CallModel(Continuation, Node, kind="call_model"):
 class ReadReply(Interpretation, Node, kind="read_reply"):
     """Read the reply that a `CallModel` wrote. Take `answer` and write the answer, or `calls` and write the calls.
 
-    Take `again` after a reply that cannot be used (an unreadable call, a thought without a call, an empty reply): an
-    edge leads back to the `CallModel`, which shows the model its reply with the reason. With `unreadable="observe"`,
-    take `unreadable` after an action that cannot be read. The conversation gets only the usable reply. If there is no
-    reply, because a run moved here from another version of its graph, take `again`.
+    Take `again` after a reply that cannot be used (an unreadable call, a thought without a call, an empty reply, one
+    that was cut off): an edge leads back to the `CallModel`, which shows the model its reply with the reason. With
+    `unreadable="observe"`, take `unreadable` after an action that cannot be read. The conversation gets only the usable
+    reply. If there is no reply, because a run moved here from another version of its graph, take `again`.
 
     Set `protocol`, `finish` and `tools_offered` to the same values as in the `CallModel`.
 
     Raises:
-        AgentError: the reply was refused or truncated, or it cannot be used and no `retries` are left.
+        AgentError: the reply was refused, or it cannot be used and no `retries` are left.
     """
 
     look = "code"

@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Literal
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, JsonValue, model_validator
 
 from orchestrator.context import Context
 from orchestrator.errors import AgentError
 from orchestrator.graph.model import Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.graph.reducers import append
-from orchestrator.nodes.model_decision import decide, quoted
+from orchestrator.models.messages import Message, Reply, user
+from orchestrator.models.messages import system as said
+from orchestrator.models.reading import NoReading, json_in, labelled
+from orchestrator.nodes.model_decision import Constrain, Decision, closed, form_of, quoted, whole
 from orchestrator.nodes.steps import Step, answer_of_steps
 from orchestrator.nodes.templates import fill, filled_by
 
-SYSTEM = """\
-You lead an inquiry towards the answer of a main question. You get the main question and what was asked and found so \
-far. If that is enough, answer
-Final Answer: <the answer>
-If it is not, answer with the one question to look into next, which will be worked on with tools:
-Question: <the question>
-Answer in one of these two forms and with nothing else."""
+_TASK = """\
+You answer a main question in several steps. You get the main question, and the questions that were looked into so \
+far, each with what was found. """
+SYSTEM: Mapping[Constrain, str] = {
+    "auto": _TASK
+    + """\
+If this is enough to answer the main question, the next step is of kind "answer", with the final answer. If it is not, \
+the next step is of kind "question", with one further question, which is then looked into with tools. Answer with one \
+JSON object, {"next": {"kind": "answer", "answer": "..."}} or {"next": {"kind": "question", "question": "..."}}.""",
+    "never": _TASK
+    + """\
+If this is enough to answer the main question, write
+Final Answer: the answer
+If it is not, write one further question, which is then looked into with tools:
+Question: the question
+Write only one of these two forms.""",
+}
 
 PROMPT = """\
 Main question: {question}
@@ -31,21 +45,33 @@ Main question: {question}
 
 ANSWER = "Final Answer"
 QUESTION = "Question"
+LABELS = {"final answer": "answer", "answer": "answer", "question": "question", "next question": "question"}
+_TEXT: JsonValue = {"type": "string", "minLength": 1}
+NEXT = closed(
+    next={
+        "anyOf": [
+            closed(kind={"const": "answer", "type": "string"}, answer=_TEXT),
+            closed(kind={"const": "question", "type": "string"}, question=_TEXT),
+        ]
+    }
+)
+"""The schema of the next step: the final answer, or a question."""
 
 
-class Think(Node, kind="think"):
+class Think(Decision, Node, kind="think"):
     """Write the final answer and take `answer`, or write the next question and take `question`.
 
-    Everything after the first colon of the reply counts, including further colons and lines. If the last step ended the
-    work (`ends=True`), its result is the answer, and no model is called.
+    The reply is an object, or has one of the forms `Final Answer: ...` and `Question: ...`, as `labelled` reads them.
+    If it begins with one, everything after its colon counts, including further colons and lines. If the last step ended
+    the work (`ends=True`), its result is the answer, and no model is called.
 
     Raises:
-        AgentError: the reply has neither form, or nothing after the colon.
+        AgentError: the reply has neither form, or nothing after the colon, and no retry is left.
     """
 
-    fills = ("current", "answer")
+    fills = ("current", "answer", "corrections")
     asks = "model"
-    after_model = ("question",)
+    after_model = ("question", "again")
 
     class State(BaseModel):
         """The fields that the ports name by default."""
@@ -58,9 +84,11 @@ class Think(Node, kind="think"):
         """The questions and results so far."""
         answer: str = ""
         """The final answer."""
+        corrections: list[Message] = []
+        """With `corrections=`: the replies of this decision that could not be used, each with the reason."""
 
-    system: str = SYSTEM
-    """The system message, verbatim."""
+    system: str = SYSTEM["auto"]
+    """The system message, verbatim; by default, that for the value of `constrain`."""
     prompt: Annotated[str, filled_by("question", "steps")] = PROMPT
     """The user's message."""
     question: Annotated[str, Port(str)] = "question"
@@ -72,6 +100,11 @@ class Think(Node, kind="think"):
     answer: Annotated[str, Port(str)] = "answer"
     """Field that gets the final answer."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _words_of_the_form(cls, data: Any) -> Any:
+        return form_of(data, SYSTEM, lambda fields: fields.get("constrain", "auto"))
+
     @property
     def does(self) -> str:
         """See `Node.does`."""
@@ -82,24 +115,42 @@ class Think(Node, kind="think"):
         """See `Node.sees_tools`."""
         return False
 
-    async def run(self, state: object, ctx: Context) -> Outcome[Literal["answer", "question"]]:
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        return ("answer", "question", *self.corrected)
+
+    async def run(self, state: object, ctx: Context) -> Outcome[str]:
         question = str(getattr(state, self.question))
         steps: Sequence[Step] = getattr(state, self.steps)
         if steps and steps[-1].ended and steps[-1].question in (question, getattr(state, self.current)):
             return Outcome("answer", {self.answer: answer_of_steps(steps)})
         prompt = fill(self.prompt, question=question, steps="\n\n".join(map(_step_text, steps)))
-        data = {"question": question, "steps": [_fact(step) for step in steps]}
-        reply = await decide(ctx, task="think", system=self.system, prompt=prompt, data=data)
-        kind, _, words = reply.partition(":")
-        words = words.strip()
-        if kind not in (ANSWER, QUESTION) or not words:
+        data: dict[str, JsonValue] = {"question": question, "steps": [_fact(step) for step in steps]}
+        messages = [said(self.system), user(prompt, data=data)]
+        return await self.decided(state, ctx, messages, NEXT, self.kind, self._read)
+
+    def _read(self, reply: Reply) -> Outcome[str]:
+        text = whole(reply, self.kind)
+        found = labelled(_unwrapped(text), LABELS)
+        if found is None:
             raise AgentError(
-                f"think: the reply {quoted(reply)} has neither form; "
+                f"think: the reply {quoted(text)} has neither form; "
                 f"write '{ANSWER}: ' and the answer, or '{QUESTION}: ' and the next question"
             )
-        if kind == ANSWER:
-            return Outcome("answer", {self.answer: words})
-        return Outcome("question", {self.current: words})
+        kind, words = found
+        return Outcome(kind, {self.answer if kind == "answer" else self.current: words})
+
+
+def _unwrapped(text: str) -> str:
+    """Return the object inside `{"next": {"kind": ..., ...}}` as text; other replies unchanged."""
+    try:
+        value = json_in(text)
+    except NoReading:
+        return text
+    inner = value.get("next", value) if isinstance(value, dict) else None
+    if not isinstance(inner, dict):
+        return text
+    return json.dumps({name: item for name, item in inner.items() if name != "kind"})
 
 
 def _step_text(step: Step) -> str:

@@ -208,9 +208,13 @@ async def test_rewording_every_prompt_changes_nothing_offline() -> None:
 
     graph = tool_user()
     reworded = graph.replace(
-        choose_tool=ChooseTool(current="current", system="Nimm ein Werkzeug.", prompt="{tools} || {question}"),
-        choose_args=ChooseArgs(current="current", system="", prompt="{parameters}{description}{tool}{question}"),
-        think=Think(system="Denk nach.", prompt="{steps} {question}"),
+        choose_tool=ChooseTool(
+            current="current", corrections="corrections", system="Nimm ein Werkzeug.", prompt="{tools} || {question}"
+        ),
+        choose_args=ChooseArgs(
+            current="current", corrections="corrections", system="", prompt="{parameters}{description}{tool}{question}"
+        ),
+        think=Think(corrections="corrections", system="Denk nach.", prompt="{steps} {question}"),
     )
     found = []
     for one in (graph, reworded):

@@ -225,7 +225,7 @@ async def test_a_tool_that_breaks_is_told_with_exit_code_1(store: str) -> None:
 async def test_a_model_that_fails_ends_the_agent(store: str) -> None:
     with ScriptedModel(["nothing of the kind"]) as model:
         async with Executor(store, model=model, tools=[add, sink]) as executor:
-            run = await executor.start(graph, "1 + 2?")
+            run = await executor.start(tool_user(on_error="raise"), "1 + 2?")
             events = await told(executor, run.run_id)
     assert names(events) == [
         "ToolStart",

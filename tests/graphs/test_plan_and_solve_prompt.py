@@ -242,3 +242,54 @@ async def test_it_survives_a_crash_at_any_write(definition: Graph) -> None:
 def test_votes_are_at_least_one() -> None:
     with pytest.raises(ValueError, match="votes must be at least 1"):
         plan_and_solve_prompt(votes=0)
+
+
+def earlier(votes: int) -> Graph:
+    """The strategy before it asked by schema for an answer that cannot be read."""
+    alone = votes == 1
+    new = plan_and_solve_prompt(form="number", votes=votes)
+    one = new if alone else new.nodes["sample"].graph
+    state: type[BaseModel] = EarlierState if alone else EarlierSample
+    read = one.nodes["read"].with_(required=alone, fault=None if alone else "fault")
+    asks = {name: one.nodes[name].with_(on_cut="raise") for name in ("reason", "conclude")}
+    edges = "START -> reason -> look\nlook -> END : found\nlook -> conclude : missing\nconclude -> read -> END"
+    if not alone:
+        edges = edges.replace("reason -> look", "reason\nreason -> look : done\nreason -> END : unusable")
+        edges = edges.replace("conclude -> read ->", "conclude -> read : done\nconclude -> END : unusable\nread ->")
+    nodes = {**asks, "look": one.nodes["look"], "read": read}
+    before = Graph(name=one.name, state=state, input="question", nodes=nodes, edges=edges, output="answer")
+    return before if alone else new.replace(sample=new.nodes["sample"].with_(graph=before))
+
+
+class EarlierState(BaseModel):
+    """The state of one answer."""
+
+    question: str
+    reasoning: str = ""
+    answer: str = ""
+
+
+class EarlierSample(EarlierState):
+    """The state of one of several."""
+
+    conclusion: str = ""
+    fault: str = ""
+
+
+@pytest.mark.parametrize("votes", [1, 2])
+@pytest.mark.parametrize("place", ["reason", "look", "conclude", "read"])
+async def test_runs_of_the_earlier_version_go_on_at_every_place(tmp_path: Path, place: str, votes: int) -> None:
+    store = f"sqlite:///{tmp_path}/runs.db"
+
+    def says(request: ModelRequest) -> str:
+        concluding = "So the answer" in request.messages[-1].content
+        return '{"answer": 28}' if request.output else "20 or 28" if concluding else "Hm."
+
+    with ScriptedModel(says) as model:
+        async with Executor(store, model=model) as executor:
+            at = place if votes == 1 else f"sample/{place}"
+            run = await executor.start(earlier(votes), QUESTION, run_id="r", pause_before={at})
+            assert run.status == "paused"
+        async with Executor(store, model=model, graphs=[plan_and_solve_prompt(form="number", votes=votes)]) as executor:
+            run = await executor.resume("r", pause_before=set())
+    assert (run.status, run.output) == ("completed", "28"), run.error

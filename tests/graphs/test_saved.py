@@ -108,7 +108,8 @@ def test_an_option_of_another_type_or_value_is_refused_by_name(maker: Any) -> No
         ("max_steps", True, "whole number"), ("max_steps", "5", "whole number"), ("max_steps", 1.5, "whole number"),
         ("max_rounds", "5", "whole number"), ("votes", True, "whole number"), ("max_seconds", "5", "seconds"),
         ("max_seconds", float("nan"), "seconds"), ("max_seconds", True, "seconds"),
-        ("on_denied", "rais", "'raise' or 'observe'"), ("on_error", "x", "'raise' or 'observe'"),
+        ("on_denied", "rais", "'raise' or 'observe'"), ("on_error", "x", "'observe'"),
+        ("constrain", "x", "'auto' or 'never'"),
     ]  # fmt: skip
     taken = inspect.signature(maker).parameters
     for option, value, words in wrong:

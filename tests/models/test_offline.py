@@ -283,9 +283,9 @@ def test_rewording_every_prompt_of_an_agent_changes_nothing(
 ) -> None:
     agent = tool_user(max_steps=30)
     reworded = agent.replace(
-        choose_tool=ChooseTool(current="current", **tool_words),
-        choose_args=ChooseArgs(current="current", **args_words),
-        think=Think(**think_words),
+        choose_tool=ChooseTool(current="current", corrections="corrections", **tool_words),
+        choose_args=ChooseArgs(current="current", corrections="corrections", **args_words),
+        think=Think(corrections="corrections", **think_words),
     )
     runs = [
         one.run_sync(f"What is {text}?", model=OfflineModel(), tools=ARITHMETIC, approve="none")

@@ -69,7 +69,7 @@ class Odd:
         if body.get("response_format") or "JSON Schema" in str(body["messages"]):
             return '{"word": "wyrm", "count": 42}'
         text = COUNTED if "Count" in str(body["messages"]) else "Once upon a time."
-        return text.partition("e")[0] if body.get("stop") else text
+        return text.partition(body["stop"][0])[0] if body.get("stop") else text
 
 
 SERVERS: dict[str, tuple[Odd, dict[str, Any], dict[str, str]]] = {

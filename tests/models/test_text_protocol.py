@@ -516,3 +516,15 @@ async def test_a_graph_sees_no_difference(form: FormName) -> None:
     assert (run.status, run.output) == ("completed", "It is 42.")
     assert model.requests[1].messages[-1].content.endswith("42")
     assert model.requests[1].messages[-2].content == first
+
+
+@pytest.mark.parametrize("form", NAMES)
+@pytest.mark.parametrize("other", NAMES)
+async def test_a_call_in_another_form_is_no_answer(form: FormName, other: FormName) -> None:
+    text = FORMS[other].render("I search.", [call("search", {"query": "x"})])
+    reply = await TextProtocol(ScriptedModel([text]), form).complete("Hi", TOOLS)
+    facts = reply.details["text_protocol"]
+    assert isinstance(facts, dict)
+    assert bool(reply.tool_calls) == (form == other)
+    assert bool(facts.get("unread")) == (form != other)
+    assert (await TextProtocol(ScriptedModel([text]), form).complete("Hi")).text == text

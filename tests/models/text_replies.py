@@ -23,6 +23,8 @@ GOOD: list[tuple[FormName, str, str, Said]] = [
     ("json", '{"tool": "search", "args": {"query": "x"}}', "", [("search", {"query": "x"})]),
     ("json", '{"name": "SEARCH", "parameters": {"query": "x"}}', "", [("search", {"query": "x"})]),
     ("json", '{"name": "now", "arguments": ""}', "", [("now", {})]),
+    ("json", '{"name": "now"}', "", [("now", {})]),
+    ("json", '{"name": "now", "arguments": []}', "", [("now", {})]),
     ("json", '{"name": "add", "arguments": "{\\"a\\": 1, \\"b\\": 2}"}', "", [ADD]),
     ("json", '{"tool_calls": [{"id": "x", "type": "function", "function": ' + _add + "}]}", "", [ADD]),
     ("bracket", "Action: search[Colorado orogeny]", "", [("search", {"query": "Colorado orogeny"})]),

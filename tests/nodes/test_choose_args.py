@@ -86,7 +86,7 @@ async def test_a_tool_without_parameters_needs_no_model() -> None:
 @pytest.mark.parametrize(
     ("reply", "fault"),
     [
-        ("text=x", "is not JSON"),
+        ("the text x", "is not JSON"),
         ("[]", "is JSON but not an object"),
         ('{"text": "x"} {"text": "y"}', "contains several JSON values"),
         ('{"text": "x", "text": "y"}', "'text' stands in it twice"),

@@ -35,7 +35,7 @@ PORTS = ChooseTool(question="main", current="now", tool="chosen")
 
 async def test_the_name_is_written_to_its_field() -> None:
     found = await run(ChooseTool(), ChooseTool.State, {"question": "Which?"}, [" a\n"], TOOLS)
-    assert found.values == {"question": "Which?", "current": "", "tool": "a"}
+    assert found.values == {"question": "Which?", "current": "", "tool": "a", "corrections": []}
     assert (await run(PORTS, Ports, None, ["b"], TOOLS)).values["chosen"] == "b"
 
 
@@ -81,7 +81,12 @@ async def test_only_its_own_tools_are_offered_and_taken() -> None:
     assert model.requests[0].messages[-1].content.endswith("Tools:\na: Does a.\nc: Do.")
 
 
-@pytest.mark.parametrize("reply", ["", "A", "a.", "a b", "`a`", "x" * 1000])
+@pytest.mark.parametrize("reply", ["A", "a.", "`a`", "a: Does a.", '{"tool": "a"}', "<think>b?</think>a"])
+async def test_a_reply_with_one_reading_is_read(reply: str) -> None:
+    assert (await run(ChooseTool(), ChooseTool.State, {"question": "?"}, [reply], TOOLS)).values["tool"] == "a"
+
+
+@pytest.mark.parametrize("reply", ["", "a b", "b or c", "not a", "x" * 1000])
 async def test_any_other_reply_is_an_agent_error(reply: str) -> None:
     kind, message = error_of(await run(ChooseTool(), ChooseTool.State, {"question": "?"}, [reply], TOOLS))
     assert kind == "AgentError"

@@ -72,17 +72,33 @@ async def test_another_reply_is_corrected_within_bounds(reply: str) -> None:
     assert "names none of the classes.\nAnswer with the name of one of the classes: billing, bugs, other." in (
         model.requests[1].messages[-1].content
     )
-    assert model.requests[1].messages[-2].content == reply
+    if reply:
+        assert model.requests[1].messages[-2].content == reply
     _, found, _ = await classified(Classify(choices=CHOICES, retries=0), reply)
     assert error_of(found) == (
         "AgentError", f"it: the reply {reply!r} names none of the classes: billing, bugs, other",
     )  # fmt: skip
 
 
-async def test_a_refused_or_cut_reply_fails() -> None:
-    for reply in (Reply(text="bugs", finish="length"), Reply(text="no", finish="content_filter")):
-        _, found, _ = await classified(Classify(choices=CHOICES), reply)
-        assert error_of(found)[0] == "AgentError"
+async def test_a_refused_reply_fails() -> None:
+    _, found, _ = await classified(Classify(choices=CHOICES), Reply(text="no", finish="content_filter"))
+    assert error_of(found)[0] == "AgentError"
+
+
+async def test_a_reply_that_is_cut_off_is_corrected_unless_the_name_is_there() -> None:
+    outcome, _, _ = await classified(Classify(choices=CHOICES), Reply(text="bugs: what does", finish="length"))
+    assert outcome == "bugs"
+    cut = Reply(text="The text is about", finish="length")
+    outcome, _, model = await classified(Classify(choices=CHOICES), cut, "bugs")
+    assert outcome == "bugs"
+    assert "it was cut off, because it is too long" in model.requests[1].messages[-1].content
+    _, found, _ = await classified(Classify(choices=CHOICES, retries=0), cut)
+    assert error_of(found)[1].endswith("was cut off; give the model more max_tokens")
+
+
+async def test_never_constrained_it_asks_in_words_only() -> None:
+    outcome, _, model = await classified(Classify(choices=CHOICES, constrain="never"), "bugs")
+    assert (outcome, model.requests[0].output) == ("bugs", None)
 
 
 @pytest.mark.parametrize(

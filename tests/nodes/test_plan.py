@@ -49,7 +49,7 @@ async def test_a_list_of_steps_is_written() -> None:
     assert found.values["steps"] == ["Look.", "Answer."]
     assert request.task == "plan"
     assert [message.content for message in request.messages] == [
-        SYSTEM["steps"],
+        SYSTEM["steps", "auto"],
         "Tools:\nsearch: Search for pages.\n\nTask: Who made it?",
     ]
     assert request.messages[1].data == {
@@ -70,7 +70,7 @@ async def test_a_blueprint_of_calls_is_written_and_the_form_of_each_call_is_told
         {"id": "E1", "needs": [], "thought": "Look.", "tool": "search", "input": "it"},
         {"id": "E2", "needs": ["E1"], "thought": "", "tool": "add", "input": "#E1, 1"},
     ]
-    assert request.messages[0].content == SYSTEM["blueprint"]
+    assert request.messages[0].content == SYSTEM["blueprint", "auto"]
     assert request.messages[1].content.startswith("Tools:\nsearch[query]: Search for pages.\nadd[a, b]: Add.\n")
     assert (request.messages[1].data or {})["form"] == "blueprint"
 
@@ -109,30 +109,56 @@ async def test_how_often_is_a_field() -> None:
     assert (error_of(never)[0], len(requests)) == ("AgentError", 1)
     thrice, requests = await plan(Plan(retries=3), ["", "", "", "1. Look."])
     assert (thrice.status, len(requests)) == ("completed", 4)
-    assert len(requests[3].messages) == 8  # it sees all that it tried
+    assert len(requests[3].messages) == 5  # it sees why none of them could be used
 
 
 @pytest.mark.parametrize(("finish", "why"), [("length", "was cut"), ("refusal", "refused to answer")])
 async def test_a_reply_that_is_not_whole_is_no_plan(finish: str, why: str) -> None:
-    found, _ = await plan(Plan(), [Reply(text="1. Look.", finish=finish)])
+    found, _ = await plan(Plan(retries=0), [Reply(text="1. Look.", finish=finish)])
     kind, message = error_of(found)
     assert (kind, why in message) == ("AgentError", True)
+
+
+async def test_a_plan_is_requested_by_its_schema_and_read_from_json() -> None:
+    found, (request,) = await plan(Plan(), ['{"steps": ["Look.", "Answer."]}'], search)
+    assert found.values["steps"] == ["Look.", "Answer."]
+    assert request.output["properties"]["steps"]["items"] == {"type": "string", "minLength": 1}
+    call = '{"plan": "Look.", "tool": "search", "input": "it"}'
+    text = f'```json\n{{"calls": [{call}, {{"plan": "", "tool": "add", "input": "#E1, 1"}}]}}\n```'
+    found, (request,) = await plan(CALLS, [text], search, add)
+    assert found.values["steps"] == [
+        {"id": "E1", "needs": [], "thought": "Look.", "tool": "search", "input": "it"},
+        {"id": "E2", "needs": ["E1"], "thought": "", "tool": "add", "input": "#E1, 1"},
+    ]
+    assert request.output["properties"]["calls"]["items"]["properties"]["tool"]["enum"] == ["search", "add"]
+    found, (request,) = await plan(Plan(constrain="never"), ["1. Look."], search)
+    assert (found.values["steps"], request.output) == (["Look."], None)
+
+
+async def test_after_a_plan_that_is_cut_off_the_next_one_has_bounds() -> None:
+    cut = Reply(text='{"steps": ["Look.", "Look.", "Lo', finish="length")
+    found, (_, second) = await plan(Plan(), [cut, '{"steps": ["Look."]}'])
+    assert found.values["steps"] == ["Look."]
+    assert second.messages[-1].content.startswith("This plan cannot be used: it was cut off")
+    bounds = second.output["properties"]["steps"]
+    assert (bounds["maxItems"], bounds["items"]["maxLength"]) == (3, 20)
 
 
 async def test_words_are_fields() -> None:
     node = Plan(form="blueprint", system="S", prompt="{question}? {tools}", correction="No: {fault}!")
     _, (first, second) = await plan(node, ["", "#E1 = 5"], add)
     assert [message.content for message in first.messages] == ["S", "Who made it?? add[a, b]: Add."]
-    assert second.messages[3].content.startswith("No: it has no call")
+    assert second.messages[2].content.startswith("No: it has no call")
     for wrong in ({"prompt": "{fault}"}, {"correction": "{question}"}):
         with pytest.raises(ValidationError, match="nothing fills"):
             Plan(**wrong)
 
 
 def test_the_words_are_those_of_the_form_unless_they_are_ones_own() -> None:
-    assert (Plan().system, CALLS.system) == (SYSTEM["steps"], SYSTEM["blueprint"])
+    assert (Plan().system, CALLS.system) == (SYSTEM["steps", "auto"], SYSTEM["blueprint", "auto"])
     assert Plan().with_(form="blueprint") == CALLS
     assert CALLS.with_(form="steps") == Plan()
+    assert CALLS.with_(constrain="never").system == SYSTEM["blueprint", "never"]
     assert Plan(system="mine").with_(form="blueprint").system == "mine"
     with pytest.raises(ValidationError, match="form"):
         Plan(form="poem")

@@ -115,7 +115,7 @@ async def test_a_sure_yes_approves_and_a_sure_no_denies() -> None:
         (["yes"], "yes, by model 'scripted', probability not known; the threshold is 0.9"),
         (["perhaps", "I approve this call."], "no decision: sure: the reply 'I approve this call.' names none of the"),
         ([Reply(text="no", finish="content_filter")], "no decision: sure: the model refused to answer"),
-        ([Reply(text="ye", finish="length")], "no decision: sure: the reply 'ye' was cut off"),
+        ([Reply(text="ye", finish="length")] * 2, "no decision: sure: the reply 'ye' was cut off"),
     ],
 )
 async def test_a_person_is_asked_if_it_is_unsure_or_undecided_and_sees_why(replies: list[Any], words: str) -> None:

@@ -106,8 +106,17 @@ async def test_all_after_the_first_colon_counts(reply: str, answer: str) -> None
 
 @pytest.mark.parametrize(
     "reply",
-    ["", "34", "Final Answer", "Final Answer:", "Question: \n", "final answer: 3", "Final  Answer: 3", "Answer: 3",
-     "So.\nFinal Answer: 3", "FinalAnswer: 3", "**Final Answer:** 3", ": 3"],
+    ["final answer: 3", "Final  Answer: 3", "Answer: 3", "So.\nFinal Answer: 3", "**Final Answer:** 3",
+     '{"next": {"kind": "answer", "answer": "3"}}', '{"answer": 3}', '```json\n{"kind": "answer", "answer": "3"}\n```'],
+)  # fmt: skip
+async def test_a_reply_with_one_reading_is_read(reply: str) -> None:
+    assert (await think(reply)).values["answer"] == "3"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    ["", "34", "Final Answer", "Final Answer:", "Question: \n", "FinalAnswer: 3", ": 3", "{}", '{"answer": ""}',
+     "So.\nQuestion: what?\nFinal Answer: 3"],
 )  # fmt: skip
 async def test_any_other_reply_is_an_agent_error_that_says_the_forms(reply: str) -> None:
     kind, message = error_of(await think(reply))

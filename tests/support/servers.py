@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support import aimock as aimock_
+from tests.support import real_model as real_model_
 
 if TYPE_CHECKING:
     from llmock.testing import LLMockServer
@@ -46,3 +47,10 @@ def aimock(aimock_server: aimock_.AIMock) -> Iterator[aimock_.AIMock]:
     aimock_server.reset()
     yield aimock_server
     aimock_server.reset()
+
+
+@pytest.fixture(scope="session")
+def real_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[real_model_.RealModel]:
+    """A small real model behind a server of others."""
+    with real_model_.running(tmp_path_factory.mktemp("real_model") / "log") as server:
+        yield server

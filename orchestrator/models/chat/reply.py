@@ -69,7 +69,7 @@ def reply_from(answer: Mapping[str, Any], model: str, *, clean: Callable[[str], 
     if not there:
         said = clean(quoted(json.dumps(answer)))
         raise ModelUnavailable(f"model {model!r}: the server's answer has no choices: {said}")
-    message = choice.get("message")
+    message = choice.get("message") or choice.get("delta")  # a proxy sent the reply in one piece
     if not isinstance(message, dict):
         raise ModelUnavailable(f"model {model!r}: the server's answer has a choice without a message")
     calls = tuple(_calls(message.get("tool_calls"))) or tuple(_calls([{"function": message.get("function_call")}]))
@@ -134,7 +134,7 @@ def error_of(answer: Mapping[str, Any]) -> Any:
     """Return the part of an answer, or of a piece of one, that describes an error; None if there is none."""
     if "choices" in answer or answer.get("error"):
         return answer.get("error")
-    if answer.get("object") == "error":
+    if "error" in (answer.get("object"), answer.get("type")):
         return answer
     return answer.get("errors")
 
@@ -164,7 +164,11 @@ def chunk_of(data: str, model: str, clean: Callable[[str], str] = str) -> Mappin
         raise ModelUnavailable(
             f"model {model!r}: the server's stream cannot be read (a part of it is not a JSON object: {said})"
         )
-    error = chunk.get("error") if "choices" in chunk else error_of(chunk) or chunk.get("detail")
+    if "choices" in chunk:
+        error = chunk.get("error")
+    else:
+        told = chunk.get("detail") or isinstance(chunk.get("message") or chunk.get("msg"), str)
+        error = error_of(chunk) or (chunk if told else None)
     if error:
         raise error_in(error, model, clean)
     return chunk

@@ -89,7 +89,7 @@ def _bare(words: str) -> str:
 def _object_of(offer: OfferedTool, words: str, known: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the arguments in an object, alone, in a list of one, or in a fence with words around it; else None."""
     fenced = _object_in_fence.search(words) is not None
-    if not fenced and not _object.match(words) and not words.startswith("["):
+    if not fenced and not _object.match(words) and not _is_list(words):
         return None
     try:
         value = json_in(words)
@@ -110,9 +110,19 @@ def _object_of(offer: OfferedTool, words: str, known: Mapping[str, Any]) -> dict
     return None
 
 
+def _is_list(words: str) -> bool:
+    """Return True if the bracket at the start of a text is closed at its end."""
+    depth = 0
+    for match in _apart.finditer(words) if words.startswith("[") else ():
+        depth += bool(match["open"]) - bool(match["close"])
+        if depth == 0 and not match["comma"]:
+            return match.end() == len(words)
+    return False
+
+
 def _listed(offer: OfferedTool, words: str, names: Sequence[str], only: str | None) -> dict[str, Any] | None:
     """Return the arguments in a list of values in the order of the parameters; None if it is no such list."""
-    if not (words.startswith("[") and words.endswith("]")):
+    if not _is_list(words):
         return None
     try:
         values = json_in(words)

@@ -304,7 +304,7 @@ def _call(item: Any, offers: Sequence[OfferedTool], marked: bool) -> ToolCall:
     name, arguments = _one_of(_NAMES, function), _one_of(_ARGUMENTS, function)
     _nothing_else(function, {*_NAMES, *_ARGUMENTS, *_BESIDE}, marked)
     offer = offered(function.get(name), offers)
-    if arguments not in function and not marked:
+    if arguments not in function and not marked and offer.parameters.get("properties"):
         raise Unread(f"a call of {offer.name!r} without arguments")
     given, raw = _arguments(function.get(arguments), offer)
     identity = item.get("id")
@@ -316,7 +316,7 @@ def _call(item: Any, offers: Sequence[OfferedTool], marked: bool) -> ToolCall:
 
 def _arguments(given: Any, offer: OfferedTool) -> tuple[dict[str, Any], str]:
     raw = given if isinstance(given, str) else ""
-    if given is None or given == "":
+    if given in (None, "", []):
         return {}, ""
     if isinstance(given, str):
         try:

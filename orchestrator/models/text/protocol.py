@@ -142,6 +142,10 @@ class TextProtocol(Wrapping, RequestModel):
         if not asked.offers or reply.tool_calls:  # the server has already read the calls
             return reply
         parsed = self._form.parse(reply.text, (*asked.offers, *self._beside), ended=reply.finish not in _CUT)
+        if not parsed.calls and not parsed.unread:
+            others = (form.name for form in FORMS.values() if form.parse(reply.text, asked.offers).calls)
+            unread = next((f"a call in the form {name!r}, where {self.form!r} is read" for name in others), "")
+            parsed = Parsed(parsed.content, unread=unread)
         if not asked.several and len(parsed.calls) > 1:
             further = ", ".join(call.name for call in parsed.calls[1:])
             parsed = Parsed(parsed.content, parsed.calls[:1], cut=f"further calls, where one is allowed: {further}")

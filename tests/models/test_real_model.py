@@ -1,0 +1,220 @@
+"""A real model, whose replies nobody wrote: every strategy with tools, whole and streamed; cancelling; a killed server.
+
+The model is so small that many of its answers are wrong, and its server drops tools. What counts is that no run ends
+because a reply could not be read or was cut.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import BaseModel
+
+from orchestrator import Context, Executor, Graph, OpenAIModel, Retry, node
+from orchestrator.errors import ModelUnavailable
+from orchestrator.models.probe import probe
+from orchestrator.strategies import (
+    chat,
+    function_call,
+    function_call_agent,
+    plan_and_solve_prompt,
+    react,
+)
+from orchestrator.tools import tools_from_ref
+from tests.support.ports import free_port
+from tests.support.real_model import PACKAGES, ROOT, RealModel, environment, running
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(1800)]
+
+peer, storm = pytest.mark.peer, pytest.mark.storm
+once = pytest.mark.parametrize("anyio_backend", ["asyncio"])
+each_way = pytest.mark.parametrize("way", ["whole", "streamed"])
+
+QUESTIONS = (
+    ("What is 20+(2*4)?", "28"), ("What is 3*7?", "21"), ("What is 100-37?", "63"), ("What is 144/12?", "12"),
+    ("What is 2 to the power of 10?", "1024"), ("Add 15 and 27.", "42"), ("Multiply 6 by 9.", "54"),
+    ("What is 81 divided by 9?", "9"), ("Subtract 8 from 50.", "42"), ("What is (5+3)*2?", "16"),
+    ("What is 12*12?", "144"), ("What is 7+8+9?", "24"), ("What is 1000/8?", "125"), ("What is 9-14?", "-5"),
+    ("How much is 25 times 4?", "100"), ("A box has 12 eggs. How many eggs are in 5 boxes?", "60"),
+    ("Tom has 9 apples and eats 4. How many are left?", "5"), ("What is 3 to the power of 4?", "81"),
+    ("What is 17+5?", "22"), ("What is half of 90?", "45"),
+)  # fmt: skip
+STRATEGIES: dict[str, Callable[[], Graph]] = {
+    "function_call": function_call.function_call,
+    "function_call_agent": lambda: function_call_agent.function_call_agent(max_steps=4),
+    "react": lambda: react.react(max_steps=4),
+    "react, bracket": lambda: react.react(protocol="bracket", max_steps=4, last_answer=True),
+    "plan_and_solve_prompt": lambda: plan_and_solve_prompt.plan_and_solve_prompt(form="number"),
+    "chat": lambda: chat.chat(max_steps=4),
+}
+each = pytest.mark.parametrize("strategy", STRATEGIES)
+
+
+def model_of(server: RealModel, **options: Any) -> OpenAIModel:
+    return OpenAIModel("smollm2", server.url, temperature=0, seed=1, **{"max_tokens": 160, **options})
+
+
+async def ends(server: RealModel, strategy: str, way: str, count: int) -> list[str]:
+    """How the runs of the first questions ended; prints how many of their answers are right."""
+    found, right = [], 0
+    streams: dict[str, Any] = {"streams": "always"} if way == "streamed" else {}
+    async with model_of(server) as model, Executor(model=model, tools=tools_from_ref("arithmetic"), **streams) as all_:
+        for question, answer in QUESTIONS[:count]:
+            run = await all_.start(STRATEGIES[strategy](), question, approve="none")
+            right += answer in re.findall(r"-?\d+", str(run.output).replace(",", ""))
+            found.append(run.status if run.error is None else f"{run.status}: {question} {run.error}")
+    print(f"{strategy}, {way}: {right} of {count} answers are right")
+    return found
+
+
+GOOD = {"completed", "exhausted", "paused"}
+"""A conversation is paused when it has answered."""
+
+
+@peer
+@once
+@each_way
+@each
+async def test_no_run_ends_because_of_a_reply(real_model: RealModel, strategy: str, way: str) -> None:
+    assert set(await ends(real_model, strategy, way, 2)) <= GOOD
+
+
+@storm
+@once
+@each_way
+@each
+async def test_no_run_of_many_ends_because_of_a_reply(
+    real_model: RealModel, strategy: str, way: str, scale: int
+) -> None:
+    count = min(10, 3 * scale)
+    assert set(await ends(real_model, strategy, way, count)) <= GOOD
+
+
+@peer
+@once
+async def test_what_this_server_supports_is_found_out(real_model: RealModel) -> None:
+    async with model_of(real_model) as model:
+        found = await probe(model)
+    rows = {one.feature: one.found for one in found.findings}
+    assert rows | {"stream": "yes", "tools": "dropped", "answers in a schema": "json_schema"} == rows
+    assert rows | {"usage": "yes", "usage of a stream": "yes", "stop": "yes", "bounds in a schema": "yes"} == rows
+    assert (found.window, found.text_tools, found.profile) == (4096, True, model.profile)
+
+
+class State(BaseModel):
+    topic: str
+    first: str = ""
+    second: str = ""
+
+
+@node
+async def short(state: State, ctx: Context) -> dict[str, str]:
+    """Ask for a few words."""
+    return {"first": (await ctx.model.complete(f"Name a {state.topic}.", max_tokens=8)).text}
+
+
+@node
+async def long(state: State, ctx: Context) -> dict[str, str]:
+    """Ask for a reply that takes a while: the server is told not to end it before `max_tokens`."""
+    return {"second": (await ctx.model.complete(f"Write a story about a {state.topic}.")).text}
+
+
+BOTH = Graph(
+    name="both", state=State, input="topic", output="second", nodes={"short": short, "long": long},
+    edges="START -> short -> long -> END",
+)  # fmt: skip
+LONG: dict[str, Any] = {"max_tokens": 3000, "extra_body": {"ignore_eos": True}}
+
+
+async def until(condition: Callable[[], bool], seconds: float = 0.1) -> None:
+    """Wait until something is seen at the server, which tells nobody, by looking every so many seconds."""
+    while not await anyio.to_thread.run_sync(condition):  # noqa: ASYNC110
+        await anyio.sleep(seconds)
+
+
+@peer
+@each_way
+async def test_cancelling_stops_the_work_of_the_server(real_model: RealModel, way: str) -> None:
+    streams: dict[str, Any] = {"streams": "always"} if way == "streamed" else {}
+    async with model_of(real_model, **LONG) as model, Executor(model=model, **streams) as executor:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: executor.start(BOTH, "dragon", run_id="r"))
+            most = 0
+
+            def begun() -> bool:
+                nonlocal most
+                most = max((most, *real_model.decoding()))
+                return most >= 20
+
+            await until(begun)
+            await executor.cancel("r")
+            # It notices that the client is gone once nothing else was asked of it for a second.
+            await until(lambda: begun() and not real_model.decoding(), 1.5)
+        assert (await executor.load("r")).status == "cancelled"
+    assert most < 3000  # what it would have made
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[RealModel]:
+    """A server of one test's own, which it may kill."""
+    with running(tmp_path / "log") as server:
+        yield server
+
+
+@peer
+@once
+@each_way
+@pytest.mark.parametrize("how", ["retry", "resume"])
+async def test_a_run_goes_on_when_its_killed_server_is_back(own_server: RealModel, way: str, how: str) -> None:
+    retry = Retry(attempts=100, wait=0.5, factor=1) if how == "retry" else None
+    streams: dict[str, Any] = {"streams": "always"} if way == "streamed" else {}
+    options = {**LONG, "max_tokens": 300}
+    async with model_of(own_server, retry=retry, **options) as model, Executor(model=model, **streams) as executor:
+
+        async def begin() -> None:
+            try:
+                await executor.start(BOTH, "dragon", run_id="r")
+            except ModelUnavailable:
+                assert how == "resume"
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(begin)
+            await until(lambda: max(own_server.decoding(), default=0) >= 20)
+            own_server.kill()
+            if how == "retry":
+                await anyio.sleep(1)  # the address answers nothing meanwhile
+                own_server.start(wait=False)
+        if how == "resume":
+            assert (await executor.load("r")).status == "interrupted"
+            own_server.start()
+            await executor.resume("r")
+        run = await executor.load("r")
+        made = [one.key for one in await executor.store.read("r") if one.type == "effect_settled" and one.ok]
+    assert (run.status, len(run.values["second"]) > 100) == ("completed", True)
+    assert len(made) == 2  # the first answer was not asked for again
+
+
+@peer
+def test_the_three_commands_of_the_quickstart(tmp_path: Path) -> None:
+    """Each as it is written, but for the port, and for the installation, which is that of the environment."""
+    page = (ROOT / "docs/quickstart.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```sh\n(python -m pip install .*?)```", page, re.S)
+    install, server, ask = block.splitlines()
+    assert install.split()[-2:] == [package.partition("==")[0] for package in PACKAGES]
+    port = str(free_port())
+    script = f"{server.replace('.py', f'.py {port}')}\ntrap 'kill %1' EXIT\n{ask.replace('8080', port)}"
+    # The server comes from an environment of its own, the program from this one.
+    path = f"{environment() / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = {"PATH": path, "HOME": str(tmp_path), "ORCHESTRATOR_STORE": f"sqlite:///{tmp_path}/runs.db"}
+    done = subprocess.run(["bash", "-c", script], cwd=ROOT, env=env, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert "listening on" in done.stdout
+    assert done.stdout.splitlines()[-1]
