@@ -60,9 +60,9 @@ def answer(
 
     def given(asked: Question) -> Answer:
         if result is not None and (asked.kind != "unknown_outcome" or value != "happened"):
-            raise exits.UsageError("--result goes with the value `happened`, to a question what became of a call")
+            raise exits.UsageError("--result needs the answer `happened` to a question about the outcome of a call")
         if result == "TEXT" == outcome_choices(asked)[0].result:  # as in the printed command
-            raise exits.UsageError("--result TEXT: replace TEXT by what the call returned")
+            raise exits.UsageError("--result TEXT: replace TEXT with the result of the call")
         if result is not None:
             return outcome_of(asked, result)
         if asked.kind == "approval" and value not in asked.choices:
@@ -122,7 +122,7 @@ def _answer(run_id: str, given: Callable[[Question], Answer], how: options.Answe
             "--approve takes effect when the run continues, and --no-resume does not continue it: omit one of them"
         )
     if how.engine is not None and not how.no_resume:
-        raise exits.UsageError("--engine has a worker continue the run: add --no-resume, so that this command does not")
+        raise exits.UsageError("with --engine, a worker continues the run: add --no-resume")
     engine = run_session.engine_of(how.engine) if how.no_resume else None
     seen = run_lookup.load(url, run_id)
     asked = _asked(seen, how.question, url)
@@ -192,7 +192,9 @@ def _asked(run: Run, name: str | None, url: str) -> Question:
     found = [question for question in run.waiting if question.kind != "pause" and is_answerable(question)]
     if not found and any(question.event for question in run.waiting):
         waits = "\n".join(question_text(one) for one in run.waiting)
-        raise StaleAnswer(f"run {run.run_id!r} asks nothing; `send` sends it the event that it waits for:\n{waits}")
+        raise StaleAnswer(
+            f"run {run.run_id!r} has no open question; send it the event that it waits for with `send`:\n{waits}"
+        )
     if not found:
         raise run_lookup.one_run(url, run.run_id, partial(_nothing_open, run=run))
     if len(found) > 1:
@@ -210,7 +212,7 @@ async def _nothing_open(executor: Executor, run: Run) -> QuestionUnknown | Stale
     if any(isinstance(record, Asked) for record in records):
         return StaleAnswer(f"run {run.run_id!r} ({run.status}) has no open question: each is answered once{hint}")
     unknown = QuestionUnknown(run.run_id, "")
-    unknown.typed = f"run {run.run_id!r} ({run.status}) has asked nothing{hint}"
+    unknown.typed = f"run {run.run_id!r} ({run.status}) has asked no question{hint}"
     return unknown
 
 
@@ -248,11 +250,11 @@ def send(
     """
 
     if engine is not None and not no_resume:
-        raise exits.UsageError("--engine has a worker continue the run: add --no-resume, so that this command does not")
+        raise exits.UsageError("with --engine, a worker continues the run: add --no-resume")
     labels = options.pairs(label)
     run_id, event, data = _parts(words, labelled=bool(labels))
     if every and not labels:
-        raise exits.UsageError("--all goes with --label K=V")
+        raise exits.UsageError("--all needs --label K=V")
     url, who = storage.store_url(then.store), environment.user_name() if by is None else by
     delivers = run_session.engine_of(engine) if no_resume else None
 

@@ -91,7 +91,7 @@ def _raiser(error: Exception) -> Callable[[], int]:
 _COMMANDS = {
     "run": ("run_commands", "Run a graph until it ends or pauses."),
     "resume": ("run_commands", "Resume an interrupted or paused run until it ends or pauses."),
-    "recover": ("run_commands", "Resume all runs that were left behind."),
+    "recover": ("run_commands", "Resume all runs whose process has ended."),
     "pause": ("run_commands", "Pause a run, whichever process drives it."),
     "cancel": ("run_commands", "Cancel a run, whichever process drives it."),
     "answer": ("answer_commands", "Answer a question of a run, and continue the run."),
@@ -111,13 +111,13 @@ _COMMANDS = {
     "tools": ("graph_commands", "List tools: their arguments, risk and effect."),
     "compare": ("compare_command", "Run several graphs on one question and compare them."),
     "diff": ("compare_command", "Show how two runs differ."),
-    "fork": ("fork_command", "Make a new run from a moment of another one, and run it."),
-    "schedule": ("worker_commands", "Begin runs of a graph at times, by workers."),
+    "fork": ("fork_command", "Start a new run from a record of another run."),
+    "schedule": ("worker_commands", "Start runs of a graph at given times, by workers."),
     "replay": ("replay_command", "Replay runs from their journals, and compare."),
     "serve": ("serve_command", "Serve the runs of a store over HTTP, until SIGTERM or Ctrl-C."),
     "serve-mcp": ("serve_mcp", "Offer graphs as tools of an MCP server."),
     "worker": ("worker_commands", "Drive runs that no process drives, until SIGTERM or Ctrl-C."),
-    "enqueue": ("worker_commands", "Add a run that a worker, or `recover`, begins."),
+    "enqueue": ("worker_commands", "Add a run that a worker, or `recover`, starts."),
     "workers": ("worker_commands", "List the workers of a store and the runs that they hold."),
     "export": ("store_commands", "Write runs as JSON Lines."),
     "delete": ("store_commands", "Delete runs for good."),
@@ -131,7 +131,7 @@ _GROUPS = {
     "store": ("Copy or check whole stores.", "store_commands", "copy check"),
     "memory": ("Read and write the memory that runs share.", "memory_commands", "get put delete search prune list"),
     "model": ("Find out what models support.", "model_commands", "try"),
-    "cache": ("Look at and remove results of cached nodes.", "store_commands", "clear prune list"),
+    "cache": ("Show and remove results of cached nodes.", "store_commands", "clear prune list"),
 }
 """Group of commands -> its summary, module and commands."""
 

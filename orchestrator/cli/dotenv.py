@@ -60,7 +60,7 @@ def load_dotenv() -> None:
     ignored = [name for name in found if name not in taken and name not in keys]
     said = [f"took {_listed([name for name in found if name in taken])}"] if taken else []
     if keys and not agreed:
-        fix = "agree to it on a terminal" if kept is None else f"you said no: to be asked again, remove {narrow(kept)}"
+        fix = "agree to it on a terminal" if kept is None else f"you refused: to be asked again, remove {narrow(kept)}"
         said.append(f"did not take {_listed([*keys])}: {fix}, or set it in the environment")
     if ignored:
         said.append(f"ignored {_listed(ignored)}, which must be set in the environment")

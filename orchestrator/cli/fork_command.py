@@ -125,7 +125,7 @@ def migration_of(given: Migrating, directory: str | None = None) -> Migration | 
         state[name.removeprefix(STATE)] = _Constant(parse_json(value, f"--set {name}"))
     if callable(found.state) and state:
         raise exits.UsageError(
-            "--migrate names a function of the state: it gives all fields, without --rename state. or --set"
+            "--migrate names a function of the state: it returns all fields, so omit --rename state. and --set"
         )
     return replace(found, nodes=nodes, joins=joins, forks=forks, drop=tuple(drop), state=state or found.state)
 
@@ -199,7 +199,7 @@ def fork(
     how: ForkMigrating,
     then: options.Continuing,
 ) -> int:
-    """Make a new run from a moment of another one, and run it.
+    """Start a new run from a record of another run.
 
     What is settled is not done again. Calls that cannot be undone are asked about. With --graph, the fork continues in
     that version of the run's graph; --rename, --drop and --migrate move it there if it does not fit.

@@ -55,7 +55,7 @@ def replay(
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=JSON", help="Another value that the run began with. Repeatable."),
+        typer.Option("--set", metavar="FIELD=JSON", help="Another value that the run started with. Repeatable."),
     ] = None,
     live: Annotated[
         str,
@@ -117,7 +117,7 @@ def replay(
         for launch, ids in work.grouped(wanted, found).items():
             signals.run_async(partial(work.replay_all, launch, ids, found))
     except signals.Interrupted:
-        warn("interrupted; replays that began can be resumed, `orchestrator runs` lists them")
+        warn("interrupted; replays that were started can be resumed, `orchestrator runs` lists them")
         return exits.INTERRUPTED
     if json:
         out_json({"replays": [redacted(one.to_json()) for one in found.replays], "errors": found.errors})

@@ -211,7 +211,7 @@ def tell_status(run: Run, next_commands: NextCommands) -> None:
     elif run.status == "exhausted":
         why = behind(str(redacted(run.error.message))) if run.error else "a limit was spent"
         after = f"after {run.steps} steps, {run.usage.calls} calls and {texts.duration(run.seconds)}"
-        warn(f"{run.run_id} is exhausted: {why}, {after}; its output is what it had so far")
+        warn(f"{run.run_id} is exhausted: {why}, {after}; its output is the last one it had")
     elif run.status == "cancelled":
         warn(f"{run.run_id} was cancelled")
     elif run.queued:

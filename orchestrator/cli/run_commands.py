@@ -161,7 +161,7 @@ def resume(
         bool,
         typer.Option(
             "--retry",
-            help="Also continue a run that failed, was cancelled or spent a limit: what failed is done again.",
+            help="Also continue a run that failed, was cancelled or spent a limit: failed steps run again.",
         ),
     ] = False,
     max_steps: options.MaxSteps = None,
@@ -202,7 +202,7 @@ def resume(
         batch = Batch(status, options.pairs(label), retry, limits, risk, accept_changes, wait, concurrency, migrate)
         return resume_batch(batch, then)
     if run is None or status or label:
-        raise exits.UsageError("give the id of a RUN; or --all with --status S, and --graph or --label as you need")
+        raise exits.UsageError("give the id of a RUN, or --all with --status S and, if needed, --graph or --label")
     prepared = run_session.prepare(run, then, ended=FINAL - {"completed"} if retry else ())
 
     stops = _stops(prepared.code.graph, pause_before, pause_after)
@@ -227,7 +227,7 @@ def resume(
 
 
 def recover(json: options.Json = False, store: options.Store = None) -> int:
-    """Resume all runs that were left behind.
+    """Resume all runs whose process has ended.
 
     These are the runs that your command line started and that were interrupted, answered in the meantime, or are
     overdue. Exit code 1 if one of them could not be resumed, else 0, whatever their results.

@@ -187,7 +187,9 @@ def _interrupted(url: str, code: Code, run_id: str, display: Display, *, exit_co
         run = run_lookup.load(url, run_id)
     except RunUnknown:
         warn(
-            "interrupted; the store was in memory" if display.next_commands.gone else "interrupted before the run began"
+            "interrupted; the store was in memory"
+            if display.next_commands.gone
+            else "interrupted before the run started"
         )
         return exit_code
     result = exits.of_status(run.status) if run.status in FINAL else exit_code

@@ -46,7 +46,7 @@ def runs(
         typer.Option(
             "--anywhere",
             metavar="WORDS",
-            help="The same, also in prompts and data of tools; reads journals of newer runs.",
+            help="The same words, also in prompts and data of tools; reads journals of newer runs.",
         ),
     ] = None,
     failed_tool: Annotated[

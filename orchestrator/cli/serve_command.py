@@ -79,7 +79,7 @@ def serve(
         typer.Option(
             "--token",
             metavar="T",
-            help="What every client must send; other users of this machine can read it here, so prefer "
+            help="The token that every client must send; other users can read it in the list of processes, so prefer "
             "ORCHESTRATOR_TOKEN or --token-file. Default: none on loopback, else a random one that is printed.",
         ),
     ] = None,
@@ -147,7 +147,7 @@ def _token(given: str | None, file: Path | None) -> str | None:
     if file is None:
         return given or os.environ.get("ORCHESTRATOR_TOKEN") or None
     if given is not None:
-        raise exits.UsageError("--token and --token-file are two places for one token: use one")
+        raise exits.UsageError("--token and --token-file both give the token: use one of them")
     keep_private(file)
     try:
         with file.open(encoding="utf-8-sig") as opened:

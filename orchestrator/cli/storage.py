@@ -113,7 +113,7 @@ def codec_of_environment() -> codec.Codec | None:
     if keys and ref:
         raise UsageError(f"{KEYS} and {CODEC} are set: unset one of them")
     if clear and not keys:
-        raise UsageError(f"{CLEAR} is set, and {KEYS} is not: a codec of your own has an attribute `clear`")
+        raise UsageError(f"{CLEAR} is set without {KEYS}: a codec of your own takes the attribute `clear` instead")
     if keys:
         return _aes_gcm(keys, clear or "accept")
     return _named(ref) if ref else None
@@ -153,5 +153,5 @@ def _named(ref: str) -> codec.Codec:
         if isinstance(found, type) or (callable(found) and not isinstance(found, codec.Codec)):
             found = found()
     if not isinstance(found, codec.Codec):
-        raise UsageError(f"{CODEC}={ref}: it is no codec, and no function that returns one")
+        raise UsageError(f"{CODEC}={ref}: it is neither a codec nor a function that returns one")
     return found

@@ -292,7 +292,7 @@ def store_copy(
     to: Annotated[str, typer.Argument(metavar="URL", help="The store to add its runs to.", show_default=False)],
     start_schedules: Annotated[
         bool,
-        typer.Option("--start-schedules", help="Let copied schedules begin runs. Without it they are paused."),
+        typer.Option("--start-schedules", help="Let copied schedules start runs. Without it they are paused."),
     ] = False,
     json: options.Json = False,
 ) -> int:
@@ -307,7 +307,7 @@ def store_copy(
     urls = [storage.store_url(source), storage.store_url(to)]
     places = [storage.place(url) for url in urls]
     if None in places:
-        raise exits.UsageError("store copy: memory:// ends with this command; name two files, or databases")
+        raise exits.UsageError("store copy: a memory:// store ends with this command; name two files, or databases")
     if places[0] == places[1]:
         raise exits.UsageError("store copy: both URLs name the same store")
     if not storage.exists(urls[0]):
@@ -370,7 +370,7 @@ def store_check(
 
     url = storage.store_url(store)
     if storage.place(url) is None:
-        raise exits.UsageError("store check: memory:// ends with this command; name a file, or a database")
+        raise exits.UsageError("store check: a memory:// store ends with this command; name a file, or a database")
     if not storage.exists(url):
         raise exits.UsageError(f"store check: there is no store {storage.shown_url(url)}")
 

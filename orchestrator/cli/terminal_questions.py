@@ -121,7 +121,7 @@ async def _answered(executor: Executor, run_id: str, question: Question) -> str:
         if isinstance(record, Answered) and record.question == question.id:
             how = {Approve: "approved", Deny: "denied"}.get(type(record.answer), "answered")
             return visible(f"{how} by {'policy' if record.policy else record.by or 'another process'}")
-    return "the run does not wait for this any more"
+    return "the run no longer waits for this"
 
 
 def askable(questions: Iterable[Question]) -> list[Question]:

@@ -173,10 +173,10 @@ def stats(
         typer.Option("--by", metavar="NAMES", help="Groups, by commas: day, graph, model, tool, node, label:KEY."),
     ] = "day,graph",
     since: Annotated[
-        str | None, typer.Option("--since", metavar="AGE", help="Only runs begun since: an age (2h, 3d) or a date.")
+        str | None, typer.Option("--since", metavar="AGE", help="Only runs started since: an age (2h, 3d) or a date.")
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="AGE", help="Only runs begun before: an age or a date.")
+        str | None, typer.Option("--until", metavar="AGE", help="Only runs started before: an age or a date.")
     ] = None,
     graph: Annotated[str | None, typer.Option("--graph", metavar="G", help="Only runs of this graph, by name.")] = None,
     label: options.Labels = None,
@@ -213,9 +213,7 @@ def stats(
         warn(f"no runs in {storage.shown_url(url)}" if every else f"no such runs in {storage.shown_url(url)}")
     uncounted = sum(row.uncounted for row in rows)
     if uncounted and not json:
-        warn(
-            f"{uncounted} runs were last written by an earlier version and are in no sum; `store check --repair` counts"
-        )
+        warn(f"{uncounted} runs of an earlier version are not counted; `store check --repair` counts")
     return exits.COMPLETED
 
 

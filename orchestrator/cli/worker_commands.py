@@ -79,7 +79,7 @@ def worker(
         typer.Option(
             "--poll",
             metavar="S",
-            help="Seconds between two looks for runs. Default: 1, with an engine 30.",
+            help="Seconds between polls for runs. Default: 1, with an engine 30.",
             show_default=False,
         ),
     ] = None,
@@ -215,7 +215,7 @@ async def _work(app: App, url: str, work: _Work, health: WorkerHealth) -> None:
                 async for number in signals:
                     if stop.is_set():
                         tasks.cancel_scope.cancel()
-                    warn(f"{signal.Signals(number).name}: no more runs are taken; another signal interrupts at once")
+                    warn(f"{signal.Signals(number).name}: no more runs are started; another signal interrupts them")
                     stop.set()
 
             tasks.start_soon(listen)
@@ -230,7 +230,7 @@ async def _work(app: App, url: str, work: _Work, health: WorkerHealth) -> None:
                 warn(f"a worker for {names} on {storage.shown_url(url)}")
                 await work.on(executor, stop, health)
             tasks.cancel_scope.cancel()
-    warn("the worker has ended; its runs were given back")
+    warn("the worker has ended; its runs were released")
 
 
 def _log_runs() -> None:
@@ -263,7 +263,7 @@ def _app(ref: str) -> App:
         if callable(found) and not isinstance(found, App):
             found = found()
     if not isinstance(found, App):
-        raise exits.UsageError(f"--app {ref}: it is not an App, and no function that returns one")
+        raise exits.UsageError(f"--app {ref}: it is neither an App nor a function that returns one")
     return found
 
 
@@ -297,9 +297,7 @@ def workers(json: options.Json = False, store: options.Store = None) -> int:
     if parked:
         names = ", ".join(one.run_id for one in parked[:_NAMED]) + (", ..." if len(parked) > _NAMED else "")
         count = f"{len(parked)} or more" if len(parked) == _PARKED else len(parked)
-        warn(
-            f"parked runs: {count} ({names}): `orchestrator why RUN` says why one is parked, `resume RUN` continues it"
-        )
+        warn(f"parked runs: {count} ({names}): `orchestrator why RUN` explains one, `resume RUN` continues it")
     return exits.COMPLETED
 
 
@@ -309,7 +307,7 @@ def enqueue(
     input: options.Input = None,  # noqa: A002  the name of the option
     at: Annotated[
         str | None,
-        typer.Option("--at", metavar="TIME", help="When it begins: ISO 8601, UTC by default, or Unix seconds."),
+        typer.Option("--at", metavar="TIME", help="When it starts: ISO 8601, UTC by default, or Unix seconds."),
     ] = None,
     tools: options.Tools = None,
     model: options.Model = None,
@@ -320,7 +318,7 @@ def enqueue(
     engine: options.Engine = None,
     store: options.Store = None,
 ) -> int:
-    """Add a run that a worker, or `recover`, begins. Prints its id.
+    """Add a run that a worker, or `recover`, starts. Prints its id.
 
     Example: orchestrator enqueue tool_user "What is 20+(2*4)?" --at 2027-01-01T09:00
     """
@@ -395,7 +393,7 @@ def schedule(
     catch_up: Annotated[
         str,
         typer.Option(
-            "--catch-up", metavar="skip|one|all", help="Which missed times fire when a worker is there again."
+            "--catch-up", metavar="skip|one|all", help="Which missed times start runs when a worker is available again."
         ),
     ] = "skip",
     label: options.Labels = None,
@@ -403,14 +401,12 @@ def schedule(
     trust: options.Trust = None,
     list_: Annotated[bool, typer.Option("--list", help="List the schedules of the store.")] = False,
     remove: Annotated[str | None, typer.Option("--remove", metavar="NAME", help="Remove a schedule.")] = None,
-    pause: Annotated[str | None, typer.Option("--pause", metavar="NAME", help="Begin no runs of a schedule.")] = None,
-    resume: Annotated[
-        str | None, typer.Option("--resume", metavar="NAME", help="Begin runs of a paused schedule again.")
-    ] = None,
+    pause: Annotated[str | None, typer.Option("--pause", metavar="NAME", help="Pause a schedule.")] = None,
+    resume: Annotated[str | None, typer.Option("--resume", metavar="NAME", help="Resume a paused schedule.")] = None,
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
-    """Begin runs of a graph at times, by workers.
+    """Start runs of a graph at given times, by workers.
 
     The schedule is a row of the store. `orchestrator worker` begins its runs; a time never fires twice.
 
@@ -423,7 +419,7 @@ def schedule(
     ]
     if list_ or named:
         if graph is not None or len(named) + list_ > 1:
-            raise exits.UsageError("--list, --remove, --pause and --resume take no GRAPH, and go alone")
+            raise exits.UsageError("--list, --remove, --pause and --resume take no GRAPH, and cannot be combined")
         if named:
             ((act, known),) = named
             return _done(url, act, known)

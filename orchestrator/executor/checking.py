@@ -140,12 +140,12 @@ def _differences(info: RunInfo, machine: RunState) -> list[tuple[str, bool]]:
     """Return the differences between a row and its journal, and whether they are only for information."""
     right = row_of(machine, structure=info.structure, content=info.content)
     faults = [
-        (f"its row says {name} {getattr(info, name)!r}, its journal {getattr(right, name)!r}", False)
+        (f"its row has {name} {getattr(info, name)!r}, and its journal {getattr(right, name)!r}", False)
         for name in ("status", "head", "waiting")
         if getattr(info, name) != getattr(right, name)
     ]
     if info.status in FINAL and info.due is not None:
-        faults.append(("it has ended, and its row says when it is due", False))
+        faults.append(("it has ended, but its row has a due time", False))
     if info.summary != right.summary:
         faults.append(("the texts or the usage in its row are older than its journal", True))
     return faults
@@ -154,9 +154,9 @@ def _differences(info: RunInfo, machine: RunState) -> list[tuple[str, bool]]:
 async def _beside(store: Store, info: RunInfo, machine: RunState) -> list[tuple[str, bool]]:
     """Return the differences of totals and open questions."""
     totals = await store.totals(info.run_id)
-    faults = [("its totals are not there, or older than its journal", True)] if totals != totals_of(machine) else []
+    faults = [("its totals are missing, or older than its journal", True)] if totals != totals_of(machine) else []
     if await store.open_questions(info.run_id) != questions_of(machine):
-        faults.append(("its open questions are not there, or not those of its journal", True))
+        faults.append(("its open questions are missing, or differ from its journal", True))
     return faults
 
 
@@ -188,7 +188,7 @@ async def _around(host: Host, info: RunInfo, *, held: bool) -> list[Finding]:
     found: list[Finding] = []
     run_id, lease, parent = info.run_id, info.lease, info.parent
     if lease is not None and not held and info.status == "running":
-        found.append(Finding("the process that drove it is gone; `recover` continues it", run_id, note=True))
+        found.append(Finding("the process that drove it has ended; `recover` continues it", run_id, note=True))
     if info.deaths >= MAX_DEATHS and info.status not in FINAL:
         why = f" ({info.fault})" if info.fault else ""
         found.append(

@@ -90,12 +90,10 @@ def check_answer(
     if question.deadline is not None and question.deadline <= now:
         raise StaleAnswer(f"run {machine.run_id!r}: the deadline of question {name!r} has passed; its default applies")
     if expected is not None and expected != question.digest:
-        raise StaleAnswer(
-            f"run {machine.run_id!r}: question {name!r} has changed since it was answered; look at it again"
-        )
+        raise StaleAnswer(f"run {machine.run_id!r}: question {name!r} has changed since it was answered; read it again")
     if not is_answerable(question):
-        what = f"event {question.event!r}: send it" if question.event else "a time, which nothing but time brings about"
-        raise InvalidAnswer(f"run {machine.run_id!r}: {name!r} is no question; it waits for {what}")
+        what = f"event {question.event!r}: send it" if question.event else "a time: it continues by itself"
+        raise InvalidAnswer(f"run {machine.run_id!r}: {name!r} is not a question; it waits for {what}")
     if question.kind == "approval":
         return _approval(question, answer, tools)
     if question.kind == "unknown_outcome":
@@ -312,7 +310,7 @@ class SendEvent:
         kept = machine.events
         if len(kept.kept) >= MAX_KEPT or kept.size >= MAX_KEPT_BYTES:
             most = f"{len(kept.kept):,} events ({kept.size:,} bytes)"
-            raise RunBusy(machine.run_id, f"keeps {most} that no step has taken, and takes no more until one does")
+            raise RunBusy(machine.run_id, f"keeps {most} that no step has received, and accepts no more until one does")
         asked = asked_by(machine, self.name)
         for question in asked:
             check_answer(machine, question, Value(value=self.data), None, {}, now)
@@ -320,7 +318,7 @@ class SendEvent:
         if not asked and modes == {"reject"}:
             raise RunBusy(
                 machine.run_id,
-                f"is busy: it does not wait at {self.name!r}, which takes a message only then (on_busy='reject'); "
+                f"is busy: it does not wait at {self.name!r}, which accepts messages only then (on_busy='reject'); "
                 "send it again when the run pauses, or give the node on_busy='queue' or 'interrupt'",
             )
         return self

@@ -152,7 +152,7 @@ async def answer_all(
         await sent.live.log.durable()
     for one, record in zip(answers, sent.records, strict=False):
         if not isinstance(record, Answered):
-            raise StaleAnswer(f"run {run_id!r}: question {one.question!r} was closed before the answer came")
+            raise StaleAnswer(f"run {run_id!r}: question {one.question!r} was closed before the answer arrived")
     return sent
 
 
@@ -245,7 +245,7 @@ async def send_to(
         every: send it to every unfinished run that has the labels.
     """
     if (run_id is None) == (labels is None) or (every and labels is None):
-        raise TypeError("give either the id of a run, or labels=; all=True goes with labels")
+        raise TypeError("give either the id of a run, or labels=; all=True needs labels")
     if every and labels is not None:
         return await send_to_all(host, labels, event, resume, background=background)
     one = run_id if labels is None else await the_one(host, labels)

@@ -55,7 +55,7 @@ log = logging.getLogger("orchestrator")
 
 _driving: ContextVar[tuple[Host, ...]] = ContextVar("driving", default=())
 """Hosts in whose drives or background this task runs, the outermost first: a node may open an executor of its own."""
-_CLOSED = "the executor is not open any more: it was closed meanwhile; the run can be resumed"
+_CLOSED = "the executor was closed in the meantime; the run can be resumed"
 _LAST_CALLS = 5.0
 """Seconds that calls in progress have to release leases before the store is closed."""
 _LOOK = 0.05

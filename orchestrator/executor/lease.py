@@ -170,7 +170,7 @@ class LeaseHandle:
 
 def lost(run_id: str) -> RunConflict:
     """Return the error for a holder that lost its lease."""
-    return RunConflict(run_id, "another executor took its lease over")
+    return RunConflict(run_id, "another executor took over its lease")
 
 
 async def create(

@@ -139,7 +139,7 @@ class Maps(Protocol):
 
 def _maps(node: Node) -> Maps:
     if not callable(getattr(node, "inner_input", None)) or not callable(getattr(node, "outer_update", None)):
-        raise GraphUnknown(f"node kind {node.kind!r} has a graph inside: define inner_input and outer_update")
+        raise GraphUnknown(f"node kind {node.kind!r} contains a graph: define inner_input and outer_update")
     return cast(Maps, node)
 
 
@@ -181,7 +181,7 @@ def _landed(log: RunLog, activation: Activation, node: Node, child: FrameResult)
         plan.sub[activation.node].schema.check(child.values)
     update = _maps(node).outer_update({name: listed(value) for name, value in child.values.items()})
     if node.writes is not None and not node.writes.issuperset(update):
-        raise InvalidUpdate(f"{activation.node} updates more than it says that it writes: {', '.join(update)}")
+        raise InvalidUpdate(f"{activation.node} updates fields that it does not declare to write: {', '.join(update)}")
     values, ops = plan.schema.encode_update(update)
     exhausted = child.status == "exhausted"
     # A graph that spent its own limits does not end those around it, and its results are kept. An edge may distinguish

@@ -99,7 +99,7 @@ def _check_declared(attempt: Attempt, update: Mapping[str, object]) -> None:
     if writes is not None and not writes.issuperset(update):
         others = ", ".join(map(str, sorted(update.keys() - writes, key=str)))
         only = f"only {', '.join(sorted(writes))}" if writes else "nothing"
-        raise InvalidUpdate(f"{attempt.activation.node} updates {others}, and says that it writes {only}")
+        raise InvalidUpdate(f"{attempt.activation.node} updates {others}, but declares that it writes {only}")
 
 
 def decided(attempt: Attempt, failing: Failing[Any]) -> Outcome[Any]:

@@ -36,7 +36,7 @@ async def history(host: Host, run_id: str, at: int | None, after: int, limit: in
     check_position(at)
     check_position(after, "after")
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-        raise InvalidValue(f"limit={limit!r}: the number of steps is expected, 0 or more, or None", where="limit")
+        raise InvalidValue(f"limit={limit!r}: give a number of steps, 0 or more, or None", where="limit")
     if after or limit is not None:
         return await host.histories.page(run_id, at, after or 0, limit)
     info = await host.store.info(run_id)

@@ -102,7 +102,7 @@ async def take_up(host: Host, run_id: str, options: ResumeOptions, *, unpause: b
 def _change(host: Host, live: Drive, options: ResumeOptions, *, unpause: bool) -> None:
     """Change how a run driven by this executor continues."""
     if options.migrate is not None:
-        raise RunConflict(live.run_id, "this executor drives it in the graph that it has: pause it, then migrate it")
+        raise RunConflict(live.run_id, "this executor drives it with its current graph: pause it, then migrate it")
     graph = live.machine.plan.graph
     stops = None if graph is None else stops_of(options, graph)
     live.change(stops, options.by)
@@ -514,7 +514,7 @@ class Reopening:
             return machine
         if self.record is None:
             if machine.head != self._head:
-                raise RunConflict(machine.run_id, "another executor has gone on with it")
+                raise RunConflict(machine.run_id, "another executor has continued it")
             self.record = self._record(machine)
         apply_stored(machine, self.record)
         return machine

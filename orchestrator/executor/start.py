@@ -308,7 +308,7 @@ def check_new_id(run_id: str) -> str:
         InvalidValue: it is not valid, or commands would read it as an option.
     """
     if check_run_id(run_id).startswith("-"):
-        raise InvalidValue(f"run id {shown(run_id)}: take one that does not begin with '-'", where="run_id")
+        raise InvalidValue(f"run id {shown(run_id)}: use one that does not start with '-'", where="run_id")
     return run_id
 
 
@@ -321,11 +321,11 @@ def check_run_id(run_id: str) -> str:
     check_kind(run_id, str, "run_id")
     if not 0 < len(run_id) <= 200 or not run_id.isprintable() or any(sign in " @/\\" for sign in run_id):
         raise InvalidValue(
-            f"run id {shown(run_id)}: take 1 to 200 printable characters without spaces, '@', '/' and '\\'",
+            f"run id {shown(run_id)}: use 1 to 200 printable characters without spaces, '@', '/' and '\\'",
             where="run_id",
         )
     if run_id in (".", ".."):  # no URL can contain it: browsers resolve it as a relative path
-        raise InvalidValue(f"run id {shown(run_id)}: take one that can stand in an address", where="run_id")
+        raise InvalidValue(f"run id {shown(run_id)}: use one that is valid in a URL", where="run_id")
     return run_id
 
 

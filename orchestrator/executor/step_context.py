@@ -213,7 +213,7 @@ class StepContext(Context):
         shown_with: dict[str, object] = as_json(dict(payload or {}), "the payload of a question", inside=1)
         prompt = check_text(prompt, "the prompt of a question")
         if not all(isinstance(choice, str) for choice in choices):
-            raise TypeError(f"{self.node} asks with choices {shown(choices)}: choices must be texts")
+            raise TypeError(f"{self.node} asks with choices {shown(choices)}: choices must be strings")
         choices = [check_text(choice, "a choice of a question") for choice in choices]
         schema = None if schema is None else as_json(dict(schema), "the schema of an answer")
         at = self._due(deadline, "the deadline of a question")

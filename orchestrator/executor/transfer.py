@@ -104,9 +104,9 @@ def read_runs(file: IO[bytes], graphs: dict[str, JsonObject]) -> Iterator[Export
             run, missing, count = ExportedRun(name, line=number), records, count + 1
         elif kind == "end":
             if fields.get("sha256") != digest.hexdigest() or fields.get("runs") != count:
-                raise InvalidExport(number, "the lines are not those that were exported (another digest)")
+                raise InvalidExport(number, "the lines have changed since they were exported (another digest)")
             if file.readline().strip():
-                raise InvalidExport(number + 1, "there are lines behind the end of the export")
+                raise InvalidExport(number + 1, "there are lines after the end of the export")
             return
         else:
             raise InvalidExport(number, f"unknown line type {kind!r} in an export of version {VERSION}")
@@ -179,12 +179,12 @@ def _fault_of(line: bytes, error: Exception) -> str:
     except (ValueError, RecursionError):
         return f"it is not JSON: {brief(error)}" if not isinstance(error, ValidationError) else "it is not JSON"
     if not isinstance(fields, dict):
-        return "it is not a JSON object, and a record belongs here"
+        return "it is not a JSON object, and a record is expected here"
     kind = fields.get("type")
     if kind is None:
-        return "it has no `type`, and a record belongs here"
+        return "it has no `type`, and a record is expected here"
     if kind not in RECORD_TYPES:
-        return f"this version knows no record of type {shown(kind)}; if a newer one wrote it, update the library"
+        return f"this version has no record of type {shown(kind)}; if a newer one wrote it, update the library"
     record = f"record {shown(fields.get('seq'))} ({kind})"
     if not isinstance(error, ValidationError):
         return f"{record}: {brief(error)}"
@@ -200,7 +200,7 @@ def _field_fault(fault: ErrorDetails) -> str:
         case "missing":
             return f"field {name!r} is missing"
         case "extra_forbidden":
-            return f"this version knows no field {name!r}"
+            return f"this version has no field {name!r}"
         case "value_error":
             return f"field {name!r}: {fault['msg'].removeprefix('Value error, ')}"
         case _:
@@ -316,7 +316,7 @@ async def imported(host: Host, source: Source) -> Imported:
         graphs: dict[str, JsonObject] = {}
         for run in read_runs(file, graphs):
             if run.run_id in seen:
-                raise InvalidExport(run.line, f"run {run.run_id!r} is there twice")
+                raise InvalidExport(run.line, f"run {run.run_id!r} occurs twice")
             seen.add(run.run_id)
             await _row(host, run, graphs)
             if await _is_there(host, run):

@@ -54,9 +54,11 @@ class Places:
         for name, most in graph_slots.items():
             if name not in graphs:
                 known = ", ".join(sorted(graphs)) or "none"
-                raise InvalidValue(f"graph_slots: {name!r} is no graph of this worker, which has {known}", where=name)
+                raise InvalidValue(
+                    f"graph_slots: {name!r} is not a graph of this worker, which has {known}", where=name
+                )
             if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-                raise InvalidValue(f"graph_slots: {name}={most!r} is no whole number of 1 or more", where=name)
+                raise InvalidValue(f"graph_slots: {name}={most!r} is not a whole number of 1 or more", where=name)
         self.slots, self._most = slots, dict(graph_slots)
         self.driven: Counter[str] = Counter()
         """Graph -> number of its runs that are driven."""
@@ -294,7 +296,7 @@ class _Worker:
         except (RunConflict, RunEnded, RunUnknown) as error:
             log.debug("run %s: %s", run_id, error)
         except NotOpen as error:
-            log.debug("run %s was given back: %s", run_id, error)
+            log.debug("run %s was released: %s", run_id, error)
         except Exception as error:  # an error must not stop the other runs
             given_up = True
             if isinstance(error, StoreUnavailable):

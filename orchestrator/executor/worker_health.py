@@ -90,7 +90,7 @@ class WorkerHealth:
         A failing store is not a reason: a restart would not help, and would interrupt runs. Draining is not one either.
         """
         if self._turned is None:
-            return "the worker does not work"
+            return "the worker has stopped"
         silent = SYSTEM_CLOCK.steady() - self._turned
         if silent > self._ttl:
             return f"the event loop has been blocked for {silent:.0f} s: a node computes or waits without `await`"

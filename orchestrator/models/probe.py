@@ -52,6 +52,8 @@ _FORMS: tuple[dict[str, object], ...] = (
     {"output": "prompt", "strict_output": False},
 )
 """Ways to ask for an answer in a schema, the best first."""
+_FEW = 5
+"""Alternatives to a token that servers give which give fewer than others."""
 _WINDOWS = (5_000, 20_000)
 """Tokens of the long requests."""
 _FIELDS = ("max_model_len", "n_ctx", "loaded_context_length", "context_length", "context_window", "max_context_length")
@@ -103,6 +105,7 @@ async def probe(model: OpenAIModel) -> Probed:
         await found.stop()
         await found.tools()
         await found.schema()
+        await found.logprobs()
         await found.window()
         return Probed(tuple(found.findings), model.profile, found.streams, found.text_tools, found.tokens)
     finally:
@@ -249,6 +252,20 @@ class _Probe:
                 return
             detail = detail or "the server ignores the schema"
         self._found("answers in a schema", "prompt", detail)
+
+    async def logprobs(self) -> None:
+        """Whether a reply has the log probabilities of its tokens, and how many alternatives may be asked for."""
+        default, refused = self.model.profile.logprobs, ""
+        for most in dict.fromkeys((default, min(default, _FEW), 0)):
+            self._use(logprobs=most)
+            if not most:
+                break
+            reply = await self._ask(_COUNT, logprobs=True)
+            if isinstance(reply, Reply):
+                self._found("log probabilities", "yes" if reply.logprobs else "no", f"at most {most} alternatives")
+                return
+            refused = refused or str(reply)
+        self._found("log probabilities", "refused" if refused else "not sent", refused)
 
     def _bounds(self, answer: Mapping[str, Any]) -> None:
         if self.model.profile.strict_output:

@@ -377,7 +377,7 @@ class Pool(Generic[T]):
                 await locked(lease.lock, aside)
             except RuntimeError as error:
                 raise RuntimeError(
-                    f"{self!r}: this call has the instance already, and would wait for itself: "
+                    f"{self!r}: this call already has the instance, and would wait for itself: "
                     "a tool cannot call another one that uses the same instance"
                 ) from error
             try:

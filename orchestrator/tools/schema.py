@@ -111,7 +111,7 @@ def wants_of(function: Callable[..., object], name: str, *, bound: bool, pooled:
     if pooled and not env:
         raise TypeError(f"tool {name!r} has a pool but takes no instance: give it a parameter env")
     if pooled and any(parameter.name == "id" for parameter in given):
-        raise TypeError(f"tool {name!r} has a pool: id= says whose instance a call uses, so rename its parameter id")
+        raise TypeError(f"tool {name!r} has a pool, and id= selects the instance of a call: rename its parameter id")
     only = [p for p in parameters if p.kind is inspect.Parameter.POSITIONAL_ONLY]
     positional = tuple(only[1:] if bound and only else only)
     return Wants(tuple(given), tuple(key), tuple(ctx), rest, positional, tuple(env))

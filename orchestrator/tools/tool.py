@@ -112,7 +112,7 @@ _NO_OUTPUT = frozenset(
 def checked(name: str, risk: object, effect: object, timeout: object) -> None:
     if not _NAME.fullmatch(name):
         raise TypeError(
-            f"tool {name!r} has no name that a model can call: use letters, digits, _ . - and single spaces"
+            f"tool {name!r} is not a name that a model can call: use letters, digits, _ . - and single spaces"
         )
     if risk not in RISKS:
         raise TypeError(f"tool {name!r}: risk {risk!r} is not one of {', '.join(RISKS)}")
@@ -356,8 +356,8 @@ class Tool:
             plain = _anything.encode(dict(args))
         except SecretInState:
             raise SecretInState(
-                f"tool {self.name!r}: an argument holds a secret, and arguments are journaled: "
-                "let the tool take it from ctx.deps, or from an 'env:NAME' reference"
+                f"tool {self.name!r}: an argument contains a secret, and arguments are journaled: "
+                "take it from ctx.deps in the tool, or from an 'env:NAME' reference"
             ) from None
         except Unfit as error:
             raise InvalidArguments(

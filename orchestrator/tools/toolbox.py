@@ -410,7 +410,7 @@ _nothing = _Nothing()
 
 _PARAMETERS: Mapping[str, Any] = {
     "type": "object",
-    "properties": {"message": {"type": "string", "description": "What the next one has to know.", "default": ""}},
+    "properties": {"message": {"type": "string", "description": "What the next agent needs to know.", "default": ""}},
     "additionalProperties": False,
 }
 

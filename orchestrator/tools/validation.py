@@ -147,7 +147,7 @@ _SHAPES: Mapping[str, tuple[Callable[[object], bool], str]] = {
     **dict.fromkeys(LISTS, (lambda value: isinstance(value, list) and bool(value), "a list of schemas")),
     **dict.fromkeys(INNER, (lambda value: isinstance(value, Mapping | bool), "a schema")),
     **dict.fromkeys(NUMBERS, (is_number, "a number")),
-    **dict.fromkeys(("$ref", "pattern", "description"), (_is_text, "a text")),
+    **dict.fromkeys(("$ref", "pattern", "description"), (_is_text, "a string")),
     "required": (_is_names, "a list of names"),
     "dependentRequired": (_is_names_by_name, "an object with lists of names"),
     "enum": (lambda value: isinstance(value, list), "a list"),
@@ -326,7 +326,7 @@ _BOUNDS: tuple[tuple[str, Callable[[float, float], bool], str], ...] = (
     ("exclusiveMaximum", operator.lt, "less than"),
 )
 _NAMES = {
-    "string": "a text",
+    "string": "a string",
     "integer": "a whole number",
     "number": "a number",
     "boolean": "true or false",

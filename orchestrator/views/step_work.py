@@ -102,7 +102,7 @@ class AskTracker:
         self._asked: set[str] = set()
         """Steps that asked what their kind asks, also in failed attempts."""
         self._reviewed: set[str] = set()
-        """Steps in which a model was called, of a kind that asks a person."""
+        """Steps of a kind that asks a person, in which a model was called and no question was asked."""
         self._askers: dict[str, str] = {}
 
     def note(self, record: r.Record) -> None:
@@ -124,7 +124,7 @@ class AskTracker:
         found = self._found.pop(activation, {})
         self._places.pop(activation, None)
         asked = 0 if asks is None else len(found.get(asks, ()))
-        if asks == "person" and found.get("model"):
+        if asks == "person" and found.get("model") and "person" not in found:
             self._reviewed.add(activation)
         if asked:
             self._asked.add(activation)

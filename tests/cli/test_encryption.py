@@ -140,8 +140,8 @@ def test_a_codec_of_ones_own_is_named(keyed: Shell) -> None:
         ({"ORCHESTRATOR_KEYS": "a=env:SHORT", "SHORT": "c2VjcmV0LWtleQ=="}, "SHORT is not 32 bytes in base64"),
         ({"ORCHESTRATOR_KEYS": "a=env:X", "ORCHESTRATOR_CODEC": "shop:Own"}, "unset one of them"),
         ({"ORCHESTRATOR_CLEAR_VALUES": "perhaps"}, "use accept or refuse"),
-        ({"ORCHESTRATOR_KEYS": "", "ORCHESTRATOR_CLEAR_VALUES": "refuse"}, "has an attribute `clear`"),
-        ({"ORCHESTRATOR_KEYS": "", "ORCHESTRATOR_CODEC": "shop:app"}, "it is no codec"),
+        ({"ORCHESTRATOR_KEYS": "", "ORCHESTRATOR_CLEAR_VALUES": "refuse"}, "takes the attribute `clear`"),
+        ({"ORCHESTRATOR_KEYS": "", "ORCHESTRATOR_CODEC": "shop:app"}, "it is neither a codec"),
         ({"ORCHESTRATOR_KEYS": "", "ORCHESTRATOR_CODEC": "shop"}, "use module:attr"),
     ],
 )

@@ -128,7 +128,7 @@ def test_the_result_of_a_call_is_given_with_the_answer(
     [
         ("text", ("happened",), "or --result on the command line"),
         ("text", ("happened", "--result", "TEXT"), "replace TEXT"),
-        ("text", ("failed", "--result", "x"), "goes with the value `happened`"),
+        ("text", ("failed", "--result", "x"), "needs the answer `happened`"),
         ("text", ("maybe",), "wants one of happened, failed, retry"),
         ("number", ("happened",), "needs the result"),
         ("number", ("happened", "--result", "many"), "the result must be a whole number"),
@@ -149,7 +149,7 @@ def test_an_answer_that_does_not_fit_is_refused_with_exit_code_2(
 def test_a_result_is_refused_for_another_question(shell: Shell) -> None:
     assert shell("run", "trial:number", "--run-id", "n").code == 3
     done = shell("answer", "n", "4", "--result", "4")
-    assert (done.code, "to a question what became of a call" in done.err) == (2, True)
+    assert (done.code, "to a question about the outcome of a call" in done.err) == (2, True)
 
 
 def test_a_fork_takes_what_became_of_a_call_of_its_parent(shell: Shell) -> None:
@@ -158,7 +158,7 @@ def test_a_fork_takes_what_became_of_a_call_of_its_parent(shell: Shell) -> None:
     bare = shell("fork", "r", "--answer", f"{question}=happened")
     assert (bare.code, '{"choice": "happened", "result": ...}' in bare.err) == (2, True)
     wrong = shell("fork", "r", "--answer", f'{question}={{"choice": "happened", "result": 5}}')
-    assert (wrong.code, "must be a text" in wrong.err) == (2, True)
+    assert (wrong.code, "must be a string" in wrong.err) == (2, True)
     fork = shell("fork", "r", "--answer", f'{question}={{"choice": "happened", "result": "by fork"}}')
     assert (fork.code, json.loads(fork.out)) == (0, ["'by fork'"]), fork.err
     assert called(shell) == 1

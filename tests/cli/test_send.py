@@ -53,7 +53,7 @@ def test_a_run_waits_for_an_event_and_its_commands_work_as_printed(shop: Shell) 
     assert other.code == 3
     answer, approve, paid, again, shown = sent
     assert (answer.code, approve.code) == (1, 1)
-    assert "`send` sends it the event that it waits for" in answer.err
+    assert "send it the event that it waits for with `send`" in answer.err
     assert (paid.code, paid.json) == (0, {"order": 7})
     assert (again.code, "has ended" in again.err) == (1, True)
     assert shown.json["state"]["payment"] == {"order": 7}

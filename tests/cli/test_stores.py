@@ -83,7 +83,7 @@ def test_a_store_is_checked_and_repaired(ran: Shell) -> None:
         file.execute("UPDATE runs SET status = 'failed' WHERE run_id = 'two'")
     wrong = ran("store", "check", "--store", url)
     assert wrong.code == 1
-    assert wrong.out.startswith("wrong: run two: its row says status 'failed', its journal 'paused'")
+    assert wrong.out.startswith("wrong: run two: its row has status 'failed', and its journal 'paused'")
     repaired = ran("store", "check", "--store", url, "--repair", "--json")
     assert (repaired.code, repaired.json["ok"]) == (0, True)
     assert repaired.json["findings"][0]["repaired"] == "written again from the journal"
@@ -163,7 +163,7 @@ def test_a_check_says_what_is_wrong_with_a_file_and_changes_nothing(
 
 def test_a_store_in_memory_is_not_checked(ran: Shell) -> None:
     refused = ran("store", "check", "--store", "memory://")
-    assert (refused.code, "memory:// ends with this command" in refused.err) == (2, True)
+    assert (refused.code, "memory:// store ends with this command" in refused.err) == (2, True)
 
 
 POWERLESS = """
@@ -220,7 +220,7 @@ def test_a_file_that_may_only_be_read_is_checked_and_not_repaired(ran: Shell, tm
     finally:
         path.parent.chmod(0o755)
     assert (found.code, refused.code) == (1, 1)
-    assert found.out.startswith("wrong: run two: its row says status 'failed'")
+    assert found.out.startswith("wrong: run two: its row has status 'failed'")
     assert "the file or its directory is read-only; make both writable" in refused.err
     path.chmod(0o644)
     assert ran("store", "check", "--store", url, "--repair").code == 0

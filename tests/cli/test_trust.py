@@ -188,11 +188,11 @@ def test_keys_of_a_dotenv_are_taken_once_their_user_has_agreed(shell: Shell) -> 
     with shell.terminal("runs") as terminal:
         terminal.wait_for("Use OPENAI_API_KEY of the .env in this directory? [y/N]")
         terminal.type("n\r")
-        terminal.wait_for("you said no")
+        terminal.wait_for("you refused")
         terminal.end()
     with shell.terminal("runs") as terminal:  # a no is kept as a yes is
         assert "[y/N]" not in terminal.wait_for("WHAT HAPPENED")
-    (kept,) = re.findall(r"you said no: to be asked again, remove (\S+), or set it", shell("runs").err)
+    (kept,) = re.findall(r"you refused: to be asked again, remove (\S+), or set it", shell("runs").err)
     Path(kept).unlink()
     with shell.terminal("runs") as terminal:
         terminal.wait_for("[y/N]")

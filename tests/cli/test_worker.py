@@ -52,8 +52,8 @@ def test_a_worker_drives_what_was_enqueued_and_at_sigterm_gives_it_back_when_the
         worker.signal(signal.SIGTERM)
         done = worker.end()
     assert done.code == 0
-    assert "SIGTERM: no more runs are taken" in done.err
-    assert "given back" in done.err
+    assert "SIGTERM: no more runs are started" in done.err
+    assert "released" in done.err
     assert shell.journal("r") == ["run_started", "resumed", "step_done"]
     (row,) = shell("runs", "--json").json
     assert (row["status"], row["deaths"]) == ("interrupted", 0)
@@ -66,7 +66,7 @@ def test_what_a_worker_cannot_use_is_a_usage_error(shell: Shell) -> None:
         (("worker", "--app", "shop"), "module:attr"),
         (("worker", "--app", "nosuch:app"), "nosuch"),
         (("worker", "--app", "shop:missing"), "missing"),
-        (("worker", "--app", "shop:number"), "not an App"),
+        (("worker", "--app", "shop:number"), "neither an App"),
         (("worker", "--app", "shop:app", "--graphs", "other"), "other"),
         (("worker", "--app", "shop:app", "--slots", "0"), "--slots"),
         (("worker", "--app", "shop:app", "--graph-slots", "slow"), "NAME=N"),
@@ -103,7 +103,7 @@ FAULT = "GraphChanged: run 'r' is at a:\n  - node 'a' is gone\n  - password=hunt
 @pytest.mark.full
 @pytest.mark.parametrize("began", [False, True])
 def test_a_run_that_was_given_up_too_often_says_so_and_is_resumed_by_hand(shell: Shell, began: bool) -> None:
-    if began:  # it was answered, and waits to be taken up
+    if began:  # it was answered, and waits for a worker
         assert shell("run", "tool_user", "What is 2+3?", "--run-id", "r").code == 3
         assert shell("approve", "r", "--no-resume").code == 0
     else:
@@ -172,7 +172,7 @@ def test_a_worker_serves_probes_and_drains_and_a_second_signal_interrupts(shell:
         worker.signal(signal.SIGTERM)
         done = worker.end()
     assert done.code == 0, done.err
-    assert "given back" in done.err
+    assert "released" in done.err
     assert shell("workers", "--json").json["workers"] == []
 
 

@@ -323,7 +323,7 @@ async def test_messages_that_are_none_are_refused_with_the_mend(messages: Any) -
     ("options", "words"),
     [
         ({"payload": {"a": object()}}, "payload of a question"),
-        ({"choices": [1]}, "choices must be texts"),
+        ({"choices": [1]}, "choices must be strings"),
         ({"schema": {"a": object()}}, "schema of an answer"),
     ],
 )

@@ -249,7 +249,7 @@ async def test_a_branch_is_edited_by_its_path(executor: Executor) -> None:
         await executor.fork("r", at=at, update={"note": "y"})
     with pytest.raises(InvalidValue, match=r"no branch 'left'.*first\.0 \(left\)"):
         await executor.fork("r", at=at, update={"note": "y"}, branch="left")
-    with pytest.raises(InvalidValue, match="update= goes"):
+    with pytest.raises(InvalidValue, match="needs update="):
         await executor.fork("r", at=at, branch="first.0")
     fork = await executor.fork("r", at=at, update={"note": "y"}, branch="first.1")
     assert fork.output == ["first", "left x", "right y", "last"]
@@ -268,7 +268,7 @@ async def test_values_that_do_not_fit_are_refused(executor: Executor, update: di
 
 async def test_records_that_are_not_there_are_refused(executor: Executor) -> None:
     run = await executor.start(BILL, {}, run_id="r")
-    for at, words in ((0, "has 1 to"), (99, "has 1 to"), (run.seq, "is the end"), (None, "say at which record")):
+    for at, words in ((0, "has 1 to"), (99, "has 1 to"), (run.seq, "is the end"), (None, "name the record")):
         with pytest.raises(InvalidValue, match=words):
             await executor.fork("r", at=at)
     with pytest.raises(RunUnknown):
@@ -477,7 +477,7 @@ async def test_items_that_wait_for_others_are_not_edited_and_see_the_edits_of_th
     tasks = [{"id": "1", "needs": ["2"]}, {"id": "2", "needs": []}]
     async with Executor(store, graphs=[graph]) as executor:
         await executor.start(graph, {"tasks": tasks}, run_id="r")
-        with pytest.raises(InvalidValue, match="has not begun"):
+        with pytest.raises(InvalidValue, match="has not started"):
             await executor.fork("r", at=2, update={"note": "x"}, branch="first.0")
         fork = await executor.fork("r", at=2, update={"note": "x"}, branch="first.1")
         assert fork.output == ["first", "2 x", "1 x", "last"]

@@ -317,7 +317,7 @@ async def test_a_run_that_is_taken_up_while_the_executor_closes_is_given_back_an
             await taken.wait()
             await executor.close()
             assert await store.lease("r") is None
-    assert (["the executor is not open any more" in one for one in refused], steps) == ([True], [])
+    assert (["the executor was closed in the meantime" in one for one in refused], steps) == ([True], [])
     setattr(executor.store, name, method)
     async with Executor(store, graphs=[graph]) as other:
         assert (await other.resume("r")).output == ["done"]
@@ -340,7 +340,7 @@ async def test_a_drive_that_has_not_begun_its_steps_ends_when_the_executor_close
     executor = await Executor(store, graphs=[graph], observers=[lambda run, seq: None]).open()
 
     async def call() -> None:
-        with pytest.raises(RuntimeError, match="the executor is not open any more"):
+        with pytest.raises(RuntimeError, match="the executor was closed in the meantime"):
             await executor.start(graph, run_id="r")
 
     with anyio.fail_after(60):

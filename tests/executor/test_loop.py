@@ -267,7 +267,7 @@ async def test_reads_and_writes_are_enforced() -> None:
     run = await single(peeks, reads={"log"}).run("?")
     assert "reads log, not 'question'" in str(run.error)
     run = await single(peeks, writes={"n"}).run("?")
-    assert "updates log, and says that it writes only n" in str(run.error)
+    assert "updates log, but declares that it writes only n" in str(run.error)
 
 
 class OnlyN(TypedDict, total=False):
@@ -286,7 +286,7 @@ async def test_a_return_type_is_enforced_like_writes() -> None:
 
     for function, says_ in ((lies, "only n"), (chooses, "only n"), (nothing, "nothing")):
         run = await single(function).run("?")
-        assert f"updates log, and says that it writes {says_}" in str(run.error)
+        assert f"updates log, but declares that it writes {says_}" in str(run.error)
 
 
 async def test_a_sync_function_cannot_call_a_tool_from_its_thread() -> None:

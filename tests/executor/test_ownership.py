@@ -164,7 +164,7 @@ async def test_of_two_runs_the_one_that_was_taken_over_is_lost_and_the_other_goe
         for run_id in ("q", "r"):
             await executor.submit(graph, run_id=run_id)
         mine = await taken(store)
-        with pytest.raises(RunConflict, match="took its lease over"):
+        with pytest.raises(RunConflict, match="took over its lease"):
             await executor.wait("r")  # found out by a beat: no record is written meanwhile
         released.set()
         assert (await executor.wait("q")).output == ["went on"]

@@ -246,7 +246,7 @@ async def test_who_lost_its_lease_stops_by_itself(scene: Scene) -> None:
         told = await aside(holder.end)
         gate.set()
         assert told["error"] == "RunConflict"
-        assert "took its lease over" in told["message"]
+        assert "took over its lease" in told["message"]
         assert scene.by(holder) == ["model"]
         lease = await executor.store.lease("r")
         assert lease is not None

@@ -440,7 +440,7 @@ async def test_an_ended_run_is_reopened_by_one_who_knows_where_it_stands() -> No
                 assert (await other.resume(run.run_id, retry=True)).status == "failed"
 
         store.passed = meanwhile
-        with pytest.raises(RunConflict, match="gone on with it"):
+        with pytest.raises(RunConflict, match="continued it"):
             await executor.resume(run.run_id, retry=True)
         assert (await records(run, store)).count("reopened") == 1
 

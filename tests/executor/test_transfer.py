@@ -134,7 +134,7 @@ FORGERIES: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     "cut in a run": (lambda lines: lines[:4], "cut off"),
     "a line less": (lambda lines: [*lines[:-3], *lines[-2:]], "line"),
     "a changed record": (lambda lines: [*lines[:3], lines[3].replace("ab", "cd"), *lines[4:]], "another digest"),
-    "more behind the end": (lambda lines: [*lines, "{}"], "behind the end"),
+    "more behind the end": (lambda lines: [*lines, "{}"], "after the end"),
     "a newer version": (lambda lines: changed(lines, 0, version=99), "its version is 99"),
     "a graph of another digest": (lambda lines: changed(lines, 1, digest="0" * 16), "digest"),
     "graph data of another kind": (lambda lines: changed(lines, 1, data=[1]), "digest"),
@@ -145,7 +145,7 @@ FORGERIES: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     "no records": (lambda lines: changed(lines, 2, records=0), "number of its"),
     "a record of no known type": (
         lambda lines: changed(lines, 4, type="boom"),
-        "^line 5 .* this version knows no record of type 'boom'",
+        "^line 5 .* this version has no record of type 'boom'",
     ),
     "a record of no type": (lambda lines: changed(lines, 4, type=None), "^line 5 .* it has no `type`"),
     "a list in place of a record": (
@@ -158,7 +158,7 @@ FORGERIES: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     ),
     "a field too many": (
         lambda lines: changed(lines, 4, more=7),
-        r"record 2 \(step_done\): this version knows no field 'more'$",
+        r"record 2 \(step_done\): this version has no field 'more'$",
     ),
     "a field too few": (lambda lines: changed(lines, 3, graph=None), r"record 1 \(run_started\): field 'graph': "),
     "rules of a later version": (

@@ -507,13 +507,13 @@ WRONG = [
     ("effect", {"choice": "happened", "result": "many"}, "must be a whole number"),
     ("effect", {"choice": "happened", "result": {"output": 5}}, "must be a whole number"),
     ("node", {"choice": "happened", "result": {"nothing": 1}}, "nothing is unknown"),
-    ("node", {"choice": "happened", "result": {"log": 5}}, "log must be a text, not 5"),
+    ("node", {"choice": "happened", "result": {"log": 5}}, "log must be a string, not 5"),
     ("node", {"choice": "happened", "result": {"outcome": "elsewhere"}}, 'must be one of "done"'),
     ("node", {"choice": "happened", "result": "by hand"}, "must be an object"),
     ("tool", "happened", 'needs the result of the call: give {"choice": "happened", "result": ...}'),
-    ("tool", {"choice": "happened", "result": 5}, "the result must be a text, not 5"),
-    ("tool", {"choice": "happened", "result": {"output": "x", "exit_code": "bad"}}, "must be a text"),
-    ("tool", {"choice": "happened", "result": {"output": 5}}, "must be a text"),
+    ("tool", {"choice": "happened", "result": 5}, "the result must be a string, not 5"),
+    ("tool", {"choice": "happened", "result": {"output": "x", "exit_code": "bad"}}, "must be a string"),
+    ("tool", {"choice": "happened", "result": {"output": 5}}, "must be a string"),
     ("tool", {"choice": "happened", "reslt": "x"}, "wants one of happened, failed, retry"),
     ("tool", {"choice": "retry", "result": "x"}, 'wants one of happened, failed, retry, or {"choice": "happened"'),
     ("tool", "maybe", "wants one of happened, failed, retry"),
@@ -551,7 +551,7 @@ RIGHT = [
     ("node", {"choice": "happened", "result": None}, []),
     ("node", "happened", []),
     ("tool", {"choice": "happened", "result": "by hand"}, ["by hand"]),
-    ("tool", {"choice": "happened", "result": {"output": "x", "exit_code": 1}}, ["x"]),
+    ("tool", {"choice": "happened", "result": {"output": "x", "exit_code": 1}}, ["Error: x"]),
     ("tool", {"choice": "happened", "result": {"error": "no money"}}, ["Error: no money"]),
     ("tool", "failed", None),
     ("effect", "failed", None),
@@ -681,7 +681,7 @@ async def test_a_call_inside_a_called_graph_is_answered_in_the_run_of_that_graph
     async with Executor(world.store, graphs=[graph], tools=[pay, payer]) as executor:
         with pytest.raises(InvalidAnswer, match="answer it in that run"):
             await executor.fork("r", answers={question.id: said})
-        with pytest.raises(InvalidAnswer, match="the result must be a text"):
+        with pytest.raises(InvalidAnswer, match="the result must be a string"):
             await executor.answer("r", question.id, {"choice": "happened", "result": 5})
         run = await executor.answer("r", question.id, said)
     assert (run.status, world.paid) == ("completed", [0])

@@ -64,7 +64,7 @@ def metrics(text: str) -> dict[tuple[str, str], float]:
 async def test_a_worker_is_alive_and_ready_while_it_works_and_neither_before_nor_after(tmp_path: Path) -> None:
     health = WorkerHealth()
     with health.serving() as port:
-        assert await asked(port, "/healthz") == (503, "the worker does not work\n")
+        assert await asked(port, "/healthz") == (503, "the worker has stopped\n")
         assert (await asked(port, "/readyz"))[0] == 503
         executor = Executor(f"sqlite:///{tmp_path}/runs.db", graphs=[HELLO])
         async with executor, anyio.create_task_group() as tasks:

@@ -36,6 +36,7 @@ class Odd:
     pieces: bool = True
     calls: bool = True
     bounds: bool = True
+    logprobs: bool = True
     window: int | None = None
     refuses_long: str = ""
     listed: Mapping[str, Any] | None = None
@@ -61,7 +62,10 @@ class Odd:
         fields = {"usage": usage} if self.usage else {}
         if "tools" in body and self.calls:
             return called(CALL, **fields)
-        return said(self._text(body), **fields)
+        answer = said(self._text(body), **fields)
+        if body.get("logprobs") and self.logprobs:
+            answer["choices"][0]["logprobs"] = {"content": [{"token": "One", "logprob": -0.1}]}
+        return answer
 
     def _text(self, body: Mapping[str, Any]) -> str:
         if "schema" in body.get("response_format", {}).get("json_schema", {}):
@@ -93,6 +97,9 @@ SERVERS: dict[str, tuple[Odd, dict[str, Any], dict[str, str]]] = {
     "bounds refused": (Odd({"maxLength": "'maxLength' is not permitted"}), {"strict_output": True},
                        {"answers in a schema": "json_schema", "bounds in a schema": "not sent"}),
     "bounds ignored": (Odd(bounds=False), {}, {"bounds in a schema": "ignored"}),
+    "logprobs refused": (Odd({'"logprobs"': "no logprobs"}), {"logprobs": 0}, {"log probabilities": "refused"}),
+    "few logprobs": (Odd({'"top_logprobs": 20': "at most 5"}), {"logprobs": 5}, {"log probabilities": "yes"}),
+    "logprobs ignored": (Odd(logprobs=False), {}, {"log probabilities": "no"}),
     "max_tokens": (Odd({'"max_tokens"': "use max_completion_tokens"}), {"max_tokens": "max_completion_tokens"}, {}),
     "system": (Odd({'"role": "system"': "no system messages"}), {"system_role": "user"}, {}),
     "listed": (Odd(listed={"max_model_len": 32768}), {"window": 32768}, {"context window": "32,768"}),
@@ -133,7 +140,7 @@ async def test_the_profile_of_openai_is_a_start_too() -> None:
     openai = profile_of("gpt-5", None)
     found = await probed(Odd(), profile=openai)
     assert found.profile == openai
-    assert {"stop": "not sent", "bounds in a schema": "not sent"}.items() <= {
+    assert {"stop": "not sent", "bounds in a schema": "not sent", "log probabilities": "not sent"}.items() <= {
         one.feature: one.found for one in found.findings
     }.items()
 

@@ -93,7 +93,7 @@ async def test_a_tool_without_parameters_needs_no_model() -> None:
         ("{}", "'text' is missing"),
         ('{"text": "x", "loud": true}', "'loud' is unknown; it takes text, times"),
         ('{"text": "x", "times": "many"}', "'times' must be a whole number"),
-        ('{"text": null}', "'text' must be a text"),
+        ('{"text": null}', "'text' must be a string"),
     ],
 )
 async def test_what_does_not_fit_is_an_agent_error(reply: str, fault: str) -> None:

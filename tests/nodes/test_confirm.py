@@ -182,7 +182,7 @@ async def test_a_change_by_somebody_who_has_no_code_is_asked_again_if_it_does_no
     async with Executor(store, graphs=[calling], tools=[send]) as executor:
         run = await executor.resume(run.run_id)
         (again,) = run.waiting
-        assert "'text' must be a text" in again.prompt
+        assert "'text' must be a string" in again.prompt
         assert sent == []
         run = await executor.answer(run.run_id, again.id, Approve())
     assert (run.status, sent) == ("completed", ["x"])

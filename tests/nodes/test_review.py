@@ -318,12 +318,14 @@ def test_kill_9_between_review_question_and_call(
 
 
 async def test_a_reviewed_step_is_told_from_one_that_passed_and_one_that_a_person_answered() -> None:
-    async with executing([weighed("yes", 0.99), weighed("yes", 0.5)], (sending(),)) as (executor, _):
+    async with executing([weighed("yes", share) for share in (0.99, 0.5, 0.5)], (sending(),)) as (executor, _):
         run = await executor.start(graph(), GIVEN)
         assert [point.unasked for point in await executor.history(run.run_id) if point.node == "sure"] == ["reviewed"]
         run = await executor.start(graph(), GIVEN)
         run = await executor.answer(run.run_id, run.waiting[0].id, Approve())
         assert [point.unasked for point in await executor.history(run.run_id) if point.node == "sure"] == [""]
+        run = await executor.start(graph(), GIVEN, approve="write")  # the policy decides what the review left open
+        assert [point.unasked for point in await executor.history(run.run_id) if point.node == "sure"] == ["passed"]
 
 
 def test_it_is_data_and_the_data_of_a_confirm_without_review_is_as_before(tmp_path: Path) -> None:

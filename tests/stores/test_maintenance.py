@@ -252,8 +252,8 @@ async def test_what_is_wrong_is_found_and_what_can_be_is_repaired(tmp_path: Path
         assert not found.ok
         told = {(one.run_id, one.what.split(",")[0]) for one in found.findings if not one.note}
         assert told >= {
-            ("r0", "its row says status 'paused'"),
-            ("r0", "its row says waiting 3"),
+            ("r0", "its row has status 'paused'"),
+            ("r0", "its row has waiting 3"),
             ("", "records of 1 runs that do not exist"),
             ("", "inbox of 1 runs that do not exist"),
             ("", "labels of 1 runs that do not exist"),

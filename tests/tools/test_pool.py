@@ -149,7 +149,7 @@ async def test_a_tool_cannot_wait_for_its_own_instance(counted: type[Env]) -> No
         """Call another one."""
         return str(await remember("a", id="x"))
 
-    with pytest.raises(RuntimeError, match="this call has the instance already, and would wait for itself"):
+    with pytest.raises(RuntimeError, match="this call already has the instance, and would wait for itself"):
         await twice(id="x")
     assert await twice(id="y") == "a"
     async with pool:

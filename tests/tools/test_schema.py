@@ -327,8 +327,8 @@ def test_a_parameter_that_is_a_secret(hint: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"name": "two  words"}, "no name that a model can call"),
-        ({"name": "x" * 200}, "no name that a model can call"),
+        ({"name": "two  words"}, "not a name that a model can call"),
+        ({"name": "x" * 200}, "not a name that a model can call"),
         ({"risk": "huge"}, "risk 'huge' is not one of none, read, write, dangerous"),
         ({"effect": "none"}, "effect 'none' is not one of pure, read, idempotent, irreversible"),
         ({"timeout": 0}, "timeout 0 is not a positive number of seconds"),

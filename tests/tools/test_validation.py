@@ -83,8 +83,8 @@ def test_texts_become_what_the_schema_wants(name: str, given_: object, found: ob
         ("whole", "True", "'whole' must be a whole number"),
         ("number", "nan", "'number' must be a number"),
         ("number", True, "'number' must be a number, not true"),
-        ("text", 5, "'text' must be a text, not 5"),
-        ("text", {"a": 1}, "'text' must be a text"),
+        ("text", 5, "'text' must be a string, not 5"),
+        ("text", {"a": 1}, "'text' must be a string"),
         ("flag", 1, "'flag' must be true or false, not 1"),
         ("flag", "yes", "'flag' must be true or false"),
         ("words", "a, b", "'words' matches none of its types"),
@@ -137,7 +137,7 @@ def test_all_faults_are_told_at_once_with_what_there_is() -> None:
         (set[int], [[1, 2]], [[1, 1]], "must not have the same item twice"),
         (tuple[int, str], [[1, "a"]], [[1], ["a", 1], [1, "a", 2]], "'a'"),
         (datetime, ["2024-01-02T03:04:05Z"], ["yesterday"], "'a'"),
-        (Annotated[str, AfterValidator(str.upper)], ["x"], [1], "must be a text"),
+        (Annotated[str, AfterValidator(str.upper)], ["x"], [1], "must be a string"),
     ],
 )
 def test_bounds_and_types_of_pydantic_hold(hint: Any, good: list[Any], bad: list[Any], fault: str) -> None:
@@ -206,7 +206,7 @@ def test_faults_inside_of_values_are_placed() -> None:
 
 @pytest.mark.parametrize("secret", [SecretStr("s3cret-value"), [SecretStr("s3cret-value")]])
 def test_a_secret_is_refused_and_not_shown(secret: object) -> None:
-    with pytest.raises(SecretInState, match=r"tool 'take': an argument holds a secret") as caught:
+    with pytest.raises(SecretInState, match=r"tool 'take': an argument contains a secret") as caught:
         take.validate({"text": secret})
     assert "s3cret-value" not in repr(caught.value)
 
@@ -533,7 +533,7 @@ BOTH = [
     ("string", "has \"string\" in 'properties' instead of a schema"),
     ({"properties": {"a": {}}, "required": "a"}, "which is not a list of names"),
     ({"dependentRequired": {"a": "b"}}, "which is not an object with lists of names"),
-    ({"$ref": 3}, "which is not a text"),
+    ({"$ref": 3}, "which is not a string"),
     ({"nullable": "yes"}, "which is not true or false"),
     ({"$ref": "#/properties/s"}, "refers to itself without end"),
 ]  # fmt: skip
@@ -555,7 +555,7 @@ OWN = [
     ({"minimum": "3"}, "has 'minimum' with \"3\", which is not a number"),
     ({"items": [{"type": "string"}]}, "it is 'prefixItems'"),
     ({"required": True}, "has 'required' with true.* list required properties in 'required' of their object"),
-    ({"description": None}, "has 'description' with null, which is not a text"),
+    ({"description": None}, "has 'description' with null, which is not a string"),
     ({"anyOf": []}, "which is not a list of schemas"),
     ({"$ref": "http://127.0.0.1/x"}, "refers to 'http://127.0.0.1/x', which is not in it"),
     ({"$ref": "#/$defs/gone"}, "refers to '#/.defs/gone', which is not in it"),

@@ -316,7 +316,7 @@ async def draft_of(host: Host, options: ForkOptions, name: str, *, start: bool, 
         forked = forked.model_copy(update={"held": True})
     _push(moment, forked)
     if options.replay is not None and moment.machine.approve is not None:
-        why = "a replay does not take the policy of the replayed run over"
+        why = "a replay does not use the policy of the replayed run"
         seq, now = moment.machine.head + 1, moment.machine.updated
         _push(moment, r.AnswersWithdrawn(seq=seq, ts=now, policy=True, reason=why))
     for ending in changed.settled:
@@ -370,9 +370,7 @@ def _check_seen(options: ForkOptions, changed: Changes, before: RunState | None)
         known[changed.question] = before.questions[changed.question].digest
     for name in (*(options.answers or {}), *([changed.question] if changed.question else [])):
         if options.digests is not None and name in known and known[name] not in options.digests:
-            raise StaleAnswer(
-                f"run {options.parent!r}: question {name!r} is not the one that was looked at; look again"
-            )
+            raise StaleAnswer(f"run {options.parent!r}: question {name!r} is not the one that was shown; read it again")
 
 
 def _changes(fit: Fit) -> tuple[str, ...]:
@@ -458,9 +456,9 @@ async def moment_of(host: Host, info: RunInfo, at: int | None) -> Moment:
     if isinstance(last, r.Ended) and last.status == "completed":
         listed = f"`orchestrator show {shlex.quote(run_id)}` lists the records of its steps"
         raise InvalidValue(
-            f"run {run_id!r} completed: say at which record to fork it, at=1 to at={head - 1}; {listed}", where="at"
+            f"run {run_id!r} completed: name the record to fork it at, at=1 to at={head - 1}; {listed}", where="at"
         ).on_command_line(
-            f"run {run_id!r} completed: say at which record to fork it, --at 1 to --at {head - 1}; {listed}"
+            f"run {run_id!r} completed: name the record to fork it at, --at 1 to --at {head - 1}; {listed}"
         )
     if isinstance(last, r.Ended) and at is None:
         records = records[:-1]
@@ -558,14 +556,14 @@ def _update(machine: RunState, update: Mapping[str, object], branch: str | None)
     run_id = machine.run_id
     listed = ", ".join(f"{one.path or '(trunk)'} ({one.node})" for one in in_places(machine.live_tokens())) or "none"
     if not update:
-        raise InvalidValue(
-            f"run {run_id!r}: branch={branch!r} says where update= goes: give one", where="branch"
-        ).on_command_line(f"run {run_id!r}: --branch {branch} says where --set goes: give one")
+        raise InvalidValue(f"run {run_id!r}: branch={branch!r} needs update=", where="branch").on_command_line(
+            f"run {run_id!r}: --branch {branch} needs --set"
+        )
     if branch is not None and not tokens:
         raise InvalidValue(f"run {run_id!r} has no branch {branch!r} there; its branches: {listed}", where="branch")
     if not tokens and machine.root is not None and machine.root.result is not None:
         raise InvalidValue(
-            f"run {run_id!r} is over at record {machine.head}: no step sees other values; fork it at a record before",
+            f"run {run_id!r} is over at record {machine.head}: fork it at an earlier record to use other values",
             where="at",
         )
     if not tokens:
@@ -575,7 +573,7 @@ def _update(machine: RunState, update: Mapping[str, object], branch: str | None)
         )
     if all(token.phase is Phase.PENDING for token in tokens):
         raise InvalidValue(
-            f"run {run_id!r}: branch {branch!r} has not begun: it waits for other items, and will see their values",
+            f"run {run_id!r}: branch {branch!r} has not started: it waits for other items, and will use their values",
             where="branch",
         )
     schema = tokens[0].frame.plan.schema

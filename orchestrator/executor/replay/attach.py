@@ -67,7 +67,7 @@ def _check_models(resources: Resources, fork: Forked) -> None:
         found = resources.model if alias == DEFAULT and alias not in resources.models else resources.models.get(alias)
         if found is None or found.name != name:
             where = "model=" if alias == DEFAULT else f"models={{{alias!r}: ...}}"
-            raise GraphUnknown(f"replay {fork.run_id!r} was begun with model {name!r}: add it, Executor({where})")
+            raise GraphUnknown(f"replay {fork.run_id!r} was started with model {name!r}: add it, Executor({where})")
 
 
 async def _recording(store: Store, loader: RunLoader, fork: Forked, structure: str) -> Recording:

@@ -92,7 +92,7 @@ async def _moment_of(host: Host, options: ReplayOptions, parent: Run) -> int | N
             what = "answers" if options.answer is not None else "results"
             listed = f": records {', '.join(map(str, seqs[:20]))}" if seqs else ""
             raise InvalidValue(
-                f"run {options.parent!r} has {len(seqs)} {what}{listed}; say which one is replaced, at=", where="at"
+                f"run {options.parent!r} has {len(seqs)} {what}{listed}; name the replaced one, at=", where="at"
             )
         return seqs[0]
     fork = parent.machine.fork

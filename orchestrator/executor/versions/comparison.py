@@ -342,7 +342,7 @@ def changed_joins(run: Compared) -> Iterator[GradedChange]:
             said, target = path in run.migration.joins, run.migration.joins.get(path)
             if target is not None and target.rpartition("/")[2] not in joins:
                 raise InvalidMigration(
-                    f"joins: {target!r} is no join of the fork at {_node_of(fork.fork)!r} in the new version; "
+                    f"joins: {target!r} is not a join of the fork at {_node_of(fork.fork)!r} in the new version; "
                     f"its joins are {', '.join(joins) or 'none'}"
                 )
             kept |= {target.rpartition("/")[2]} if target is not None else set()

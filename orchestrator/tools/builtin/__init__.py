@@ -16,9 +16,11 @@ def texts(name: str, given: Iterable[str]) -> tuple[str, ...]:
         TypeError: it is a single string, or has an item that is not a string.
     """
     if isinstance(given, str | bytes):
-        raise TypeError(f"{name}={given!r} is one text, and would be read letter by letter: write {name}=[{given!r}]")
+        raise TypeError(
+            f"{name}={given!r} is a single string, and would be read as a list of letters: write {name}=[{given!r}]"
+        )
     found = tuple(given)
     for one in found:
         if not isinstance(one, str):  # pyright: ignore[reportUnnecessaryIsInstance]  what callers without a checker give
-            raise TypeError(f"{name}= holds {one!r}, which is not a text")
+            raise TypeError(f"{name}= contains {one!r}, which is not a string")
     return found

@@ -47,7 +47,7 @@ class AskHuman(Tool):
         if choices is not None and (len(set(choices)) < len(choices) or not all(choices)):
             raise ToolError("the choices must differ from each other, and none may be empty")
         if getattr(ctx, "ask", None) is None:
-            raise ToolError("only a run can ask a person: let a node call this tool")
+            raise ToolError("only a run can ask a person: call this tool from a node")
         answer = await ctx.ask("input", prompt=question, choices=choices or (), deadline=self._deadline)
         if answer.type == "deny":
             why = f": {answer.reason}" if answer.reason else ""

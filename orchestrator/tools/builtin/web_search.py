@@ -118,7 +118,7 @@ class JsonSearch:
         if page.status == 403:
             raise ToolError(self._refusal())
         if page.status != 200:
-            raise ToolError(f"{self._url} answered {page.status}: try again later, or look at the instance")
+            raise ToolError(f"{self._url} answered {page.status}: try again later, or check the instance")
         if page.cut:
             raise ToolError(f"{self._url} answered with more than {len(page.data)} bytes")
         try:
@@ -211,7 +211,7 @@ class RecordedSearch:
             if wrong := [
                 hit for hits in results.values() for hit in hits if {*map(type, asdict(hit).values())} != {str}
             ]:
-                raise TypeError(f"{wrong[0]!r} has a field that is not a text")
+                raise TypeError(f"{wrong[0]!r} has a field that is not a string")
             return cls(results)
         except (TypeError, AttributeError, json.JSONDecodeError) as error:
             raise ValueError(f"{os.fspath(path)!r} contains no recorded searches: {error}") from None

@@ -273,7 +273,7 @@ def as_result(found: CallToolResult, secrets: tuple[str, ...] = (), *, wrapped: 
             parts.append(one)
     if found.is_error:
         said = "\n".join(texts) or _json(found.structured_content, secrets)
-        return ToolFailure(error=str(said or "it failed without saying why"), content=parts)
+        return ToolFailure(error=str(said or "it failed without an error message"), content=parts)
     output: JsonValue = "\n".join(texts) if texts else None
     shown = ""
     if found.structured_content is not None:

@@ -136,7 +136,7 @@ class McpConnection:
             except _Expired:
                 live.over.set()
                 if last:
-                    raise self._unavailable("it drops every connection immediately") from None
+                    raise self._unavailable("it closes every connection immediately") from None
             else:
                 self._failures = 0
                 return result
@@ -271,7 +271,7 @@ class McpConnection:
         except (ValueError, RecursionError) as error:
             raise self.refused(f"gave no result: {self._words(error)}", _refused_part(error)) from None
         if not isinstance(result, CallToolResult):
-            raise ToolError(f"MCP server {self.server.name!r} wants to ask its user something, which is not supported")
+            raise ToolError(f"MCP server {self.server.name!r} requests input from the user, which is not supported")
         return result
 
     async def _clear(self, live: _OpenSession) -> None:

@@ -275,7 +275,7 @@ def _of_entry(where: str, name: str, entry: object, folder: Path) -> Server:
 def _text(where: str, entry: Mapping[str, object], key: str) -> str:
     value = entry[key]
     if not isinstance(value, str) or not value:
-        raise GraphUnknown(f"{where}: {key!r} is not a text")
+        raise GraphUnknown(f"{where}: {key!r} is not a string")
     return value
 
 

@@ -303,7 +303,7 @@ async def test_windows_dialogs_and_downloads_of_a_page_disturb_nothing(site: Web
         assert "was accepted" in said
         assert "| yes" in said
         said = await hand("click", **ref(said, 'button "File"'))
-        assert "download began and was cancelled" in said
+        assert "download started and was cancelled" in said
         said = await hand("click", **ref(said, 'button "Open"'))
         assert "[a page opened another tab, number 2]" in said
         assert len((await hand("tab")).splitlines()) <= 3

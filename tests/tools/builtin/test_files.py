@@ -70,7 +70,7 @@ async def test_a_file_is_made_shown_changed_and_each_edit_taken_back(files: File
     assert path.read_text() == "one\ntwo\n"
     await done(other, "undo_edit", path="docs/a.txt")
     assert not path.exists()
-    assert "no edit of it is left" in await refused(other, "undo_edit", path="docs/a.txt")
+    assert "there is no edit of it" in await refused(other, "undo_edit", path="docs/a.txt")
 
 
 async def test_a_record_of_an_edit_that_is_too_large_to_be_one_is_not_read(files: Files, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ async def test_undo_goes_on_behind_edits_that_were_undone(files: Files, tmp_path
 async def test_nothing_is_undone_that_somebody_else_changed(files: Files, tmp_path: Path) -> None:
     await done(files, "create_file", path="a", text="mine")
     (tmp_path / "a").write_text("theirs")
-    assert "something else has changed it since" in await refused(files, "undo_edit", path="a")
+    assert "another program has changed it since" in await refused(files, "undo_edit", path="a")
     assert (tmp_path / "a").read_text() == "theirs"
 
 
@@ -337,7 +337,7 @@ async def test_after_a_crash_the_file_says_whether_a_call_happened(tmp_path: Pat
     (tmp_path / "a").write_text(before)  # it was noted, and then the process died
     assert reconcile("run/1/call") is None
     (tmp_path / "a").write_text("something else")
-    with pytest.raises(Exception, match="is unknown"):
+    with pytest.raises(Exception, match="it is not known whether it was edited"):
         reconcile("run/1/call")
     (tmp_path / "a").write_text(after)
     await done(files, "insert_in_file", "run/2/call", path="a", line=0, text="later")

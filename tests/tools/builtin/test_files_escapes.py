@@ -153,7 +153,7 @@ async def test_records_that_somebody_else_put_there_are_not_believed(tmp_path: P
     head, _, body = record.read_text().partition("\n")
     record.write_text(json.dumps({**json.loads(head), **change}) + "\n" + body)
     result = await call(files, "undo_edit", path="a")
-    assert "something else has changed it since" in result.text  # the record before it is about another content
+    assert "another program has changed it since" in result.text  # the record before it is about another content
     reconcile = getattr(files.get("replace_in_file"), "reconcile")  # noqa: B009  only some tools have one
     assert reconcile("k") is None
     assert (tmp_path / "root/a").stat().st_mode & 0o7000 == 0
@@ -249,7 +249,7 @@ async def test_who_saves_in_between_loses_nothing(tmp_path: Path, trap: dict[str
     trap[".orchestrator-new"] = lambda: (tmp_path / "a").write_text("saved by an editor")
     files = Files(tmp_path)
     said = await refused(files, "replace_in_file", path="a", old="old", new="new")
-    assert "changed by something else just now" in said
+    assert "another program changed it in the meantime" in said
     assert [path.name for path in tmp_path.iterdir() if path.name != ".orchestrator"] == ["a"]  # no other is left
     assert (tmp_path / "a").read_text() == "saved by an editor"
 

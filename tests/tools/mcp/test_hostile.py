@@ -124,7 +124,7 @@ def _fan(levels: int) -> dict[str, Any]:
         ({"properties": []}, "has 'properties' with \\[\\], which is not an object with schemas"),
         ({"properties": {"a": 1}}, "has 1 in 'properties' instead of a schema"),
         ({"properties": {"a": {"enum": "x"}}}, "has 'enum' with \"x\", which is not a list"),
-        ({"properties": {"a": {"description": {}}}}, "which is not a text"),
+        ({"properties": {"a": {"description": {}}}}, "which is not a string"),
         ({"x": float("nan")}, "is not JSON"),
     ],
 )

@@ -139,7 +139,7 @@ def test_a_file_as_other_clients_write_it(tmp_path: Path, monkeypatch: pytest.Mo
         ({"a": {"type": "sse", "url": "http://x"}}, "#a: the old SSE transport"),
         ({"a": {"url": "ftp://x"}}, "does not begin with http"),
         ({"a": {"command": "x", "args": "y"}}, "'args' is not a list of texts"),
-        ({"a": {"command": ""}}, "'command' is not a text"),
+        ({"a": {"command": ""}}, "'command' is not a string"),
         ({"a": {"command": "x", "env": {"K": []}}}, "'env' is not an object of texts"),
         ({"a": {"command": "x", "env": {"K": "${NOT_SET_1}"}}}, "#a: the environment has no NOT_SET_1"),
         ({"a": {"command": "x", "disabled": True}}, "every server in it is disabled"),

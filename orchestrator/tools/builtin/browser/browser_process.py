@@ -211,7 +211,7 @@ def _program(named: str | None) -> str:
     """
     found = next(filter(None, map(shutil.which, PROGRAMS if named is None else (named,))), None)
     if found is None and named is not None:
-        raise ToolError(f"the browser cannot be started: {named!r} is no program")
+        raise ToolError(f"the browser cannot be started: {named!r} is not a program")
     if found is None:
         raise ToolError(
             f"there is no browser: install one of {', '.join(PROGRAMS)}, or name it with Browser(executable=...)"
@@ -233,7 +233,7 @@ async def _first_line(process: SupervisedProcess) -> str:
 
 
 def _unstarted(said: str) -> str:
-    return f"the process of the browser ended when it began{': ' * bool(said)}{said}"
+    return f"the browser's process ended while it started{': ' * bool(said)}{said}"
 
 
 def _folder() -> Path:

@@ -99,7 +99,9 @@ class Tabs:
             if page is not None and not await _answers(page):
                 await self._drop(page)
                 raise ToolError(_DEAD) from None
-            raise ToolError(f"this took longer than {self._seconds:g} s; the page may go on: read it again") from None
+            raise ToolError(
+                f"this took longer than {self._seconds:g} s; the page may still be working: read it again"
+            ) from None
         except Error as error:
             raise ToolError(self._reason(error)) from None
         finally:
@@ -182,7 +184,7 @@ class Tabs:
             page = self._page()
             has_it = focused(await self._snapshot(page))
             if has_it is not None and not same(has_it, element):
-                raise ToolError(f"the focus is in {has_it}: say so with `element`")
+                raise ToolError(f"the focus is in {has_it}: name it with `element`")
             await page.keyboard.press(key)
         else:
             page, found = await self._element(ref, element)
@@ -302,7 +304,7 @@ class Tabs:
 
     def _downloaded(self, download: Download) -> None:
         if self._began is None or self._began.done():
-            self._note("a download began and was cancelled; browser_download saves files")
+            self._note("a download started and was cancelled; use browser_download to save files")
             self._later(download.cancel())
             return
         self._began.set_result(download)  # one file for one call
@@ -344,7 +346,7 @@ class Tabs:
         for frame in (page.main_frame, await found.owner_frame()):
             if frame is None or self._seen.get(frame) != _site(frame.url):
                 place = shown_address(page.url if frame is None else frame.url)
-                raise ToolError(f"the page is of another site than when it was read, {place}: read it again")
+                raise ToolError(f"the page is from another site than when it was read, {place}: read it again")
         return page, found
 
     async def _settled(self, page: Page) -> None:

@@ -291,10 +291,10 @@ class Edits:
             log.settle(name, digest_of(now))
             last = log.to_undo(name)
             if last is None:
-                raise ToolError("no edit of it is left to undo")
+                raise ToolError("there is no edit of it to undo")
             if digest_of(now) != last.after:
                 raise ToolError(
-                    "something else has changed it since, and undoing would lose that: edit it with replace_in_file"
+                    "another program has changed it since, and undo would lose that: edit it with replace_in_file"
                 )
             before = log.content(last)
             gone = "removed, as it was not there before" if before is None else "as it was before"
@@ -329,7 +329,7 @@ class Edits:
             if now == edit.before:
                 return None
             raise ToolError(
-                f"{edit.path!r} has since been changed by something else, so whether it was edited is unknown"
+                f"{edit.path!r} has since been changed by another program, so it is not known whether it was edited"
             )
 
     @contextmanager
@@ -364,7 +364,7 @@ class Edits:
             if there is not None:
                 refuse_link(name, there)
             if _identity(there) != _identity(found):
-                raise ToolError("it was changed by something else just now: view it, and try again")
+                raise ToolError("another program changed it in the meantime: view it, and try again")
             if after is None:
                 place.remove(name)
             else:

@@ -134,7 +134,7 @@ class Guard:
             raise ToolError(f"the address is longer than {_LONG} characters")
         said = shown_address(given)
         if not given.isprintable() or re.search(r"[\x00-\x20\x7f\\]", given):
-            raise ToolError(f"{said} has blanks, backslashes or control characters: write them as %20 and the like")
+            raise ToolError(f"{said} contains spaces, backslashes or control characters: encode them, such as %20")
         try:
             found = httpx2.URL(given) if before is None else before.join(given)
         except (httpx2.InvalidURL, ValueError, TypeError, UnicodeError) as error:
@@ -142,7 +142,7 @@ class Guard:
         if found.scheme not in _PORTS:
             raise ToolError(f"{said}: only http and https are fetched; write https://...")
         if before is not None and before.scheme == "https" != found.scheme:
-            raise ToolError(f"{said}: the page leads from https to http, which is not followed")
+            raise ToolError(f"{said}: the page redirects from https to http, which is not followed")
         if found.userinfo or "@" in _authority(given):
             raise ToolError(f"{said} has a user name or password in it: leave them out")
         host = found.host
@@ -205,4 +205,6 @@ def _refuse_odd(host: str, said: str) -> None:
     try:
         ipaddress.IPv4Address(host)
     except ValueError:
-        raise ToolError(f"{said}: {host!r} is not written as a usual address, four numbers and three dots") from None
+        raise ToolError(
+            f"{said}: {host!r} is not an IPv4 address in its usual form, four numbers and three dots"
+        ) from None

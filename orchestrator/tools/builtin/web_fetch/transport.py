@@ -46,7 +46,7 @@ class CheckedNetwork(httpcore2.AsyncNetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
         """Always raises: a local socket is not on the web."""
-        raise httpcore2.ConnectError("local sockets are never connected to")
+        raise httpcore2.ConnectError("connections to local sockets are not allowed")
 
 
 def pool(guard: Guard, context: ssl.SSLContext) -> httpcore2.AsyncConnectionPool:
