@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from orchestrator.executor import Run
-    from orchestrator.executor.replay.start import ReplayProgress
+    from orchestrator.executor.replay.start_replay import ReplayProgress
     from orchestrator.stores.base import RunInfo
     from orchestrator.views.replay_result import Replay
 
