@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, JsonValue
 
+from orchestrator._lazy import lazy_modules
 from orchestrator.context import Context
 from orchestrator.errors import AgentError
 from orchestrator.graph.model import Node, Port
@@ -16,10 +17,15 @@ from orchestrator.models.messages import Message, Reply, user
 from orchestrator.models.messages import system as said
 from orchestrator.models.reading import parted
 from orchestrator.nodes.model_decision import Decision, json_object, question_in_hand, tool_named, whole
-from orchestrator.nodes.planned_calls import arguments_of
-from orchestrator.nodes.plans.blueprint import PlannedCall
 from orchestrator.nodes.templates import fill, filled_by
 from orchestrator.tools.tool import Tool
+
+if TYPE_CHECKING:
+    from orchestrator.nodes import planned_calls
+    from orchestrator.nodes.plans import blueprint
+else:  # only for a reply that writes the call as text
+    (planned_calls,) = lazy_modules("orchestrator.nodes", "planned_calls")
+    (blueprint,) = lazy_modules("orchestrator.nodes.plans", "blueprint")
 
 SYSTEM = """\
 You choose the arguments of a function, so that its result helps to answer a question. You get the question, a \
@@ -104,26 +110,28 @@ class ChooseArgs(Decision, Node, kind="choose_args"):
         data: dict[str, JsonValue] = {**told, "parameters": parameters}
 
         def read(reply: Reply) -> Outcome[str]:
-            return Outcome(DONE, {self.args: tool.validate(self._given(reply, tool))})
+            return Outcome(DONE, {self.args: tool.validate(_given(reply, tool))})
 
         messages = [said(self.system), user(prompt, data=data)]
         return await self.decided(state, ctx, messages, dict(tool.parameters), self.kind, read)
 
-    def _given(self, reply: Reply, tool: Tool) -> dict[str, Any]:
-        """Return the arguments in a reply: a JSON object, or a call as in code, `add(2, 4)` or `a=2, b=4`."""
-        properties: Any = tool.parameters["properties"]
-        text = parted(reply.text)[1].strip().strip("`")
-        call = re.fullmatch(rf"\s*{re.escape(tool.name)}\s*[(\[](.*)[)\]][\s.;]*", text, re.DOTALL)
-        if call is not None or re.match(rf"({'|'.join(map(re.escape, properties))})\s*=(?!=)", text):
-            written = text if call is None else call[1]
-            return arguments_of(PlannedCall(id="E1", tool=tool.name, input=written), {}, tool.parameters)
-        try:
-            found = json_object(text, self.kind)
-        except AgentError:
-            whole(reply, self.kind)  # a truncated reply is reported as such
-            raise
-        inner = [found[name] for name in _WRAPPERS if name in found and name not in properties]
-        return inner[0] if len(inner) == 1 and isinstance(inner[0], dict) and not {*found} & {*properties} else found
+
+def _given(reply: Reply, tool: Tool) -> dict[str, Any]:
+    """Return the arguments in a reply: a JSON object, or a call as in code, `add(2, 4)` or `a=2, b=4`."""
+    properties: Any = tool.parameters["properties"]
+    text = parted(reply.text)[1].strip().strip("`")
+    call = re.fullmatch(rf"\s*{re.escape(tool.name)}\s*[(\[](.*)[)\]][\s.;]*", text, re.DOTALL)
+    if call is not None or re.match(rf"({'|'.join(map(re.escape, properties))})\s*=(?!=)", text):
+        written = text if call is None else call[1]
+        planned = blueprint.PlannedCall(id="E1", tool=tool.name, input=written)
+        return planned_calls.arguments_of(planned, {}, tool.parameters)
+    try:
+        found = json_object(text, ChooseArgs.kind)
+    except AgentError:
+        whole(reply, ChooseArgs.kind)  # a truncated reply is reported as such
+        raise
+    inner = [found[name] for name in _WRAPPERS if name in found and name not in properties]
+    return inner[0] if len(inner) == 1 and isinstance(inner[0], dict) and not {*found} & {*properties} else found
 
 
 def describe(parameters: Any) -> str:
