@@ -53,8 +53,8 @@ _FORMS: tuple[dict[str, object], ...] = (
     {"output": "prompt", "strict_output": False},
 )
 """Ways to ask for an answer in a schema, the best first."""
-_ALTERNATIVES = (8, 5)
-"""Numbers of alternatives to a token that some servers allow instead of 20."""
+_FEW = 5
+"""Alternatives to a token that servers give which give fewer than others."""
 _WORD = re.compile(r'Profile\(ends=\{("(?:[^"\\]|\\.)*")')
 _WINDOWS = (5_000, 20_000)
 """Tokens of the long requests."""
@@ -107,9 +107,9 @@ async def probe(model: OpenAIModel) -> Probed:
         await found.plain()
         await found.stream()
         await found.stop()
-        await found.logprobs()
         await found.tools()
         await found.schema()
+        await found.logprobs()
         await found.window()
         return Probed(tuple(found.findings), model.profile, found.streams, found.text_tools, found.tokens)
     finally:
@@ -217,25 +217,6 @@ class _Probe:
         else:
             self._found("stop", "ignored" if end in reply.text else "yes", f"{end!r}")
 
-    async def logprobs(self) -> None:
-        """How many alternatives to each token the server gives."""
-        most, detail = self.model.profile.logprobs, ""
-        if not most:
-            self._found("log probabilities", "not sent")
-            return
-        for number in (most, *(fewer for fewer in _ALTERNATIVES if fewer < most)):
-            self._use(logprobs=number)
-            reply = await self._ask(_COUNT, logprobs=True)
-            if isinstance(reply, Reply):
-                if reply.logprobs:
-                    self._found("log probabilities", "yes", f"{number} for each token")
-                    return
-                detail = "the server ignores the option"
-                break
-            detail = detail or str(reply)
-        self._use(logprobs=0)
-        self._found("log probabilities", "no", detail)
-
     async def tools(self) -> None:
         """Whether tools reach the model, seen by its call, else by the number of input tokens."""
         choice = "required" if self.model.profile.tool_choice_required else "auto"
@@ -279,6 +260,20 @@ class _Probe:
                 return
             detail = detail or "the server ignores the schema"
         self._found("answers in a schema", "prompt", detail)
+
+    async def logprobs(self) -> None:
+        """Whether a reply has the log probabilities of its tokens, and how many alternatives may be asked for."""
+        default, refused = self.model.profile.logprobs, ""
+        for most in dict.fromkeys((default, min(default, _FEW), 0)):
+            self._use(logprobs=most)
+            if not most:
+                break
+            reply = await self._ask(_COUNT, logprobs=True)
+            if isinstance(reply, Reply):
+                self._found("log probabilities", "yes" if reply.logprobs else "no", f"at most {most} alternatives")
+                return
+            refused = refused or str(reply)
+        self._found("log probabilities", "refused" if refused else "not sent", refused)
 
     def _bounds(self, answer: Mapping[str, Any]) -> None:
         if self.model.profile.strict_output:

@@ -25,7 +25,7 @@ from orchestrator.graph.refs import ref_of
 from orchestrator.models.messages import Message, Reply, assistant, user
 from orchestrator.models.messages import system as said
 from orchestrator.models.reading import NoReading, json_in
-from orchestrator.nodes.model_decision import quoted
+from orchestrator.nodes.model_decision import quoted, whole_words
 from orchestrator.nodes.templates import fill, filled_by, placeholders, plain
 from orchestrator.tools.result import as_text
 from orchestrator.tools.validation import faults, schema_faults
@@ -185,7 +185,7 @@ class Complete(Node, kind="complete"):
         else:
             reply = await ctx.model.complete(messages, task=self.task, **options)
             if reply.cut and self.on_cut == "keep":
-                return Outcome(DONE, {self.result: _whole_words(reply.text)})
+                return Outcome(DONE, {self.result: whole_words(reply.text)})
             fault = _fault_of(reply)
             if fault is None:
                 return Outcome(DONE, {self.result: reply.text.strip()})
@@ -240,11 +240,6 @@ class Complete(Node, kind="complete"):
             raise ValueError("; ".join(wrong[:_MOST_FAULTS]))
         JsonCodec().write(value)
         return value
-
-
-def _whole_words(text: str) -> str:
-    """Return a text that was cut off, without its last word, which may be incomplete."""
-    return text.strip() if text[-1:].isspace() else "".join(text.rsplit(None, 1)[:-1]).strip()
 
 
 def _fault_of(reply: Reply) -> str | None:

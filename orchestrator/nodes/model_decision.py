@@ -19,7 +19,6 @@ from orchestrator.graph.model import GraphDefinition, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.json import JsonObject
 from orchestrator.models.messages import Message, Reply, assistant, user
-from orchestrator.models.messages import system as said
 from orchestrator.models.reading import NoReading, json_in
 from orchestrator.nodes.templates import fill
 from orchestrator.tools.tool import Tool
@@ -156,17 +155,6 @@ class Decision(BaseModel, metaclass=Spelled):
         return Outcome(found.name, {**found.update, **({str(self.corrections): []} if cleared else {})})
 
 
-async def decide(ctx: Context, *, task: str, system: str, prompt: str, data: Mapping[str, Any]) -> str:
-    """Ask the model for one decision and return the text of its reply, without surrounding space.
-
-    The prompt contains in words what `data` contains as facts, so a model may use either.
-
-    Raises:
-        AgentError: the model refused to answer, or its reply was truncated.
-    """
-    return whole(await ctx.model.complete([said(system), user(prompt, data=data)], task=task), task)
-
-
 def not_refused(reply: Reply, task: str) -> None:
     """Raise an `AgentError` if the model refused to answer."""
     if reply.refused:
@@ -183,6 +171,11 @@ def whole(reply: Reply, task: str) -> str:
     if reply.cut:
         raise AgentError(f"{task}: the reply {quoted(reply.text)} was cut off; give the model more max_tokens")
     return reply.text.strip()
+
+
+def whole_words(text: str) -> str:
+    """Return a text that was cut off, without its last word, which may be incomplete."""
+    return text.strip() if text[-1:].isspace() else "".join(text.rsplit(None, 1)[:-1]).strip()
 
 
 def tools_of(ctx: Context, node: str) -> Sequence[Tool]:

@@ -11,7 +11,9 @@ from orchestrator.context import Context
 from orchestrator.errors import AgentError
 from orchestrator.graph.model import Node, Port
 from orchestrator.graph.reducers import merge
-from orchestrator.nodes.model_decision import decide
+from orchestrator.models.messages import assistant, user
+from orchestrator.models.messages import system as said
+from orchestrator.nodes.model_decision import whole, whole_words
 from orchestrator.nodes.plans.blueprint import PlannedCall
 from orchestrator.nodes.steps import Step, answer_of_steps
 from orchestrator.nodes.templates import fill, filled_by
@@ -23,18 +25,22 @@ PROMPT = """\
 {steps}
 
 Task: {question}"""
+CUT = "Your answer was cut off, because it was too long. Answer again, in one short sentence."
 STOPPED = "There is no result: the work was stopped"
 """The text for a step without evidence, whose progress is not known."""
 
 
 class Solve(Node, kind="solve"):
-    """Write the answer to a task, from the steps of a blueprint and their evidence, in one model call.
+    """Write the answer to a task, from the steps of a blueprint and their evidence.
+
+    An answer that is cut off at its length limit is requested once more, briefly. If that one is cut off, too, its
+    whole words are kept.
 
     If a step ended the work (`ends=True`), its result is the answer, and no model is called; for several, that of the
     last step in the plan.
 
     Raises:
-        AgentError: the reply was refused, truncated or empty.
+        AgentError: the reply was refused or empty.
     """
 
     fills = ("answer",)
@@ -83,8 +89,14 @@ class Solve(Node, kind="solve"):
         if ended := [number for number, step in enumerate(done, 1) if step.ended]:
             return {self.answer: answer_of_steps(done[: ended[-1]])}
         prompt = fill(self.prompt, question=question, steps=worker_log(plan, evidence))
-        data = {"question": question, "steps": [_fact(call, evidence.get(call.id)) for call in plan]}
-        answer = await decide(ctx, task="solve", system=self.system, prompt=prompt, data=data)
+        steps: list[JsonValue] = [_fact(call, evidence.get(call.id)) for call in plan]
+        data: dict[str, JsonValue] = {"question": question, "steps": steps}
+        asked = [said(self.system), user(prompt, data=data)]
+        reply = await ctx.model.complete(asked, task="solve")
+        if reply.cut:
+            again = [assistant(reply.text), user(CUT, data={**data, "fault": CUT})]
+            reply = await ctx.model.complete([*asked, *again], task="solve")
+        answer = (reply.cut and whole_words(reply.text)) or whole(reply, "solve")
         if not answer:
             raise AgentError("solve: the reply is empty; reply with the answer")
         return {self.answer: answer}

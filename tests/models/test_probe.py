@@ -36,11 +36,11 @@ class Odd:
     pieces: bool = True
     calls: bool = True
     bounds: bool = True
+    logprobs: bool = True
     window: int | None = None
     refuses_long: str = ""
     listed: Mapping[str, Any] | None = None
     end: str = "stop"
-    logprobs: int = 20
 
     def __call__(self, seen: Seen) -> Raw | dict[str, Any]:
         if seen.path.endswith("/models"):
@@ -63,13 +63,11 @@ class Odd:
         fields = {"usage": usage} if self.usage else {}
         if "tools" in body and self.calls:
             return called(CALL, **fields)
-        if body.get("logprobs") and body["top_logprobs"] > self.logprobs > 0:
-            return refused(400, "too many top_logprobs")
-        found = said(self._text(body), **fields)
-        found["choices"][0]["finish_reason"] = self.end
+        answer = said(self._text(body), **fields)
         if body.get("logprobs") and self.logprobs:
-            found["choices"][0]["logprobs"] = {"content": [{"token": "One", "logprob": -0.1, "top_logprobs": []}]}
-        return found
+            answer["choices"][0]["logprobs"] = {"content": [{"token": "One", "logprob": -0.1}]}
+        answer["choices"][0]["finish_reason"] = self.end
+        return answer
 
     def _text(self, body: Mapping[str, Any]) -> str:
         if "schema" in body.get("response_format", {}).get("json_schema", {}):
@@ -101,12 +99,12 @@ SERVERS: dict[str, tuple[Odd, dict[str, Any], dict[str, str]]] = {
     "bounds refused": (Odd({"maxLength": "'maxLength' is not permitted"}), {"strict_output": True},
                        {"answers in a schema": "json_schema", "bounds in a schema": "not sent"}),
     "bounds ignored": (Odd(bounds=False), {}, {"bounds in a schema": "ignored"}),
+    "logprobs refused": (Odd({'"logprobs"': "no logprobs"}), {"logprobs": 0}, {"log probabilities": "refused"}),
+    "few logprobs": (Odd({'"top_logprobs": 20': "at most 5"}), {"logprobs": 5}, {"log probabilities": "yes"}),
+    "logprobs ignored": (Odd(logprobs=False), {}, {"log probabilities": "no"}),
     "max_tokens": (Odd({'"max_tokens"': "use max_completion_tokens"}), {"max_tokens": "max_completion_tokens"}, {}),
     "system": (Odd({'"role": "system"': "no system messages"}), {"system_role": "user"}, {}),
     "an end of its own": (Odd(end="eot!"), {"ends": {"eot!": "stop"}}, {"end of a reply": "eot!"}),
-    "fewer alternatives": (Odd(logprobs=5), {"logprobs": 5}, {"log probabilities": "yes"}),
-    "log probabilities refused": (Odd({'"logprobs"': "no"}), {"logprobs": 0}, {"log probabilities": "no"}),
-    "log probabilities ignored": (Odd(logprobs=0), {"logprobs": 0}, {"log probabilities": "no"}),
     "listed": (Odd(listed={"max_model_len": 32768}), {"window": 32768}, {"context window": "32,768"}),
     "listed in meta": (Odd(listed={"meta": {"n_ctx": 4096, "n_ctx_train": 8192}}), {"window": 4096}, {}),
     "listed in words": (Odd(listed={"max_model_len": "many"}), {"window": None}, {"context window": "20,000"}),
@@ -145,7 +143,7 @@ async def test_the_profile_of_openai_is_a_start_too() -> None:
     openai = profile_of("gpt-5", None)
     found = await probed(Odd(), profile=openai)
     assert found.profile == openai
-    assert {"stop": "not sent", "bounds in a schema": "not sent"}.items() <= {
+    assert {"stop": "not sent", "bounds in a schema": "not sent", "log probabilities": "not sent"}.items() <= {
         one.feature: one.found for one in found.findings
     }.items()
 

@@ -19,6 +19,7 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, OpenAIModel, Retry, node
+from orchestrator.cli.graph_refs import shipped
 from orchestrator.errors import ModelUnavailable
 from orchestrator.models.probe import probe
 from orchestrator.nodes import Decide
@@ -26,8 +27,11 @@ from orchestrator.strategies import (
     chat,
     function_call,
     function_call_agent,
+    plan_and_solve,
     plan_and_solve_prompt,
     react,
+    rewoo,
+    tool_user,
 )
 from orchestrator.tools import tools_from_ref
 from tests.support.ports import free_port
@@ -55,6 +59,9 @@ STRATEGIES: dict[str, Callable[[], Graph]] = {
     "react, bracket": lambda: react.react(protocol="bracket", max_steps=4, last_answer=True),
     "plan_and_solve_prompt": lambda: plan_and_solve_prompt.plan_and_solve_prompt(form="number"),
     "chat": lambda: chat.chat(max_steps=4),
+    "tool_user": lambda: tool_user.tool_user(max_steps=4, max_seconds=None),
+    "plan_and_solve": lambda: plan_and_solve.plan_and_solve(max_steps=4),
+    "rewoo": rewoo.rewoo,
 }
 each = pytest.mark.parametrize("strategy", STRATEGIES)
 CLASSES = {"billing": "about money", "bugs": "about what does not work", "other": "everything else"}
@@ -81,6 +88,10 @@ GOOD = {"completed", "exhausted", "paused"}
 """A conversation is paused when it has answered."""
 
 
+def test_every_strategy_that_ships_is_here() -> None:
+    assert {name.partition(",")[0] for name in STRATEGIES} == set(shipped())
+
+
 @peer
 @once
 @each_way
@@ -96,7 +107,7 @@ async def test_no_run_ends_because_of_a_reply(real_model: RealModel, strategy: s
 async def test_no_run_of_many_ends_because_of_a_reply(
     real_model: RealModel, strategy: str, way: str, scale: int
 ) -> None:
-    count = min(10, 3 * scale)
+    count = min(20 if strategy == "tool_user" else 10, 3 * scale)
     assert set(await ends(real_model, strategy, way, count)) <= GOOD
 
 

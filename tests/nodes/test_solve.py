@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.models import Reply
 from orchestrator.nodes import Solve
-from orchestrator.nodes.solve import SYSTEM
+from orchestrator.nodes.solve import CUT, SYSTEM
 from tests.support.one_node import error_of, executing, of_one, run
 
 pytestmark = pytest.mark.anyio
@@ -69,5 +69,22 @@ async def test_words_and_fields_can_be_others() -> None:
     ],
 )
 async def test_what_is_no_answer_is_an_agent_error(reply: Any, why: str) -> None:
-    kind, message = error_of(await run(Solve(), Solve.State, GIVEN, [reply]))
+    cut = isinstance(reply, Reply) and reply.cut
+    kind, message = error_of(await run(Solve(), Solve.State, GIVEN, [reply, reply] if cut else [reply]))
     assert (kind, why in message) == ("AgentError", True)
+
+
+@pytest.mark.parametrize(
+    ("second", "answer"),
+    [("Henning", "Henning"), (Reply(text="Henning was born in Ki", finish="length"), "Henning was born in")],
+)
+async def test_an_answer_that_is_cut_off_is_requested_again_and_then_kept(second: Any, answer: str) -> None:
+    long = Reply(text="Henning was born in Kiel, and his father", finish="length")
+    async with executing([long, second]) as (executor, model):
+        done = await executor.start(of_one(Solve(), Solve.State), GIVEN)
+    assert (done.status, done.values["answer"]) == ("completed", answer)
+    first, again = model.requests
+    assert [message.content for message in again.messages[: len(first.messages)]] == [
+        message.content for message in first.messages
+    ]
+    assert [message.content for message in again.messages[len(first.messages) :]] == [long.text, CUT]
