@@ -21,12 +21,12 @@ from orchestrator.tools import Risk
 from orchestrator.values import check_options
 
 SYSTEM = """\
-You talk with a user and help with what they ask. Call a tool where one helps, and say so where none does. Keep to \
-what you know or were told; be brief."""
+You talk with a user and help with their questions. Call a tool if it helps. If no tool helps, say so. Use only facts \
+that you know or were given, and be brief."""
 
 SYSTEM_WITHOUT_TOOLS = """\
-You talk with a user and help with what they ask. For this answer you have called all the tools that you can: answer \
-from what they gave, and say so if it does not suffice."""
+You talk with a user and help with their questions. No more tools can be called for this answer. Answer from the \
+results so far; if they are not enough, say so."""
 
 FAREWELLS = ("", "/bye", "/exit", "/quit")
 

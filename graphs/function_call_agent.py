@@ -34,8 +34,7 @@ def give_up(state: FunctionCallAgentState) -> None:
 
 
 SYSTEM_AT_THE_END = """\
-You have called all the tools that you can. Answer the question now, from what they gave, and say so if it does not \
-suffice."""
+No more tools can be called. Answer the question now from the results so far; if they are not enough, say so."""
 
 EDGES = """
     START   -> think -> read

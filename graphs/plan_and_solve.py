@@ -21,17 +21,17 @@ from orchestrator.tools import Risk
 from orchestrator.values import check_options
 
 SYSTEM = """\
-You work on one step of a task, with the tools that you have. What came of the steps before is given to you: use it, \
-and do not do them again."""
+You work on one step of a task and can call tools. You get the results of the earlier steps: use them, and do not \
+repeat these steps."""
 
 
 CONCLUDE = """\
 Task: {question}
 
-There is no room for further steps. The steps of the plan were: {steps}
-What came of those that were done: {results}
+No more steps can be carried out. The steps of the plan: {steps}
+The results of the steps that were carried out: {results}
 
-Give the final answer to the task from this, and say so if it does not suffice."""
+Give the final answer to the task from these results. If they are not enough, say so."""
 
 
 class PlanAndSolveState(ReadPlan.State, Advance.State):

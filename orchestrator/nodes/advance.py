@@ -21,8 +21,8 @@ Task: {question}
 Done so far:
 {done}
 
-Do this step of the task now, and no other: {step}
-Answer with what came of it."""
+Do only this step of the task now: {step}
+Answer with its result."""
 
 
 class Advance(Node, kind="advance"):

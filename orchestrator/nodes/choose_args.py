@@ -104,26 +104,27 @@ class ChooseArgs(Decision, Node, kind="choose_args"):
         data: dict[str, JsonValue] = {**told, "parameters": parameters}
 
         def read(reply: Reply) -> Outcome[str]:
-            return Outcome(DONE, {self.args: tool.validate(self._given(reply, tool))})
+            return Outcome(DONE, {self.args: tool.validate(_given(reply, tool))})
 
         messages = [said(self.system), user(prompt, data=data)]
         return await self.decided(state, ctx, messages, dict(tool.parameters), self.kind, read)
 
-    def _given(self, reply: Reply, tool: Tool) -> dict[str, Any]:
-        """Return the arguments in a reply: a JSON object, or a call as in code, `add(2, 4)` or `a=2, b=4`."""
-        properties: Any = tool.parameters["properties"]
-        text = parted(reply.text)[1].strip().strip("`")
-        call = re.fullmatch(rf"\s*{re.escape(tool.name)}\s*[(\[](.*)[)\]][\s.;]*", text, re.DOTALL)
-        if call is not None or re.match(rf"({'|'.join(map(re.escape, properties))})\s*=(?!=)", text):
-            written = text if call is None else call[1]
-            return arguments_of(PlannedCall(id="E1", tool=tool.name, input=written), {}, tool.parameters)
-        try:
-            found = json_object(text, self.kind)
-        except AgentError:
-            whole(reply, self.kind)  # a truncated reply is reported as such
-            raise
-        inner = [found[name] for name in _WRAPPERS if name in found and name not in properties]
-        return inner[0] if len(inner) == 1 and isinstance(inner[0], dict) and not {*found} & {*properties} else found
+
+def _given(reply: Reply, tool: Tool) -> dict[str, Any]:
+    """Return the arguments in a reply: a JSON object, or a call as in code, `add(2, 4)` or `a=2, b=4`."""
+    properties: Any = tool.parameters["properties"]
+    text = parted(reply.text)[1].strip().strip("`")
+    call = re.fullmatch(rf"\s*{re.escape(tool.name)}\s*[(\[](.*)[)\]][\s.;]*", text, re.DOTALL)
+    if call is not None or re.match(rf"({'|'.join(map(re.escape, properties))})\s*=(?!=)", text):
+        written = text if call is None else call[1]
+        return arguments_of(PlannedCall(id="E1", tool=tool.name, input=written), {}, tool.parameters)
+    try:
+        found = json_object(text, ChooseArgs.kind)
+    except AgentError:
+        whole(reply, ChooseArgs.kind)  # a truncated reply is reported as such
+        raise
+    inner = [found[name] for name in _WRAPPERS if name in found and name not in properties]
+    return inner[0] if len(inner) == 1 and isinstance(inner[0], dict) and not {*found} & {*properties} else found
 
 
 def describe(parameters: Any) -> str:

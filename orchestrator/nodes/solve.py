@@ -17,9 +17,8 @@ from orchestrator.nodes.steps import Step, answer_of_steps
 from orchestrator.nodes.templates import fill, filled_by
 
 SYSTEM = """\
-You answer a task. To this end a plan was made and carried out: you get each of its steps and the evidence that came \
-of it. Evidence can be beside the point, or an error: use what helps. Answer with the answer only, as short as the \
-task allows."""
+You answer a question. A plan was made for it and carried out. You get each step of the plan with its result, the \
+evidence. Some evidence may be an error or not relevant. Write only the answer, as short as possible."""
 PROMPT = """\
 {steps}
 

@@ -19,6 +19,7 @@ from orchestrator.models.reading import NoReading, json_in, labelled
 from orchestrator.nodes.model_decision import Constrain, Decision, closed, form_of, quoted, whole
 from orchestrator.nodes.steps import Step, answer_of_steps
 from orchestrator.nodes.templates import fill, filled_by
+from orchestrator.tools.result import as_text
 
 _TASK = """\
 You answer a main question in several steps. You get the main question, and the questions that were looked into so \
@@ -62,8 +63,9 @@ class Think(Decision, Node, kind="think"):
     """Write the final answer and take `answer`, or write the next question and take `question`.
 
     The reply is an object, or has one of the forms `Final Answer: ...` and `Question: ...`, as `labelled` reads them.
-    If it begins with one, everything after its colon counts, including further colons and lines. If the last step ended
-    the work (`ends=True`), its result is the answer, and no model is called.
+    If it begins with one, everything after its colon counts, including further colons and lines. The output of the last
+    step alone is the answer, too. If the last step ended the work (`ends=True`), its result is the answer, and no model
+    is called.
 
     Raises:
         AgentError: the reply has neither form, or nothing after the colon, and no retry is left.
@@ -127,11 +129,13 @@ class Think(Decision, Node, kind="think"):
         prompt = fill(self.prompt, question=question, steps="\n\n".join(map(_step_text, steps)))
         data: dict[str, JsonValue] = {"question": question, "steps": [_fact(step) for step in steps]}
         messages = [said(self.system), user(prompt, data=data)]
-        return await self.decided(state, ctx, messages, NEXT, self.kind, self._read)
+        found = as_text(steps[-1].tool_output).strip() if steps and not steps[-1].failed else ""
+        return await self.decided(state, ctx, messages, NEXT, self.kind, lambda reply: self._read(reply, found))
 
-    def _read(self, reply: Reply) -> Outcome[str]:
+    def _read(self, reply: Reply, output: str) -> Outcome[str]:
+        """Return the outcome of a reply, after a step with this output."""
         text = whole(reply, self.kind)
-        found = labelled(_unwrapped(text), LABELS)
+        found = labelled(_unwrapped(text), LABELS) or (("answer", text) if text and text == output else None)
         if found is None:
             raise AgentError(
                 f"think: the reply {quoted(text)} has neither form; "

@@ -37,6 +37,7 @@ from orchestrator.models.reading import NoReading, ThoughtScreen, choice_in, jso
 from orchestrator.models.reading import parted as parted_thoughts
 from orchestrator.models.text.forms import CallScreen, Form, OfferedTool
 from orchestrator.models.text.protocol import FORMS
+from orchestrator.nodes.choose_args import _given
 from orchestrator.nodes.extract import find_answer
 from orchestrator.nodes.planned_calls import arguments_of
 from orchestrator.nodes.plans import PlanFault
@@ -51,6 +52,7 @@ from orchestrator.render.terminal import excerpts
 from orchestrator.stores.payloads import holes, split
 from orchestrator.stores.postgres.statements import escaped, unescaped
 from orchestrator.stores.requests import words as words_of
+from orchestrator.tools import tools_from_ref
 from orchestrator.tools.builtin.browser import service, tabs
 from orchestrator.tools.builtin.files import Text, numbered
 from orchestrator.tools.builtin.files.directory import parts_of
@@ -143,6 +145,10 @@ def _inputs(text: str) -> None:
         arguments_of(PlannedCall(id="E1", tool=offer.name, input=text), {}, dict(offer.parameters))
     needs_of(text)
     quoted_references(text)
+
+
+def _chosen_arguments(text: str) -> None:
+    _given(Reply(text=text), next(iter(tools_from_ref("arithmetic"))))
 
 
 def _hosts(text: str) -> None:
@@ -437,6 +443,13 @@ PARSERS: Mapping[str, Parser] = {
         _form("json"),
         ("orchestrator.models.text.json_forms:*",),
         ("```json\n", "```\n", '{"name": "search", "arguments": {', '[{"name": "search"},', *_JSON),
+    ),
+    "chosen arguments": Parser(
+        _chosen_arguments,
+        ("orchestrator.nodes.choose_args:_given()",),
+        ("add(", ")", ").", ") ", "a=", "{", '{"arguments": {', "2, "),
+        (AgentError,),
+        usual=200_000,
     ),
     "readings of replies": Parser(
         _readings,

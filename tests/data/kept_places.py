@@ -48,6 +48,8 @@ from orchestrator.models.messages import Message, Reply, ToolCall
 from orchestrator.nodes import Subgraph
 
 STORE = Path(__file__).with_name("kept_places.db.xz")
+TOOL_USER = Path(__file__).with_name("kept_tool_user.db.xz")
+"""The same of `tool_user`, before its decisions had edges for corrections: at every call, and before every step."""
 QUESTION = "What is (2 + 3) * (4 + 5)?"
 """Two calls at the same time, then one after the other."""
 ANSWER = "45"

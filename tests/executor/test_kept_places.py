@@ -18,6 +18,7 @@ from tests.data.kept_places import (
     ANSWER,
     LEFT_OUT,
     STORE,
+    TOOL_USER,
     WAYS,
     Calls,
     opened,
@@ -164,6 +165,24 @@ async def test_a_run_goes_on_with_the_calls_it_has_to_the_answer_it_would_have_g
         assert run.values["evidence"] == expected.values["evidence"]
     assert before + len(calls.made) == await calls_of(name, way), (before, calls.made)
     assert name in ("function_call", "inside") or ANSWER in str(run.output)
+
+
+TOOL_USER_RUNS = [
+    *(f"model_{number}" for number in (1, 2, 4, 5, 6, 8, 9, 10, 12)), "tool_3", "tool_7", "tool_11",
+    *(f"before_{number}" for number in range(2, 16)),
+    "approval_1", "approval_3", "answered_1", "unknown", "cancelled", "exhausted", "failed",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("place", TOOL_USER_RUNS[:: sized(3, 1)])
+async def test_runs_of_tool_user_before_its_corrections_go_on_at_every_place(tmp_path: Path, place: str) -> None:
+    (tmp_path / "runs.db").write_bytes(lzma.decompress(TOOL_USER.read_bytes()))
+    calls, run_id = Calls(), f"tool_user-plain-{place}"
+    async with opened(f"sqlite:///{tmp_path}/runs.db", "plain", calls, irreversible=place == "unknown") as executor:
+        before = await settled_calls(executor, run_id)
+        run = await finished(executor, run_id)
+    assert (run.status, float(str(run.output))) == ("completed", float(ANSWER)), run.error
+    assert before + len(calls.made) == await calls_of("tool_user", "plain")
 
 
 _CALLS: dict[tuple[str, str], int] = {}

@@ -113,11 +113,11 @@ async def test_a_step_is_told_the_task_and_what_came_of_the_steps_before() -> No
     assert first.messages[0].content == SYSTEM
     assert first.messages[1].content == (
         f"Task: {QUESTION}\n\nDone so far:\nnothing\n\n"
-        "Do this step of the task now, and no other: Multiply 2 by 4.\nAnswer with what came of it."
+        "Do only this step of the task now: Multiply 2 by 4.\nAnswer with its result."
     )
     assert second.messages[1].content == (
         f"Task: {QUESTION}\n\nDone so far:\n1. Multiply 2 by 4.\nResult: 8\n\n"
-        "Do this step of the task now, and no other: Add 20.\nAnswer with what came of it."
+        "Do only this step of the task now: Add 20.\nAnswer with its result."
     )
     assert len(second.messages) == 2
     assert second.messages[1].data == {
@@ -224,7 +224,7 @@ async def test_offline_and_from_a_file_the_answer_is_the_same(suffix: str, tmp_p
     graph.save(tmp_path / f"graph.{suffix}")
     loaded = Graph.load(tmp_path / f"graph.{suffix}")
     assert loaded == graph
-    assert "Do this step of the task now" in (tmp_path / f"graph.{suffix}").read_text()
+    assert "Do only this step of the task now" in (tmp_path / f"graph.{suffix}").read_text()
     async with Executor(model=OfflineModel(), tools=TOOLS) as executor:
         runs = [await executor.start(each, QUESTION) for each in (graph, loaded)]
     assert [run.output for run in runs] == ["28", "28"]

@@ -467,6 +467,7 @@ async def test_s25_the_thinker_is_shown_the_main_question_and_all_steps() -> Non
     [
         ("Final Answer: 34", "34"),
         ("Final Answer:34", "34"),
+        ("3", "3"),  # what the tool returned
         ("\nFinal Answer: see http://x.y: now\nand: then\n", "see http://x.y: now\nand: then"),
     ],
 )
