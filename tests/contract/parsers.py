@@ -37,6 +37,7 @@ from orchestrator.models.reading import NoReading, ThoughtScreen, choice_in, jso
 from orchestrator.models.reading import parted as parted_thoughts
 from orchestrator.models.text.forms import CallScreen, Form, OfferedTool
 from orchestrator.models.text.protocol import FORMS
+from orchestrator.nodes import ChooseArgs
 from orchestrator.nodes.extract import find_answer
 from orchestrator.nodes.planned_calls import arguments_of
 from orchestrator.nodes.plans import PlanFault
@@ -51,6 +52,7 @@ from orchestrator.render.terminal import excerpts
 from orchestrator.stores.payloads import holes, split
 from orchestrator.stores.postgres.statements import escaped, unescaped
 from orchestrator.stores.requests import words as words_of
+from orchestrator.tools import tool
 from orchestrator.tools.builtin.browser import service, tabs
 from orchestrator.tools.builtin.files import Text, numbered
 from orchestrator.tools.builtin.files.directory import parts_of
@@ -143,6 +145,17 @@ def _inputs(text: str) -> None:
         arguments_of(PlannedCall(id="E1", tool=offer.name, input=text), {}, dict(offer.parameters))
     needs_of(text)
     quoted_references(text)
+
+
+@tool(risk="none", effect="pure")
+def _search(query: str, limit: int = 1) -> str:
+    """Search."""
+    return query * limit
+
+
+def _chosen(text: str) -> None:
+    ChooseArgs()._given(Reply(text=f"_search({text}"), _search)
+    ChooseArgs()._given(Reply(text=text), _search)
 
 
 def _hosts(text: str) -> None:
@@ -384,6 +397,13 @@ PARSERS: Mapping[str, Parser] = {
         _inputs,
         ("orchestrator.models.text.inputs:*",),
         (*_JSON, "a=", "a=1, ", "#E1, ", "(", "'", "```", "```json\n{"),
+        (AgentError,),
+        usual=200_000,
+    ),
+    "chosen arguments": Parser(
+        _chosen,
+        ("orchestrator.nodes.choose_args:_given()",),
+        (*_JSON, "query=", "query=a, ", ")", ".", ";", "`", " "),
         (AgentError,),
         usual=200_000,
     ),
