@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Context, Executor, Graph, Run, node, tool
+from orchestrator import Context, Executor, Graph, Run, ToolResult, node, tool
 from orchestrator.cli.report import Plain
 from orchestrator.errors import ToolError
 from orchestrator.kernel.plan import Plan
@@ -39,6 +39,12 @@ def works() -> str:
     return "fine"
 
 
+@tool(risk="none", effect="pure")
+def coded() -> ToolResult:
+    """Fail by the exit code alone."""
+    return ToolResult(output="order 17", exit_code=2)
+
+
 def graph(name: str, *, check: bool = False) -> Graph:
     @node
     async def call(ctx: Context[None]) -> dict[str, object]:
@@ -48,7 +54,7 @@ def graph(name: str, *, check: bool = False) -> Graph:
 
 
 async def made(graph: Graph) -> tuple[Run, Overlay, list[Any]]:
-    async with Executor(tools=[broken, works]) as executor:
+    async with Executor(tools=[broken, works, coded]) as executor:
         found = await executor.start(graph, {})
         events = [event async for event in executor.events(found.run_id)]
         return found, found.overlay(), events
@@ -118,6 +124,23 @@ async def test_the_page_and_the_notebook_have_it() -> None:
     bundle = found._repr_mimebundle_()
     assert "! call failed" in bundle["text/plain"]
     assert "faulty" in bundle["image/svg+xml"]
+
+
+async def test_a_call_that_failed_by_its_exit_code_alone_is_shown_alike() -> None:
+    of = graph("coded")
+    found, overlay, events = await made(of)
+    lines: list[str] = []
+    writer = Plain(lines.append)
+    for event in events:
+        writer.show(event)
+    said = "\n".join(lines)
+    assert "coded() failed: exit code 2" in said
+    assert "call  [1 failed call]" in said
+    assert found.values["said"] == "Error: order 17"
+    assert "! call failed" in to_text(of, overlay)
+    page = to_html(of, found).replace(" ", "")
+    assert '"failed":1' in page
+    assert '"failed":true' in page
 
 
 async def test_journals_that_do_not_say_it_are_drawn_without_it() -> None:
