@@ -86,7 +86,10 @@ def _option(ref: str, found: Probed, flags: dict[str, object]) -> str:
     """Return the option of the command line for the model."""
     if not ref.startswith("openai:"):
         return quoted(("--model", ref))
-    asked = {name: str(value).lower() if isinstance(value, bool) else value for name, value in flags.items()}
+    asked = {
+        name: str(value).lower() if isinstance(value, bool) else ",".join(value) if isinstance(value, dict) else value
+        for name, value in flags.items()
+    }
     asked |= {} if found.streams else {"streams": "false"}
     asked |= {"protocol": "json"} if found.text_tools else {}
     query = f"?{urlencode(asked)}" if asked else ""

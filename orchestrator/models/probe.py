@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter
@@ -10,7 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.errors import ModelError, ModelUnavailable
+from orchestrator.errors import ModelError, ModelUnavailable, ReplyIncomplete
 from orchestrator.json import JsonObject
 from orchestrator.models.base import Model
 from orchestrator.models.messages import Message, Reply, system, user
@@ -52,12 +53,14 @@ _FORMS: tuple[dict[str, object], ...] = (
     {"output": "prompt", "strict_output": False},
 )
 """Ways to ask for an answer in a schema, the best first."""
-_FEW = 5
-"""Alternatives to a token that servers give which give fewer than others."""
+_ALTERNATIVES = (8, 5)
+"""Numbers of alternatives to a token that some servers allow instead of 20."""
+_WORD = re.compile(r'Profile\(ends=\{("(?:[^"\\]|\\.)*")')
 _WINDOWS = (5_000, 20_000)
 """Tokens of the long requests."""
 _FIELDS = ("max_model_len", "n_ctx", "loaded_context_length", "context_length", "context_window", "max_context_length")
 """Names by which servers tell the context window in their list of models."""
+_FAULT = re.compile(r"error|fail|abort|cancel|timeout")
 _TOKENS = re.compile(r"(?:context|maximum|n_ctx|limit)\D{0,40}?(\d{3,8})", re.IGNORECASE)
 
 
@@ -98,14 +101,15 @@ async def probe(model: OpenAIModel) -> Probed:
         ModelError: the model does not answer a plain request.
     """
     before = model.profile
+    model._tools_seen = True  # the findings say whether tools reach it
     found = _Probe(model)
     try:
         await found.plain()
         await found.stream()
         await found.stop()
+        await found.logprobs()
         await found.tools()
         await found.schema()
-        await found.logprobs()
         await found.window()
         return Probed(tuple(found.findings), model.profile, found.streams, found.text_tools, found.tokens)
     finally:
@@ -159,6 +163,10 @@ class _Probe:
         for flags in ({}, {"max_tokens": other}, {"system_role": "user"}, {"max_tokens": other, "system_role": "user"}):
             self.model.profile = default.model_copy(update=flags)
             reply = await self._ask(_COUNT)
+            if isinstance(reply, ReplyIncomplete) and (word := _unknown_end(reply)) is not None:
+                self._use(ends={**default.ends, word: "stop"})
+                self._found("end of a reply", word, "a word that is not known; it is taken for a complete reply")
+                reply = await self._ask(_COUNT)
             if isinstance(reply, Reply):
                 break
             refused = refused or reply
@@ -209,6 +217,25 @@ class _Probe:
         else:
             self._found("stop", "ignored" if end in reply.text else "yes", f"{end!r}")
 
+    async def logprobs(self) -> None:
+        """How many alternatives to each token the server gives."""
+        most, detail = self.model.profile.logprobs, ""
+        if not most:
+            self._found("log probabilities", "not sent")
+            return
+        for number in (most, *(fewer for fewer in _ALTERNATIVES if fewer < most)):
+            self._use(logprobs=number)
+            reply = await self._ask(_COUNT, logprobs=True)
+            if isinstance(reply, Reply):
+                if reply.logprobs:
+                    self._found("log probabilities", "yes", f"{number} for each token")
+                    return
+                detail = "the server ignores the option"
+                break
+            detail = detail or str(reply)
+        self._use(logprobs=0)
+        self._found("log probabilities", "no", detail)
+
     async def tools(self) -> None:
         """Whether tools reach the model, seen by its call, else by the number of input tokens."""
         choice = "required" if self.model.profile.tool_choice_required else "auto"
@@ -253,20 +280,6 @@ class _Probe:
             detail = detail or "the server ignores the schema"
         self._found("answers in a schema", "prompt", detail)
 
-    async def logprobs(self) -> None:
-        """Whether a reply has the log probabilities of its tokens, and how many alternatives may be asked for."""
-        default, refused = self.model.profile.logprobs, ""
-        for most in dict.fromkeys((default, min(default, _FEW), 0)):
-            self._use(logprobs=most)
-            if not most:
-                break
-            reply = await self._ask(_COUNT, logprobs=True)
-            if isinstance(reply, Reply):
-                self._found("log probabilities", "yes" if reply.logprobs else "no", f"at most {most} alternatives")
-                return
-            refused = refused or str(reply)
-        self._found("log probabilities", "refused" if refused else "not sent", refused)
-
     def _bounds(self, answer: Mapping[str, Any]) -> None:
         if self.model.profile.strict_output:
             self._found("bounds in a schema", "not sent")
@@ -296,6 +309,13 @@ class _Probe:
                 return
             least = size
         self._found("context window", f"{least:,}", "tokens at least")
+
+
+def _unknown_end(error: ReplyIncomplete) -> str | None:
+    """Return the server's word for the end of a reply, if it is not known; None for one that names a fault."""
+    found = _WORD.search(str(error))
+    word = json.loads(found[1]) if found is not None else None
+    return None if word is None or _FAULT.search(word.lower()) else str(word)
 
 
 def _has(profile: Profile, flags: Mapping[str, object]) -> bool:

@@ -1,14 +1,14 @@
 """Models named by text: `offline`, `openai:NAME`, `module:attr` or `file.py:attr`.
 
 `openai:NAME?stop=false&output=prompt` sets flags of the profile, besides `streams=false` and `protocol=FORM`, which
-wraps the model in `TextProtocol`.
+wraps the model in `TextProtocol`. `ends=WORD,WORD` are words of the server for the end of a complete reply.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any, TypeGuard
 from urllib.parse import parse_qsl
 
 from pydantic import TypeAdapter, ValidationError
@@ -76,12 +76,14 @@ def _openai(name: str, query: str) -> Model:
 
     default = profile_of(name, os.environ.get("OPENAI_BASE_URL"))
     try:
-        given = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True))
+        given: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True))
+        if "ends" in given:
+            given["ends"] = {**default.ends, **dict.fromkeys(given["ends"].split(","), "stop")}
         protocol = given.pop("protocol", None)
         streams = TypeAdapter(bool).validate_python(given.pop("streams", True))
         profile = Profile.model_validate({**default.model_dump(), **given})
         model = OpenAIModel(name, price=_prices(), profile=profile, streams=streams)
-        return model if protocol is None else TextProtocol(model, protocol)  # type: ignore[arg-type]
+        return model if protocol is None else TextProtocol(model, protocol)
     except ValueError as error:
         why = explain(error) if isinstance(error, ValidationError) else error
         known = ", ".join(("streams", "protocol", *Profile.model_fields))

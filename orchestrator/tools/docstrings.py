@@ -93,6 +93,11 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
+def _not_blank(lines: Sequence[str], at: int) -> str:
+    """Return the first line from `at` on that is not empty; empty if there is none."""
+    return next((lines[place] for place in range(at, len(lines)) if lines[place]), "")
+
+
 def _heading(lines: Sequence[str], at: int) -> tuple[bool | None, bool]:
     """Return the kind of section that starts at a line (see `_SECTIONS`; None for none), and if it is underlined."""
     words = _HEADING.fullmatch(lines[at].strip())
@@ -101,7 +106,7 @@ def _heading(lines: Sequence[str], at: int) -> tuple[bool | None, bool]:
         return None, False
     if at + 1 < len(lines) and _RULE.fullmatch(lines[at + 1].strip()):
         return kind, True
-    below = next((line for line in lines[at + 1 :] if line), "")
+    below = _not_blank(lines, at + 1)
     inside = _entry(below) is not None or (not kind and _indent(below) > _indent(lines[at]))
     return kind if inside and (words[1] or words[3] or words[4]) else None, False
 
@@ -112,7 +117,7 @@ def _section(lines: Sequence[str], at: int, indent: int, numpy: bool, found: _Fo
     Args:
         indent: indentation of the heading; entries may be at the same, as in NumPy's style.
     """
-    inner = max(indent, next((_indent(line) for line in lines[at:] if line), 0))
+    inner = max(indent, _indent(_not_blank(lines, at)))
     names: tuple[str, ...] = ()
     blank = False
     while at < len(lines):

@@ -19,6 +19,7 @@ from orchestrator.errors import ModelError
 from orchestrator.models import Price, Profile, Reply, with_middleware
 from orchestrator.models.middleware import Fallback
 from orchestrator.strategies.react import react
+from orchestrator.testing import ScriptedModel
 from tests.models.peers import KEY, ask, chat, tries_of
 from tests.support.wire import Raw, said, served, sse
 
@@ -227,3 +228,12 @@ async def test_an_unknown_end_fails_at_once_where_a_node_has_read_pieces() -> No
         async with OpenAIModel("m", wire.url, KEY, retry=QUICK) as model, Executor(model=model) as executor:
             run = await executor.start(graph)
     assert (run.status, len(wire.seen)) == ("failed", 1)
+
+
+async def test_replies_that_were_journaled_before_words_were_translated_keep_their_meaning() -> None:
+    model = ScriptedModel([Reply(text="Paris.", finish=word) for word in ("MAX_TOKENS", "SAFETY", "error", "unknown")])
+    async with Executor(model=model) as executor:
+        for number in range(4):
+            run = await executor.start(chat, "q", run_id=f"r{number}")
+            again = (await executor.replay(f"r{number}")).run
+            assert (run.output, again.status, again.output) == ("Paris.", "completed", "Paris.")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from orchestrator import OpenAIModel, tool
-from orchestrator.errors import GraphUnknown, ModelError, ModelMisconfigured, ModelUnavailable
+from orchestrator.errors import GraphUnknown, ModelError, ModelMisconfigured, ModelUnavailable, ReplyIncomplete
 from orchestrator.models import Profile, TextProtocol, model_from_ref, tool_result, user
 from orchestrator.models.probe import Probed, probe
 from orchestrator.models.profile import profile_of
@@ -36,10 +36,11 @@ class Odd:
     pieces: bool = True
     calls: bool = True
     bounds: bool = True
-    logprobs: bool = True
     window: int | None = None
     refuses_long: str = ""
     listed: Mapping[str, Any] | None = None
+    end: str = "stop"
+    logprobs: int = 20
 
     def __call__(self, seen: Seen) -> Raw | dict[str, Any]:
         if seen.path.endswith("/models"):
@@ -58,14 +59,17 @@ class Odd:
         if body.get("stream"):
             texts = COUNTED.split(" ") if self.pieces else [COUNTED]
             end = {"usage": usage} if self.usage and self.stream_usage and "stream_options" in body else {}
-            return streamed(*(chunk({"content": one}) for one in texts), chunk(finish="stop", **end))
+            return streamed(*(chunk({"content": one}) for one in texts), chunk(finish=self.end, **end))
         fields = {"usage": usage} if self.usage else {}
         if "tools" in body and self.calls:
             return called(CALL, **fields)
-        answer = said(self._text(body), **fields)
+        if body.get("logprobs") and body["top_logprobs"] > self.logprobs > 0:
+            return refused(400, "too many top_logprobs")
+        found = said(self._text(body), **fields)
+        found["choices"][0]["finish_reason"] = self.end
         if body.get("logprobs") and self.logprobs:
-            answer["choices"][0]["logprobs"] = {"content": [{"token": "One", "logprob": -0.1}]}
-        return answer
+            found["choices"][0]["logprobs"] = {"content": [{"token": "One", "logprob": -0.1, "top_logprobs": []}]}
+        return found
 
     def _text(self, body: Mapping[str, Any]) -> str:
         if "schema" in body.get("response_format", {}).get("json_schema", {}):
@@ -97,11 +101,12 @@ SERVERS: dict[str, tuple[Odd, dict[str, Any], dict[str, str]]] = {
     "bounds refused": (Odd({"maxLength": "'maxLength' is not permitted"}), {"strict_output": True},
                        {"answers in a schema": "json_schema", "bounds in a schema": "not sent"}),
     "bounds ignored": (Odd(bounds=False), {}, {"bounds in a schema": "ignored"}),
-    "logprobs refused": (Odd({'"logprobs"': "no logprobs"}), {"logprobs": 0}, {"log probabilities": "refused"}),
-    "few logprobs": (Odd({'"top_logprobs": 20': "at most 5"}), {"logprobs": 5}, {"log probabilities": "yes"}),
-    "logprobs ignored": (Odd(logprobs=False), {}, {"log probabilities": "no"}),
     "max_tokens": (Odd({'"max_tokens"': "use max_completion_tokens"}), {"max_tokens": "max_completion_tokens"}, {}),
     "system": (Odd({'"role": "system"': "no system messages"}), {"system_role": "user"}, {}),
+    "an end of its own": (Odd(end="eot!"), {"ends": {"eot!": "stop"}}, {"end of a reply": "eot!"}),
+    "fewer alternatives": (Odd(logprobs=5), {"logprobs": 5}, {"log probabilities": "yes"}),
+    "log probabilities refused": (Odd({'"logprobs"': "no"}), {"logprobs": 0}, {"log probabilities": "no"}),
+    "log probabilities ignored": (Odd(logprobs=0), {"logprobs": 0}, {"log probabilities": "no"}),
     "listed": (Odd(listed={"max_model_len": 32768}), {"window": 32768}, {"context window": "32,768"}),
     "listed in meta": (Odd(listed={"meta": {"n_ctx": 4096, "n_ctx_train": 8192}}), {"window": 4096}, {}),
     "listed in words": (Odd(listed={"max_model_len": "many"}), {"window": None}, {"context window": "20,000"}),
@@ -140,7 +145,7 @@ async def test_the_profile_of_openai_is_a_start_too() -> None:
     openai = profile_of("gpt-5", None)
     found = await probed(Odd(), profile=openai)
     assert found.profile == openai
-    assert {"stop": "not sent", "bounds in a schema": "not sent", "log probabilities": "not sent"}.items() <= {
+    assert {"stop": "not sent", "bounds in a schema": "not sent"}.items() <= {
         one.feature: one.found for one in found.findings
     }.items()
 
@@ -153,6 +158,7 @@ async def test_the_profile_of_openai_is_a_start_too() -> None:
         (refused(404, "no such model"), ModelMisconfigured),
         (refused(400, "no"), ModelError),
         (refused(500, "broken"), ModelUnavailable),
+        (Raw(json.dumps(said("x")).replace('"stop"', '"some_error"').encode()), ReplyIncomplete),
     ],
 )
 async def test_a_model_that_does_not_answer_is_an_error(answer: Raw, kind: type[ModelError]) -> None:
@@ -231,6 +237,9 @@ def test_a_reference_names_flags_of_the_profile(monkeypatch: pytest.MonkeyPatch)
     assert (flagged.name, flagged.profile, flagged.streams) == (
         "qwen3:8b", Profile(output="prompt", stop=False), False,
     )  # fmt: skip
+    ended = model_from_ref("openai:m?ends=eot!,fin&logprobs=5")
+    assert isinstance(ended, OpenAIModel)
+    assert ended.profile == Profile(ends={"eot!": "stop", "fin": "stop"}, logprobs=5)
     wrapped = model_from_ref("openai:m?protocol=bracket")
     assert isinstance(wrapped, TextProtocol)
     assert (wrapped.form, wrapped.name) == ("bracket", "m")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.models.base import ModelRequest
@@ -59,8 +59,7 @@ def unfinished(reply: Reply, request: ModelRequest, profile: Profile) -> str | N
         return f"the reply ended within the call of {reply.tool_calls[-1].name!r}"
     if reply.tool_calls or reply.finish not in ("stop", "tool_calls"):
         return None
-    names = [*offered_names(request), *wire_names(request).values()] if request.output is None else []
-    written = _call_in(reply.text, names)
+    written = _call_in(reply.text, request)
     if written is not None:
         return (
             f"the text of the reply is a call of {written!r}, which the server did not read: start the server with the "
@@ -85,11 +84,12 @@ _opening = re.compile(
 _ENDINGS = (">", "]", "}")
 
 
-def _call_in(text: str, names: Sequence[str]) -> str | None:
+def _call_in(text: str, request: ModelRequest) -> str | None:
     """Return the tool whose call a text is, or ends with, in a form in which models are trained to write calls."""
     rest = text.strip()
-    if not names or not rest.endswith((*_ENDINGS, "`")):
+    if not request.tools or request.output is not None or not rest.endswith((*_ENDINGS, "`")):
         return None
+    names = [*offered_names(request), *wire_names(request).values()]
     opening = _opening.search(rest) if rest.endswith(_ENDINGS) else None
     if opening is not None:
         return next((name for name in names if re.search(rf"\b{re.escape(name)}\b", rest[opening.end() - 1 :])), None)
