@@ -143,8 +143,9 @@ def message_of(error: BaseException) -> str:
 def described(error: BaseException) -> str:
     """Return an error's message, with its type if the message alone says too little: an empty one, or a key."""
     text = message_of(error)
-    if isinstance(error, KeyError) or not any(map(str.isalpha, text)):
-        return f"{type(error).__name__}: {text}" if text.strip() else type(error).__name__
+    kind = error.type if isinstance(error, EffectFailed) else type(error).__name__
+    if kind == "KeyError" or not any(map(str.isalpha, text)):
+        return f"{kind}: {text}" if text.strip() else kind
     return text
 
 

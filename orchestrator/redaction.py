@@ -12,7 +12,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TypeAlias
 from urllib.parse import quote, quote_plus
 
@@ -47,7 +47,7 @@ _KEYS = {
     "ASIA": r"[A-Z0-9]{16}\b",
     "AIza": rf"{_WORD}{{30,}}+",  # Google
     "GOCSPX-": rf"{_WORD}{{16,}}+",
-    r"ya29\.": rf"(?:[a-z]\.)?{_WORD}{{20,}}+",
+    "ya29.": rf"(?:[a-z]\.)?{_WORD}{{20,}}+",
     "hf_": r"[A-Za-z0-9]{20,}+",  # Hugging Face
     "sk_": r"(?:live|test|prod)_[A-Za-z0-9]{16,}+",  # Stripe
     "rk_": r"(?:live|test|prod)_[A-Za-z0-9]{16,}+",
@@ -60,7 +60,7 @@ _KEYS = {
     "tvly-": r"[A-Za-z0-9-]{20,}+",  # Tavily
     "lsv2_": r"(?:pt|sk)_[A-Za-z0-9_]{20,}+",  # LangSmith
     "r8_": r"[A-Za-z0-9]{20,}+",  # Replicate
-    r"SG\.": rf"{_WORD}{{16,}}+\.{_WORD}{{16,}}+",  # SendGrid
+    "SG.": rf"{_WORD}{{16,}}+\.{_WORD}{{16,}}+",  # SendGrid
     "hv": rf"[bsr]\.{_WORD}{{20,}}+",  # Vault
     "dapi": r"[a-f0-9]{32}(?:-[0-9])?\b",  # Databricks
     "do": r"[opr]_v1_[a-f0-9]{32,}+\b",  # DigitalOcean
@@ -73,15 +73,24 @@ _KEYS = {
 _TOKEN = rf"{_WORD}{{8,}}+"
 _TOKEN_PARTS = rf"\.{_WORD}{{8,}}+\.{_WORD}*+(?:\.{_WORD}++){{0,2}}"
 _MAY_HOLD_KEY = re.compile(r"[A-Za-z0-9_.-]{15}")
+_ANY_KEY = "|".join(re.escape(start) + rest for start, rest in _KEYS.items())
 _IN_THIS_CASE = (
-    *(re.compile(rf"{start}(?<![A-Za-z0-9_]{start}){rest}") for start, rest in _KEYS.items()),
     # Text that only starts like a web token is skipped as group 1: otherwise each `eyJ` in it would be searched to the
     # end.
     re.compile(rf"eyJ(?<![A-Za-z0-9_]eyJ){_TOKEN}(?:{_TOKEN_PARTS}|())"),
-    re.compile(rf"({_ESCAPE})(?:{'|'.join(map(''.join, _KEYS.items()))}|eyJ{_TOKEN}{_TOKEN_PARTS})"),
+    re.compile(rf"({_ESCAPE})(?:{_ANY_KEY}|eyJ{_TOKEN}{_TOKEN_PARTS})"),
     re.compile(rf"(:)A(?<=[0-9]{{6}}:A){_WORD}{{34}}(?!{_WORD})"),  # Telegram
 )
 """Patterns of secrets by their form. Group 1, if there is one, is kept."""
+
+
+@cache
+def _key_pattern(start: str) -> re.Pattern[str]:
+    """Return the pattern of the keys with a prefix. It is compiled when a text first contains the prefix."""
+    literal = re.escape(start)
+    return re.compile(rf"{literal}(?<![A-Za-z0-9_]{literal}){_KEYS[start]}")
+
+
 _BEARER = re.compile(
     r"""(?x)
     ([bB](?:[eE][aA][rR][eE][rR]|[aA][sS][iI][cC])(?:\s|%20){1,20}+)
@@ -251,7 +260,8 @@ def redact(text: str) -> str:
         if _may_match(begin, text):
             text = _blank(text, _blocks(text, begin, end))
     if len(text) > _SHORT or _MAY_HOLD_KEY.search(text):
-        for pattern in _IN_THIS_CASE:
+        keys = [_key_pattern(start) for start in _KEYS if start in text]
+        for pattern in (*keys, *_IN_THIS_CASE):
             if _may_match(pattern, text):
                 text = _blank(text, _secrets(text, pattern))
     if _may_match(_BEARER, text):

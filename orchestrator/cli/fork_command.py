@@ -346,7 +346,7 @@ def _pair(text: str) -> tuple[str, object]:
         return field, json.loads(value)
     except (ValueError, RecursionError):
         hint = f"--set '{field}={json.dumps(value)}'"
-        raise exits.UsageError(f"--set {text}: the value is not JSON; a text needs quotes: {hint}") from None
+        raise exits.UsageError(f"--set {text}: the value is not JSON; a string needs quotes: {hint}") from None
 
 
 def _answers(seen: _Seen, given: Sequence[str]) -> dict[str, object]:

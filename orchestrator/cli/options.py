@@ -151,12 +151,12 @@ MaxSteps = Annotated[
         "--max-steps",
         metavar="N",
         min=1,
-        help="The most steps that the run may take; each visit of a node is one. For the rounds of a strategy: "
+        help="Maximum number of steps of the run; each visit of a node is one. For the rounds of a strategy: "
         "--set max_steps=N.",
     ),
 ]
 MaxSeconds = Annotated[
-    float | None, typer.Option("--max-seconds", metavar="S", help="The most seconds that the run may take.")
+    float | None, typer.Option("--max-seconds", metavar="S", help="Maximum number of seconds of the run.")
 ]
 At = Annotated[
     int | None, typer.Option("--at", metavar="SEQ", min=1, help="The run after record SEQ. Default: the latest record.")

@@ -57,7 +57,7 @@ def runs(
     ] = None,
     graph: Annotated[str | None, typer.Option("--graph", metavar="G", help="Only runs of this graph, by name.")] = None,
     label: options.Labels = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="The most runs to list.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of runs to list.")] = 50,
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:

@@ -52,7 +52,7 @@ def export(
         str | None, typer.Option("-o", "--output", metavar="FILE", help="The file to write. Default: stdout.")
     ] = None,
     redact: Annotated[
-        bool, typer.Option("--redact", help="Blank what looks like a secret. Such a file cannot be imported.")
+        bool, typer.Option("--redact", help="Redact text that looks like a secret. Such a file cannot be imported.")
     ] = False,
     no_children: NoChildren = False,
     store: options.Store = None,
@@ -446,7 +446,9 @@ Node = Annotated[str | None, typer.Argument(metavar="NODE", help="The name of it
 def cache_list(
     graph: Graph = None,
     node: Node = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1000, help="The most results.")] = 100,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=1, max=1000, help="Maximum number of results.")
+    ] = 100,
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:

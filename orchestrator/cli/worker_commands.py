@@ -46,7 +46,9 @@ def worker(
             "--app", metavar="MODULE:ATTR", help="An `App`, or a function that returns one.", show_default=False
         ),
     ],
-    slots: Annotated[int, typer.Option("--slots", metavar="N", min=1, help="The most runs at the same time.")] = 20,
+    slots: Annotated[
+        int, typer.Option("--slots", metavar="N", min=1, help="Maximum number of runs at the same time.")
+    ] = 20,
     graph: Annotated[
         list[str] | None,
         typer.Option("--graphs", metavar="NAME", help="Only runs of this graph; repeatable.", show_default=False),
@@ -56,7 +58,7 @@ def worker(
         typer.Option(
             "--graph-slots",
             metavar="NAME=N",
-            help="The most runs of a graph at the same time; repeatable.",
+            help="Maximum number of runs of a graph at the same time; repeatable.",
             show_default=False,
         ),
     ] = None,

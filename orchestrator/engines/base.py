@@ -230,7 +230,7 @@ class Deliveries:
         try:
             check_run_id(run_id)
         except InvalidValue as error:  # clients of the engine may submit any id
-            log.warning("a delivery is of no run: %s", error)
+            log.warning("a delivery has an invalid run id: %s", error)
             return Delivered("unknown")
         try:
             info = await store.info(run_id)

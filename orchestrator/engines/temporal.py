@@ -1,6 +1,6 @@
 """Temporal (https://temporal.io) as the engine: a workflow for each run, whose activity drives it.
 
-    async with worker(executor, client):  # in a process of one's own; `orchestrator worker --engine` does it, too
+    async with worker(executor, client):  # in a separate process; `orchestrator worker --engine` does this, too
         ...
 
 Needs the extra `temporal`, whose client works on asyncio only.
@@ -209,7 +209,7 @@ def address_of(url: str) -> TemporalAddress:
         parts = urlsplit(url)
     except ValueError:
         raise InvalidValue(
-            "a temporal:// URL is temporal://HOST:PORT, with [ ] around a host of IPv6", where="engine"
+            "a temporal:// URL is temporal://HOST:PORT, with [ ] around an IPv6 address", where="engine"
         ) from None
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(given.keys() - set(_PARAMETERS))
@@ -296,7 +296,7 @@ class TemporalEngine:
             try:
                 await _run(worker(deliveries, await self._connected(), task_queue=self.address.task_queue), deliveries)
             except (EngineUnavailable, RPCError, RuntimeError) as error:
-                log.warning("Temporal delivers no runs, the next attempt is in %.1f s: %s", pause, error)
+                log.warning("Temporal delivers no runs; the next attempt is in %.1f s: %s", pause, error)
                 with anyio.move_on_after(pause):
                     await deliveries.draining.wait()
                 pause = min(30.0, pause * 2)

@@ -200,7 +200,7 @@ async def _around(host: Host, info: RunInfo, *, held: bool) -> list[Finding]:
         except RunUnknown:
             found.append(
                 Finding(
-                    f"the run {parent.run_id!r} that called it is gone; delete it if it is not needed",
+                    f"the run {parent.run_id!r} that called it no longer exists; delete it if it is not needed",
                     run_id,
                     note=True,
                 )

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from orchestrator.executor.checking import Checked
     from orchestrator.executor.fork import making
     from orchestrator.executor.reader import RunQuestions
-    from orchestrator.executor.replay import start as replays
+    from orchestrator.executor.replay import start_replay as replays
     from orchestrator.executor.replay.running import Live
     from orchestrator.executor.retention import ArchivedRuns, Pruned
     from orchestrator.executor.streaming import Stream
@@ -87,7 +87,7 @@ else:
     resuming, retention, start = lazy_modules("orchestrator.executor", "resuming retention start")
     streaming, transfer, worker = lazy_modules("orchestrator.executor", "streaming transfer worker")
     (making,) = lazy_modules("orchestrator.executor.fork", "making")
-    (replays,) = lazy_modules("orchestrator.executor.replay", "start")
+    (replays,) = lazy_modules("orchestrator.executor.replay", "start_replay")
 
 
 class Executor:

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from orchestrator.executor.calls import memory
     from orchestrator.executor.fork import making, preview
     from orchestrator.executor.fork.preview import ForkChoices, ForkPreview
-    from orchestrator.executor.replay import start as replays
+    from orchestrator.executor.replay import start_replay as replays
     from orchestrator.executor.replay.running import Live
-    from orchestrator.executor.replay.start import ReplayBatch
+    from orchestrator.executor.replay.start_replay import ReplayBatch
     from orchestrator.executor.versions import migrations
     from orchestrator.executor.versions.comparison import Grade
     from orchestrator.executor.worker import Driven
@@ -41,7 +41,7 @@ else:
     recovery, schedules, worker = lazy_modules("orchestrator.executor", "recovery schedules worker")
     (memory,) = lazy_modules("orchestrator.executor.calls", "memory")
     making, preview = lazy_modules("orchestrator.executor.fork", "making preview")
-    (replays,) = lazy_modules("orchestrator.executor.replay", "start")
+    (replays,) = lazy_modules("orchestrator.executor.replay", "start_replay")
     (migrations,) = lazy_modules("orchestrator.executor.versions", "migrations")
 
 

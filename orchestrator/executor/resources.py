@@ -116,7 +116,9 @@ def _check_model(where: str, model: object) -> None:
     if isinstance(model, str):
         raise InvalidValue(f"{where}={model!r} is a name: give a model, such as OpenAIModel({model!r})", where=where)
     if isinstance(model, type) or not callable(getattr(model, "complete", None)):
-        raise _wrong(where, model, "give a model: an object with name, complete and stream")
+        raise _wrong(where, model, "give a model: an object with name and complete")
+    if not isinstance(getattr(model, "name", None), str):
+        raise _wrong(where, model, "its name is missing; give it an attribute `name`, a text")
 
 
 def _wrong(where: str, value: object, fix: str, part: str = "") -> InvalidValue:

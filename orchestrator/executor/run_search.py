@@ -97,7 +97,7 @@ class _Spot:
                 return _Spot(kind, listed or None, int(seq), int(found), run_id)
         except ValueError:
             pass
-        raise StoreError(f"{cursor!r} is not a page cursor of a search; pass the `cursor` of the page before")
+        raise StoreError(f"{cursor!r} is not a page cursor of a search; pass the `cursor` of the previous page")
 
 
 class _Scan:

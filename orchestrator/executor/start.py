@@ -156,7 +156,7 @@ class RunDraft:
         run_id, name = self.started.run_id, self.graph.name
         (first,) = await store.read(run_id, limit=1)
         if isinstance(first, RunStarted) and first.run_id != run_id:
-            raise RunExists(run_id, f"it is a fork, which began with records of run {first.run_id!r}") from None
+            raise RunExists(run_id, f"it is a fork, which started with records of run {first.run_id!r}") from None
         if not isinstance(first, RunStarted) or first.graph != name:
             raise RunExists(run_id, f"it is a run of graph {getattr(first, 'graph', '?')!r}") from None
         if not self._has_input_of(first):

@@ -302,7 +302,7 @@ class _Worker:
             if isinstance(error, StoreUnavailable):
                 self._health.fail(error)
                 self._outage.meet()
-            log.warning("run %s was given up, and is tried again later: %s", run_id, error)
+            log.warning("run %s could not be continued, and is tried again later: %s", run_id, error)
         finally:
             self._lives.pop(run_id, None)
             self._places.give_back(info.graph)

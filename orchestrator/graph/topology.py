@@ -1,6 +1,6 @@
 """The routes of a graph: which edges an outcome takes, which of them open a fork, and what can be reached.
 
-Nothing here depends on a run. The numbers of the rules (R1 to R15, C1 to C7) are those of `docs/kernel.md`.
+Nothing here depends on a run. The numbers of the rules (R1 to R18, C1 to C7) are those of `docs/kernel.md`.
 
 A *vertex* is a node, START, END, STOP, or a map that shares its outcome with other edges: such a map is a fork of its
 own (R1), so it gets a vertex of its own between the two nodes.
@@ -299,7 +299,7 @@ class Routes:
 
 
 # -- Joins: which join belongs to which fork, and which joins a token can reach ---------------------------------
-# Nothing here depends on a run. The numbers of the rules (R1 to R15, C1 to C7) are those of `docs/kernel.md`.
+# Nothing here depends on a run. The numbers of the rules (R1 to R18, C1 to C7) are those of `docs/kernel.md`.
 
 
 class _Table(dict[str, tuple[str, ...]]):

@@ -24,5 +24,5 @@ calls only modules below its own:
 | `run_state`, `state`, `plan`, `event_queue`, `records`, `question`, `status` | the facts |
 
 `queries` answers questions about a run, `limits` those about its limits, `snapshot` writes a state as JSON and reads it
-back, and an `Observer` in `run_state` is notified of each step of a fold. `docs/kernel.md` has the rules R1 to R15.
+back, and an `Observer` in `run_state` is notified of each step of a fold. `docs/kernel.md` has the rules R1 to R18.
 """

@@ -114,7 +114,8 @@ def _miscounted(frame: FrameState, entry: OpenFork, join: str) -> Failure | None
     wanted = frame.plan.topology.nodes[join].join
     if not isinstance(wanted, str) or not counts(wanted) or is_count(number := entry.version.values.get(wanted)):
         return None
-    message = f"{join} waits for {wanted!r} branches, and the state at {entry.fork} has {number!r} there: 1 or more"
+    found = f"the state at {entry.fork} has {number!r} there"
+    message = f"{join} waits for {wanted!r} branches, and {found}: it must be 1 or more"
     return Failure(type="InvalidOutcome", message=message, node=join)
 
 

@@ -166,8 +166,8 @@ def _opening_fault(
     values = values_of()
     for join, name in counted:
         if not is_count(values.get(name)):
-            wanted = f"{join} waits for as many branches as {name!r} says"
-            return f"opens a fork, and {wanted}: it is {values.get(name)!r}, not 1 or more"
+            wanted = f"{join} waits for as many branches as {name!r} has"
+            return f"opens a fork, and {wanted}: it must be 1 or more, not {values.get(name)!r}"
     for name in fields:
         items = listed(values.get(name))
         if not isinstance(items, (list, tuple)):

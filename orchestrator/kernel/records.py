@@ -99,7 +99,7 @@ class _KnownRules:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         hint = "update the library if a newer version wrote the run"
-        words = f"this version knows rules {RULES} alone ({hint})"
+        words = f"this version knows only rules {RULES} ({hint})"
         return core_schema.custom_error_schema(handler(source), "unknown_rules", custom_error_message=words)
 
 

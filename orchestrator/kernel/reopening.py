@@ -37,7 +37,7 @@ def reopen(run: RunState, limits: Limits | None) -> None:
     """
     root = run.root
     if root is None or root.result is None or not can_reopen(run):
-        raise ValueError("only a failed, exhausted or cancelled run is reopened")
+        raise ValueError("only a failed, exhausted or cancelled run can be reopened")
     _reopen(run, root, root.result.status, limits)
 
 

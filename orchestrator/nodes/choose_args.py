@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, JsonValue
 
+from orchestrator._lazy import lazy_modules
 from orchestrator.context import Context
 from orchestrator.errors import AgentError
 from orchestrator.graph.model import Node, Port
@@ -16,10 +17,15 @@ from orchestrator.models.messages import Message, Reply, user
 from orchestrator.models.messages import system as said
 from orchestrator.models.reading import parted
 from orchestrator.nodes.model_decision import Decision, json_object, question_in_hand, tool_named, whole
-from orchestrator.nodes.planned_calls import arguments_of
-from orchestrator.nodes.plans.blueprint import PlannedCall
 from orchestrator.nodes.templates import fill, filled_by
 from orchestrator.tools.tool import Tool
+
+if TYPE_CHECKING:
+    from orchestrator.nodes import planned_calls
+    from orchestrator.nodes.plans import blueprint
+else:  # only for a reply that writes the call as text
+    (planned_calls,) = lazy_modules("orchestrator.nodes", "planned_calls")
+    (blueprint,) = lazy_modules("orchestrator.nodes.plans", "blueprint")
 
 SYSTEM = """\
 You choose the arguments of a function, so that its result helps to answer a question. You get the question, a \
@@ -117,7 +123,8 @@ def _given(reply: Reply, tool: Tool) -> dict[str, Any]:
     call = re.fullmatch(rf"\s*{re.escape(tool.name)}\s*[(\[](.*)[)\]][\s.;]*", text, re.DOTALL)
     if call is not None or re.match(rf"({'|'.join(map(re.escape, properties))})\s*=(?!=)", text):
         written = text if call is None else call[1]
-        return arguments_of(PlannedCall(id="E1", tool=tool.name, input=written), {}, tool.parameters)
+        planned = blueprint.PlannedCall(id="E1", tool=tool.name, input=written)
+        return planned_calls.arguments_of(planned, {}, tool.parameters)
     try:
         found = json_object(text, ChooseArgs.kind)
     except AgentError:

@@ -237,7 +237,7 @@ class Confirm(Node, kind="confirm"):
         facts = {"tool": tool.name, "description": tool.description, "risk": tool.risk, "args": args}
         text = json.dumps(facts | ({"shown": shown} if shown else {}), ensure_ascii=False)
         try:
-            decided = await review.decide(text, ctx, criteria=CRITERIA)
+            decided = await review.decide(text, ctx, criteria=CRITERIA, bare=True)
         except AgentError as error:
             return "", f"no decision: {error}"
         likely = "not known" if decided.probability is None else decided.probability

@@ -87,13 +87,14 @@ class Deciding(BaseModel, metaclass=Spelled):
         """Return the prompt that asks for the decision about a text, and the facts that it was made from."""
         raise NotImplementedError
 
-    async def decide(self, text: str, ctx: Context, *, criteria: str = "") -> Decided:
+    async def decide(self, text: str, ctx: Context, *, criteria: str = "", bare: bool = False) -> Decided:
         """Ask the model of a step for the decision.
 
         Args:
             text: the text.
             ctx: the context of the step.
             criteria: what is decided, for a node without `criteria` of its own.
+            bare: True to accept no reply that says more than the choice, such as "yes, but".
 
         Returns:
             The decision.
@@ -114,7 +115,7 @@ class Deciding(BaseModel, metaclass=Spelled):
             not_refused(reply, ctx.node)
             written = reply.text.strip()
             chosen = choice_in(written, options)
-            if chosen is not None:
+            if chosen is not None and not (bare and _says_more(written, chosen)):
                 return Decided(chosen, probability(reply.logprobs, unfenced(written), chosen, names))
             fault = f"The reply {quoted(written)} names none of the {self.noun}."
             known = ", ".join(names)
@@ -167,6 +168,15 @@ def checked_choices(choices: Mapping[str, str]) -> Mapping[str, str]:
 def listed(choices: Mapping[str, str]) -> str:
     """Return the choices for a prompt, one a line, with their descriptions."""
     return "\n".join(f"{name}: {' '.join(what.split())}" if what else name for name, what in choices.items())
+
+
+def _says_more(written: str, chosen: str) -> bool:
+    """Return True if a reply has words beside a choice and the key `choice`."""
+    return _words(unfenced(written)) not in (_words(chosen), ["choice", *_words(chosen)])
+
+
+def _words(text: str) -> list[str]:
+    return "".join(sign if sign.isalnum() else " " for sign in text.casefold()).split()
 
 
 def _schema(names: tuple[str, ...]) -> dict[str, JsonValue]:

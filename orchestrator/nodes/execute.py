@@ -252,7 +252,7 @@ def _edited(ctx: Context, call: ToolCall, args: Mapping[str, object]) -> str:
                 return ""
         except AgentError:
             pass  # the original arguments were not valid
-    return f"The user had it called with other arguments: {canonical(args)}"
+    return f"The user changed the arguments of this call: {canonical(args)}"
 
 
 T = TypeVar("T")

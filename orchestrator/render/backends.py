@@ -88,7 +88,9 @@ def graphviz(
     if size <= IN_PROCESS:
         return _here(source, form)
     if not sys.executable:
-        raise RenderError(f"no Python to lay out {size} boxes and arrows with in a child process; {MEND}")
+        raise RenderError(
+            f"there is no Python interpreter for the child process that lays out {size} boxes and arrows; {MEND}"
+        )
     return _child([sys.executable, "-P", "-c", _CHILD, form], source, timeout)
 
 

@@ -179,7 +179,7 @@ class Store(ItemStore, Protocol):
             run_id: the run's id.
             after: the number of the record before the first one to return.
             upto: the number of the last record to return; None: to the end.
-            limit: the most records to return; None: no limit.
+            limit: maximum number of records to return; None: no limit.
 
         Returns:
             The records.
@@ -478,7 +478,7 @@ class Store(ItemStore, Protocol):
         that back off.
 
         Args:
-            limit: the most runs to return.
+            limit: maximum number of runs to return.
         """
         ...
 
@@ -679,7 +679,7 @@ class Archivable(Protocol):
         Args:
             before: Unix seconds: only runs whose last record is older; None: any.
             after: the cursor of the previous page; None: the first page.
-            limit: the most runs on a page.
+            limit: maximum number of runs on a page.
         """
         ...
 

@@ -7,7 +7,7 @@ value that was moved to another place. `AESGCMCodec` is one.
 Values that were stored before the codec was set are clear. They are accepted, unless the codec has an attribute `clear`
 with the value "refuse": then they count as damaged, since a writer without the key can make such values, too.
 
-An encoded value is kept as `$encrypted KEY BASE64`, so that a reader without the codec can report which key it needs.
+An encoded value is stored as `$encrypted KEY BASE64`, so that a reader without the codec can report which key it needs.
 
 `AESGCMCodec` is AES-256-GCM (NIST SP 800-38D) of the package `cryptography`, the extra `encryption`. Each value has a
 random nonce of 96 bits. Each run has a key of its own, which HKDF (RFC 5869) derives from the codec's key and the run's
@@ -99,9 +99,7 @@ class Coding:
     def __init__(self, codec: Codec) -> None:
         if isinstance(codec, type) or not isinstance(codec, Codec):
             kind = f"the class {codec.__name__}" if isinstance(codec, type) else f"of type {type(codec).__name__}"
-            raise InvalidValue(
-                f"codec= is {kind}: give a codec: an object with key_id, encode and decode", where="codec"
-            )
+            raise InvalidValue(f"codec= is {kind}: give an object with key_id, encode and decode", where="codec")
         self._codec = codec
         check_key_id(codec.key_id)
         self.refuses_clear = check_clear(getattr(codec, "clear", "accept")) == "refuse"
@@ -229,7 +227,7 @@ def decoded_base64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise Damaged("it is no base64") from error
+        raise Damaged("it is not base64") from error
 
 
 def encoded_in(value: Mapping[str, object]) -> str | None:
@@ -325,7 +323,7 @@ class AESGCMCodec:
         try:
             return cipher.decrypt(data[_HEAD : _HEAD + _NONCE], data[_HEAD + _NONCE :], about_bytes(about))
         except InvalidTag:
-            raise ValueError("it does not fit its key and its place") from None
+            raise ValueError("it does not match its key and its place") from None
 
     def _cipher(self, key_id: str, about: About) -> tuple[bytes, AESGCM]:
         """Return the check of a key, and the cipher with the key of a run."""
@@ -369,7 +367,7 @@ def _checked(name: str, key: object) -> str | bytes:
         if key.startswith(_ENV) and len(key) > len(_ENV):
             return key
         raise InvalidValue(
-            f"key {name!r} is a text that is no reference: write 'env:NAME', and set that variable to 32 bytes in "
+            f"key {name!r} is a text, but no reference: write 'env:NAME', and set that variable to 32 bytes in "
             "base64, or give the bytes",
             where="keys",
         )

@@ -306,7 +306,7 @@ class Values:
             return value
         found = json.loads(self._clear(text, about))
         if not isinstance(found, dict):
-            raise Damaged(f"{described(about)} is no object")
+            raise Damaged(f"{described(about)} is not an object")
         return found
 
 

@@ -164,7 +164,7 @@ class ItemStore(Protocol):
             area: the area.
             prefix: the first names of their namespaces; empty: any.
             after: the `place` of the item before the first one to return.
-            limit: the most items to return.
+            limit: maximum number of items to return.
         """
         ...
 
@@ -189,7 +189,7 @@ class ItemStore(Protocol):
             area: the area.
             prefix: the first names of their namespaces; empty: any.
             text: the words; only the first 64 count.
-            limit: the most items to return.
+            limit: maximum number of items to return.
         """
         ...
 
@@ -203,7 +203,7 @@ class ItemStore(Protocol):
             area: the area.
             prefix: the first names of their namespaces; empty: any.
             vector: see `packed`.
-            limit: the most items to return.
+            limit: maximum number of items to return.
         """
         ...
 

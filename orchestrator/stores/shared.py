@@ -39,9 +39,9 @@ def check_new(new: NewRun) -> None:
     if info.head != len(records):
         raise ValueError(f"run {info.run_id!r}: head is {info.head} but {len(records)} records were given")
     if new.graph is not None and not info.content:
-        raise ValueError(f"run {info.run_id!r}: a graph is kept under its digest, and `content` is empty")
+        raise ValueError(f"run {info.run_id!r}: a graph is stored by its digest, and `content` is empty")
     if new.lease is not None and new.lease.run_id != info.run_id:
-        raise ValueError(f"run {info.run_id!r}: the lease is on run {new.lease.run_id!r}; make one on this run")
+        raise ValueError(f"run {info.run_id!r}: the lease is on run {new.lease.run_id!r}; take one for this run")
 
 
 def check_append(append: Append) -> None:
@@ -66,7 +66,7 @@ def out_of_reach(status: str, has_head: int, head: int, *, held: bool, elsewhere
     if held:
         return "an executor holds it"
     if has_head != head:
-        return f"its head is {has_head}, not {head}: it went on meanwhile"
+        return f"its head is {has_head}, not {head}: it has continued meanwhile"
     return "another process archived it" if elsewhere else None
 
 
@@ -82,7 +82,7 @@ def check_key(what: str, text: str) -> None:
     """
     if len(text) * 4 > MAX_KEY_BYTES and len(text.encode("utf-8", "surrogatepass")) > MAX_KEY_BYTES:
         raise InvalidValue(
-            f"{what} begins with {text[:40]!r} and has more than {MAX_KEY_BYTES} bytes in UTF-8; take a shorter one"
+            f"{what} begins with {text[:40]!r} and has more than {MAX_KEY_BYTES} bytes in UTF-8; use a shorter one"
         )
 
 
@@ -114,7 +114,7 @@ def is_released(head: int, has_status: str, has_due: float | None, has_waiting: 
 
 def moved(run_id: str, head: int, after: int) -> RunConflict:
     """Return the error for an append after another head than the run's."""
-    return RunConflict(run_id, f"its head is {head}, not {after}: another executor moved it")
+    return RunConflict(run_id, f"its head is {head}, not {after}: another executor has continued it")
 
 
 def taken_over(run_id: str) -> RunConflict:
@@ -209,7 +209,7 @@ def read_record(
             ) from error
         raise corrupt(run_id, seq, "it is not a record that this version knows", before) from error
     if record.seq != seq:
-        raise corrupt(run_id, seq, f"it says that it is record {record.seq}", before)
+        raise corrupt(run_id, seq, f"its own number is {record.seq}", before)
     return of_run(record, run_id)
 
 
@@ -295,7 +295,7 @@ def too_old(url: str, version: int, known: int) -> str:
     """Return the message for a store that a development version before the first release wrote."""
     return (
         f"store {url} has schema version {version}, from before the first release; this version of the library reads "
-        f"version {known} alone. Export its runs with the version that wrote it, and import them into a new store"
+        f"only version {known}. Export its runs with the version that wrote it, and import them into a new store"
     )
 
 

@@ -95,7 +95,7 @@ class By:
             if names.count(name) > 1:
                 raise InvalidValue(f"by {name!r} twice; name it once")
         if "model" in names and "tool" in names:
-            raise InvalidValue("by 'model' and by 'tool': a call has one of them; ask twice")
+            raise InvalidValue("by 'model' and by 'tool': a call has only one of them; ask once for each")
         return By(names)
 
     @property

@@ -335,7 +335,7 @@ def check_info(run_id: str, row: InfoRow) -> None:
     """
     check_head(run_id, row.head)
     if row.run_id != run_id:
-        raise corrupt(run_id, 0, f"it says that it is run {row.run_id!r}", ())
+        raise corrupt(run_id, 0, f"its own run id is {row.run_id!r}", ())
     if row.status not in STATUSES:
         raise corrupt(run_id, 0, f"its status is {row.status!r}", ())
     if labels_of(row.labels) is None:

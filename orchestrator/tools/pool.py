@@ -157,7 +157,7 @@ class InstanceLease(Generic[T]):
 
         def run() -> Any:
             if not inside.begins():
-                raise RuntimeError("the call was cancelled before it began")
+                raise RuntimeError("the call was cancelled before it started")
             try:
                 return call()
             finally:

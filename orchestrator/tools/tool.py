@@ -471,7 +471,8 @@ class Tool:
         kind = {"exception": error.type if isinstance(error, EffectFailed) else type(error).__name__}
         words = f"Unexpected error executing tool {self.name}: {described(error)}"
         if isinstance(error, ExceptionGroup):
-            words += "".join(f"; {type(one).__name__}: {message_of(one)}" for one in _inside(error)[:_MOST_FAULTS])
+            named = (f"; {type(one).__name__}: {message_of(one)}" for one in _inside(error)[:_MOST_FAULTS])
+            words += "".join(one.rstrip(": ") for one in named)
         return ToolFailure(error=words, metadata=dict(kind))
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:

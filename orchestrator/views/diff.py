@@ -311,7 +311,7 @@ class StepPair:
             assert there is not None
             which = "second" if one is None else "first"
             seqs = (None, there.began) if one is None else (there.began, None)
-            yield self._of("step", seqs, f"only the {which} run came here")
+            yield self._of("step", seqs, f"only the {which} run reached this step")
             return
         if one.status == other.status == "dropped":
             return  # its progress before it was stopped depends on timing

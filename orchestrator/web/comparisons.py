@@ -43,8 +43,8 @@ class AlignedQuery(requests.Query):
     """Runs to put side by side, and which rows."""
 
     runs: RunsToCompare
-    after: int = Field(0, ge=0, le=2**53, description="How many rows to leave out.")
-    limit: int = Field(100, ge=1, le=500, description="The most rows in an answer.")
+    after: int = Field(0, ge=0, le=2**53, description="Number of rows to skip.")
+    limit: int = Field(100, ge=1, le=500, description="Maximum number of rows in an answer.")
     different: bool = Field(False, description="Only rows in which a run differs from the first.")
 
 
@@ -111,8 +111,8 @@ class AlignedRuns(documents.Document):
 
     runs: list[ComparedFigures]
     rows: list[ComparedRow]
-    total: Annotated[int, Field(description="How many rows there are.")]
-    differing: Annotated[int, Field(description="How many of them differ.")]
+    total: Annotated[int, Field(description="Number of rows.")]
+    differing: Annotated[int, Field(description="Number of rows that differ.")]
     first: Annotated[ComparedRow | None, Field(description="The first row that differs.")]
     cursor: Annotated[int | None, Field(description="`after` of the next part; null: this is the last.")]
 
@@ -129,7 +129,7 @@ class RowTexts(documents.Document):
     """A row with the lines of its differences."""
 
     row: ComparedRow
-    states: Annotated[list[StateLines], Field(description="Of runs but the first that came to the step.")]
+    states: Annotated[list[StateLines], Field(description="Of the runs except the first, those that reached the step.")]
 
 
 class AlignedEvent(documents.Document):
@@ -222,7 +222,7 @@ def names_of(given: Sequence[str]) -> list[str]:
         )
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        message = f"run {twice!r} stands there twice: a run is compared with others"
+        message = f"run {twice!r} is listed twice: name each run once"
         raise problems.fields_problem([{"field": "runs", "message": message}], "query")
     return names
 

@@ -130,7 +130,7 @@ def _given(value: object) -> object:
 
 
 class CostsQuery(requests.Query):
-    """Grouping, the runs that count, and the column that leads."""
+    """The grouping, the runs that count, and the column that the bars show."""
 
     by: Annotated[str, Field(max_length=210)] = Field(
         "day", description="`day`, `graph`, `model`, `node`, `tool`, or `label:KEY`."
@@ -260,7 +260,7 @@ COLUMNS: tuple[Column, ...] = (
         lambda group: money(group.cost) if group.cost else "",
     ),
     Column("tokens", "Tokens", "Tokens in and out.", lambda group: group.tokens, lambda group: f"{group.tokens:,}"),
-    Column("runs", "Runs", "How many runs.", lambda group: group.runs, lambda group: f"{group.runs:,}"),
+    Column("runs", "Runs", "Number of runs.", lambda group: group.runs, lambda group: f"{group.runs:,}"),
     Column(
         "p50",
         "p50",

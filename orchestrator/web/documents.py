@@ -78,7 +78,7 @@ class RunRow(Document):
     input: Annotated[str, Field(description="The first line of the input.")]
     output: Annotated[str, Field(description="The first line of the output.")]
     question: Annotated[str, Field(description="The prompt of the first open question.")]
-    waiting: Annotated[int, Field(description="How many questions are open.")]
+    waiting: Annotated[int, Field(description="Number of open questions.")]
     error: str
     steps: int
     tokens: int | None
@@ -121,11 +121,11 @@ class RunsEvent(Document):
     run_ids: Annotated[
         list[str], Field(description="Runs that are new on the page, are not as they were, or have left it.")
     ] = []
-    questions: Annotated[int, Field(description="How many questions wait for people; 100 stands for more than 99.")]
+    questions: Annotated[int, Field(description="Number of questions that wait for people; 100 means more than 99.")]
 
 
 class QuestionDocument(Document):
-    """An open question, as it is: what is approved is what is shown."""
+    """An open question, unredacted: what is approved is what is shown."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -184,7 +184,7 @@ class BranchDocument(Document):
 
 
 class RunDocument(RunResult):
-    """All that `show` shows of a run, but its steps."""
+    """Everything that `show` shows of a run, except its steps."""
 
     state: dict[str, object]
     branches: list[BranchDocument]
@@ -256,13 +256,13 @@ class WorkerRow(Document):
     host: str
     pid: int | None
     graphs: Annotated[list[str], Field(description="Graphs whose runs it takes up, 50 at most.")]
-    more_graphs: Annotated[int, Field(description="How many graphs are left out.")]
+    more_graphs: Annotated[int, Field(description="Number of graphs that are left out.")]
     slots: int | None
     started: Annotated[float | None, Field(description="Unix seconds.")]
     version: str
     heartbeat: Annotated[float, Field(description="Seconds since it was last heard from, by the store's clock.")]
     ttl: Annotated[float, Field(description="Seconds without a heartbeat after which it lapses.")]
-    held: Annotated[int, Field(description="How many runs it holds.")]
+    held: Annotated[int, Field(description="Number of runs that it holds.")]
     runs: Annotated[list[str], Field(description="The ids of these runs, 5 at most.")]
 
 
@@ -270,7 +270,7 @@ class WorkerList(Document):
     """The workers of the store, living ones first, and the runs that only `resume` continues."""
 
     workers: list[WorkerRow]
-    more_workers: Annotated[int, Field(description="How many workers are left out.")]
+    more_workers: Annotated[int, Field(description="Number of workers that are left out.")]
     parked: Annotated[list[RunRow], Field(description="The longest parked first.")]
     more_parked: Annotated[bool, Field(description="Whether further runs are parked.")]
 
@@ -360,7 +360,7 @@ class Deleted(Document):
 class LoggedOut(Document):
     """The end of a browser's session."""
 
-    ended: int = Field(description="How many sessions ended: 1, or 0 if the request came without one.")
+    ended: int = Field(description="Number of sessions that ended: 1, or 0 if the request came without one.")
 
 
 class ReplayDocument(Document):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from orchestrator.executor import Executor
-    from orchestrator.executor.replay.start import ReplayBatch, ReplayProgress
+    from orchestrator.executor.replay.start_replay import ReplayBatch, ReplayProgress
     from orchestrator.views.call_questions import ApprovalContext
     from orchestrator.views.replay_result import Replay
     from orchestrator.web.alignments import Alignments

@@ -133,7 +133,7 @@ class ForkPreviewDocument(documents.Document):
     deleted: Annotated[list[str], Field(description="Relatives of which nothing is known.")]
     withdrawn: Annotated[int, Field(description="Approvals that do not count in the fork.")]
     changes: Annotated[list[str], Field(description="What the version of the graph changes.")]
-    left_out: Annotated[int, Field(description="How many calls are left out of the lists.")]
+    left_out: Annotated[int, Field(description="Number of calls that are left out of the lists.")]
 
 
 class FamilyRun(documents.Document):
@@ -148,7 +148,7 @@ class FamilyRun(documents.Document):
     where: Annotated[str, Field(description="What that record is about: a node, a tool, an answer.")]
     differs: Annotated[list[str], Field(description="What it changed there, line by line.")]
     created: float
-    deleted: Annotated[bool, Field(description="Whether the store has it no more.")]
+    deleted: Annotated[bool, Field(description="True if the store no longer has it.")]
 
 
 class Family(documents.Document):

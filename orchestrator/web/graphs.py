@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 async def listing(call: Call[requests.NoQuery]) -> documents.GraphList:
-    """The graphs that runs can be started of."""
+    """The graphs of which runs can be started."""
     if call.service.saved is not None:
         await call.service.saved.refresh()
     graphs = await call.graphs()

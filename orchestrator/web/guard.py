@@ -114,7 +114,7 @@ class Guard:
         lone = len(given) == 1 and str(scope["path"]).startswith("/")
         found = _HOST.fullmatch(given[0].lower()) if lone else None
         if found is None:
-            raise HttpProblem(400, "host-invalid", "the request names no valid host")
+            raise HttpProblem(400, "host-invalid", "the request has no valid host")
         name, allowed = found["name"], self.settings.hosts
         port = found["port"] or _PORTS.get(str(scope.get("scheme")), "80")
         if allowed is None or name in allowed or f"{name}:{port}" in allowed:
@@ -145,7 +145,7 @@ class Guard:
         raise HttpProblem(
             401,
             "token-missing",
-            "this server wants its token. Open the address that was printed, or send Authorization: Bearer TOKEN",
+            "this server needs a token. Open the address that was printed, or send Authorization: Bearer TOKEN",
             headers={"WWW-Authenticate": "Bearer"},
         )
 
@@ -200,7 +200,7 @@ def _check_read(headers: Headers) -> None:
         headers.get("sec-fetch-dest", "document") != "document"
     )
     if site not in ("same-origin", "none") and embedded:
-        raise HttpProblem(403, "site-refused", f"{site[:40]!r} pages can link to this address, and not embed it")
+        raise HttpProblem(403, "site-refused", f"{site[:40]!r} pages can link to this address, but not embed it")
 
 
 def check_json(headers: Headers) -> None:

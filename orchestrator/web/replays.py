@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from orchestrator.executor import Run
-    from orchestrator.executor.replay.start import ReplayProgress
+    from orchestrator.executor.replay.start_replay import ReplayProgress
     from orchestrator.stores.base import RunInfo
     from orchestrator.views.replay_result import Replay
 
@@ -114,7 +114,7 @@ class ReplayRow(documents.Document):
     step: Annotated[str, Field(description="The `key` of its row in a comparison.")]
     before: Annotated[str, Field(description="The first line of what the run answered.")]
     after: Annotated[str, Field(description="That of the replay.")]
-    made: Annotated[int, Field(description="How many calls were made.")]
+    made: Annotated[int, Field(description="Number of calls that were made.")]
     saved_calls: int
     saved_cost: float
     cost: Annotated[float, Field(description="What the replay spent.")]
@@ -125,7 +125,7 @@ class ReplaysDocument(documents.Document):
 
     batch: str
     going: Annotated[bool, Field(description="Whether this server works on it.")]
-    done: Annotated[int, Field(description="How many are over.")]
+    done: Annotated[int, Field(description="Number of replays that have ended.")]
     same: int
     different: int
     replays: list[ReplayRow]
@@ -171,7 +171,7 @@ async def stop(call: Call[requests.NoQuery, StopBody]) -> ReplaysDocument:
     runs = [one.run_id for one in call.service.replays.runs(name).values()]
     there = [info for run_id in runs if (info := await _info(call, run_id)) is not None]
     if not runs or not all([await call.may_see(info) for info in there]):
-        raise problems.HttpProblem(404, "batch-unknown", f"this server works on no batch {name!r}")
+        raise problems.HttpProblem(404, "batch-unknown", f"this server has no batch in progress with the name {name!r}")
     call.service.replays.stop(name)
     return await _document(call, name, runs)
 

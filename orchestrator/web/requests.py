@@ -141,7 +141,7 @@ class RunsQuery(Query):
     after: Annotated[str, StringConstraints(max_length=500)] | None = Field(
         None, description="The `cursor` of the page before."
     )
-    limit: int = Field(50, ge=1, le=200, description="The most runs on a page.")
+    limit: int = Field(50, ge=1, le=200, description="Maximum number of runs on a page.")
 
     def filters(self) -> dict[str, Any]:
         """Return the filters as arguments of `Executor.runs`, converted where the form differs."""
@@ -165,7 +165,7 @@ class PageQuery(Query):
     """A part of the records or steps of a run."""
 
     after: After = 0
-    limit: int = Field(500, ge=1, le=5000, description="The most records or steps in an answer.")
+    limit: int = Field(500, ge=1, le=5000, description="Maximum number of records or steps in an answer.")
 
 
 class EventsQuery(Query):
@@ -184,7 +184,7 @@ class ExportQuery(Query):
     """Content of an export."""
 
     redact: bool = Field(
-        True, description="Blank what looks like a secret. A redacted export can be read, but not imported."
+        True, description="Redact text that looks like a secret. A redacted export can be read, but not imported."
     )
     children: bool = Field(True, description="Include the runs that graph tools started.")
 
@@ -214,13 +214,13 @@ class QuestionsQuery(Query):
     after: Annotated[str, StringConstraints(max_length=500)] | None = Field(
         None, description="The `cursor` of the page before."
     )
-    limit: int = Field(50, ge=1, le=200, description="The most questions on a page.")
+    limit: int = Field(50, ge=1, le=200, description="Maximum number of questions on a page.")
 
 
 class WorkersQuery(Query):
     """Length of the list of workers."""
 
-    limit: int = Field(100, ge=1, le=500, description="The most workers, and the most parked runs.")
+    limit: int = Field(100, ge=1, le=500, description="Maximum number of workers, and the most parked runs.")
 
 
 class DiffQuery(Query):
@@ -463,7 +463,7 @@ async def body_of(request: Request, model: type[BodyT], *, patience: float) -> B
     with anyio.move_on_after(patience):
         data = await _read(request)
     if data is None:
-        detail = f"the body did not come within {patience:g} seconds"
+        detail = f"the body was not received within {patience:g} seconds"
         raise HttpProblem(408, "body-too-slow", detail, headers={"Connection": "close"})
     text = data or b"{}"
     return await away(lambda: _fitting(text, model), text)

@@ -204,11 +204,11 @@ REF = "#/components/schemas/{model}"
 OPENAPI = "/api/openapi.json"
 _PHRASES = {
     204: "The run has ended, and no further events come.",
-    400: "The request names no valid host.",
+    400: "The request has no valid host.",
     401: "The token is missing.",
     403: "Refused.",
     404: "There is no such thing.",
-    408: "The body did not come in time.",
+    408: "The body was not received in time.",
     409: "It does not fit what the run is now.",
     413: "The body is too long.",
     415: "The body is not JSON.",

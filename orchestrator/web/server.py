@@ -122,7 +122,7 @@ class _Connection(H11Protocol):
 
     def _check_reader(self, left: int) -> None:
         if self.transport.get_write_buffer_size() >= left:
-            self._give_up("an answer is not read")
+            self._give_up("the client does not read a response")
         else:
             self._watch_reader()
 

@@ -187,3 +187,21 @@ def test_traceback_prints_where_a_node_failed_to_stderr_and_only_then(shell: She
     for done in (told, shown):
         assert 'fails.py", line 10, in look_up\n    return {"question": {}["tea"]}\nKeyError: \'tea\'' in done.err
         assert "Traceback" not in done.out
+
+
+ENDING = """
+from orchestrator import ToolCall
+from orchestrator.models import Reply
+from orchestrator.testing import ScriptedModel
+
+def model():
+    call = ToolCall(id="1", name="terminate", arguments={"status": "success"})
+    return ScriptedModel([Reply(text="The answer is 5.", tool_calls=(call,))])
+"""
+
+
+@pytest.mark.parametrize("strategy", ["function_call_agent", "react"])
+def test_the_answer_beside_a_call_that_ends_the_work_is_printed(shell: Shell, strategy: str) -> None:
+    (shell.place / "ending.py").write_text(ENDING)
+    done = shell("run", strategy, "q", "--tools", "terminate", "--model", "ending.py:model")
+    assert (done.code, done.out) == (0, "The answer is 5.\n")

@@ -34,7 +34,7 @@ def test_what_cannot_be_scheduled_is_a_usage_error(shell: Shell) -> None:
         (("schedule", "trial:two", "* * * * *", "x", "--timezone", "Mars"), "time zone"),
         (("schedule", "trial:two", "* * * * *", "x", "--catch-up", "twice"), "catch_up"),
         (("schedule", "trial:two", "--list"), "no GRAPH"),
-        (("schedule", "--pause", "two", "--list"), "go alone"),
+        (("schedule", "--pause", "two", "--list"), "cannot be combined"),
         (("schedule", "nosuch", "* * * * *"), "nosuch"),
     ):
         done = shell(*words)

@@ -241,9 +241,9 @@ async def test_workers_register_again_when_the_server_has_lost_its_data(
                 assert len(admin.known) == 1, "the server knows them"
                 admin.known.clear()
                 await until(lambda: admin.known == [f"http://127.0.0.1:{port}"])
-                assert "Restate does not know the workers any more; they are registered again" in caplog.text
+                assert "the workers are no longer registered with Restate; they are registered again" in caplog.text
                 admin.down = True
-                await until(lambda: "Restate cannot be asked for its workers" in caplog.text)
+                await until(lambda: "the workers registered with Restate cannot be listed" in caplog.text)
                 admin.known.clear()
                 admin.down = False
                 await until(lambda: admin.known == [f"http://127.0.0.1:{port}"])

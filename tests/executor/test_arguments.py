@@ -105,6 +105,11 @@ class Speaks:
         """Say nothing."""
 
 
+class Nameless:
+    async def complete(self, *_: Any, **__: Any) -> None:
+        """Say nothing."""
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -122,7 +127,8 @@ class Speaks:
             {"model": "gpt-4o-mini"},
             r"model='gpt-4o-mini' is a name: give a model, such as \w+\('gpt-4o-mini'\)",
         ),
-        ({"model": 3}, "model= is of type int: give a model: an object with name, complete and stream"),
+        ({"model": 3}, "model= is of type int: give a model: an object with name and complete"),
+        ({"model": Nameless()}, "model= is of type Nameless: its name is missing; give it an attribute `name`, a text"),
         ({"model": Speaks}, "model= is the class Speaks: give a model"),
         ({"models": {"a": 3}}, r"models\['a'\]= is of type int: give a model"),
         ({"models": [3]}, "models= is of type list: give a mapping"),

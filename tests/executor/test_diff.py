@@ -98,7 +98,7 @@ async def test_another_reply_to_the_same_prompt_is_another_result() -> None:
 async def test_a_step_that_only_one_version_has_is_a_difference_and_the_others_are_still_compared() -> None:
     found = await _compared(writing(), writing(more="check"), ["a", "b"], ["a", "b"])
     assert [(one.kind, one.node, one.what) for one in found.differences] == [
-        ("step", "check", "only the second run came here")
+        ("step", "check", "only the second run reached this step")
     ]
     assert not found.same_graph
     assert found.lines[3] == "The runs are of different versions of the graph."

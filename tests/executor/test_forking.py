@@ -517,7 +517,7 @@ async def test_an_answer_is_replaced(executor: Executor) -> None:
     at = (await seq_of(executor, "r", Asked)) + 1
     fork = await executor.fork("r", at=at, answer="z")
     assert fork.output == ["first", "left z", "right z", "last"]
-    with pytest.raises(InvalidAnswer, match="takes the place of an answer"):
+    with pytest.raises(InvalidAnswer, match="replaces an answer"):
         await executor.fork("r", at=1, answer="z")
     with pytest.raises(InvalidAnswer, match="not both"):
         await executor.fork("r", at=at, answer="z", result="z")

@@ -463,7 +463,9 @@ class Fails(MemoryStore):
 
 
 @pytest.mark.parametrize("catch", CATCHERS)
-@pytest.mark.parametrize("error", [StoreUnavailable("the disk is gone"), RunConflict("r", "another executor moved it")])
+@pytest.mark.parametrize(
+    "error", [StoreUnavailable("the disk is gone"), RunConflict("r", "another executor has continued it")]
+)
 async def test_neither_a_store_that_fails_nor_the_loss_of_the_run_can_be_caught(catch: Any, error: Exception) -> None:
     ran, store = Ran(), Fails()
     store.error = error

@@ -333,7 +333,7 @@ async def test_where_a_tool_raised_is_journaled_with_its_call_and_is_in_no_state
     assert run.status == "completed", run.error
     assert [one.result["traceback"] for one in records] == [seen[0].traceback]  # type: ignore[index]
     assert [("in look_up" in one.traceback, one.text, one.model_dump()) for one in seen] == [
-        (True, "Error: Unexpected error executing tool prices: 'tea'", seen[0].model_dump())
+        (True, "Error: Unexpected error executing tool prices: KeyError: 'tea'", seen[0].model_dump())
     ] * 2
     assert "look_up" not in json.dumps(run.values, default=str) + repr(seen) + json.dumps(seen[0].model_dump())
     assert "traceback" not in ToolResult.model_json_schema()["properties"]

@@ -163,7 +163,7 @@ FORGERIES: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     "a field too few": (lambda lines: changed(lines, 3, graph=None), r"record 1 \(run_started\): field 'graph': "),
     "rules of a later version": (
         lambda lines: changed(lines, 3, rules=99),
-        r"record 1 \(run_started\): field 'rules': this version knows rules 2 alone \(update .*\), and it is 99$",
+        r"record 1 \(run_started\): field 'rules': this version knows only rules 2 \(update .*\), and it is 99$",
     ),
     "a later version of a record": (lambda lines: changed(lines, 4, v=99), "record version 99 is newer"),
     "a gap": (lambda lines: changed(lines, 4, seq=7), "belongs"),

@@ -177,7 +177,7 @@ async def test_calls_are_confirmed_one_by_one_and_edited_ones_told(store: str) -
         "Error: the user denied this call: too early",
         "[1, 2]",
         "paid 2",
-        'The user had it called with other arguments: {"amount":30}\npaid 30',
+        'The user changed the arguments of this call: {"amount":30}\npaid 30',
     ]
     assert sorted(paid) == [2, 30]
 

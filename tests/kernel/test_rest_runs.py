@@ -227,14 +227,15 @@ def test_a_number_below_one_is_an_error_of_the_fork(quorum: int) -> None:
     graph = plan("p -> w : each xs; w -> j -> s", {"j": "total"})
     trace = agree(many(graph, Script(p=lambda _: {"total": quorum}), values={"xs": [1, 2, 3]}))
     assert (trace.status, trace.count("w")) == ("failed", 0)
-    assert f"p opens a fork, and j waits for as many branches as 'total' says: it is {quorum}" in trace.error
+    fault = f"j waits for as many branches as 'total' has: it must be 1 or more, not {quorum}"
+    assert f"p opens a fork, and {fault}" in trace.error
 
 
 def test_where_start_is_the_fork_it_is_an_error_of_the_join() -> None:
     graph = plan("START -> w : each xs; w -> j -> s", {"j": "total"})
     trace = agree(many(graph, values={"xs": [1, 2, 3]}))
     assert (trace.status, trace.count("w"), trace.count("s")) == ("failed", 3, 0)
-    assert "j waits for 'total' branches, and the state at START has 0 there: 1 or more" in trace.error
+    assert "j waits for 'total' branches, and the state at START has 0 there: it must be 1 or more" in trace.error
 
 
 def test_stop_ends_the_branches_that_were_let_run() -> None:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import pytest
@@ -21,6 +21,7 @@ from pydantic import BaseModel
 from orchestrator import Context, Executor, Graph, OpenAIModel, Retry, node
 from orchestrator.errors import ModelUnavailable
 from orchestrator.models.probe import probe
+from orchestrator.nodes import Decide
 from orchestrator.strategies import (
     chat,
     function_call,
@@ -56,6 +57,7 @@ STRATEGIES: dict[str, Callable[[], Graph]] = {
     "chat": lambda: chat.chat(max_steps=4),
 }
 each = pytest.mark.parametrize("strategy", STRATEGIES)
+CLASSES = {"billing": "about money", "bugs": "about what does not work", "other": "everything else"}
 
 
 def model_of(server: RealModel, **options: Any) -> OpenAIModel:
@@ -106,7 +108,37 @@ async def test_what_this_server_supports_is_found_out(real_model: RealModel) -> 
     rows = {one.feature: one.found for one in found.findings}
     assert rows | {"stream": "yes", "tools": "dropped", "answers in a schema": "json_schema"} == rows
     assert rows | {"usage": "yes", "usage of a stream": "yes", "stop": "yes", "bounds in a schema": "yes"} == rows
+    assert rows["log probabilities"] == "yes"
     assert (found.window, found.text_tools, found.profile) == (4096, True, model.profile)
+
+
+class Mail(BaseModel):
+    question: str
+    found: object = None
+    sure: float | None = None
+
+
+@peer
+@once
+@each_way
+@pytest.mark.parametrize("constrain", ["auto", "never"])
+async def test_every_decision_has_a_probability(
+    real_model: RealModel, way: str, constrain: Literal["auto", "never"]
+) -> None:
+    """If the reply names the choice alone; whether it is right is up to the model."""
+    streams: dict[str, Any] = {"streams": "always"} if way == "streamed" else {}
+    forms: tuple[dict[str, Any], ...] = ({"yes_no": True}, {"choices": CLASSES}, {"score": (1, 5)})
+    async with model_of(real_model) as model, Executor(model=model, **streams) as executor:
+        for form in forms:
+            it = Decide(**form, threshold=0.01, probability="sure", constrain=constrain, retries=3)
+            ends = "\n".join(f"it -> END : {outcome}" for outcome in it.outcomes)
+            graph = Graph(name="decision", state=Mail, nodes={"it": it}, edges=f"START -> it\n{ends}")
+            run = await executor.start(graph, {"question": "I was charged twice."})
+            if constrain == "auto":
+                assert run.status == "completed", run.error
+                assert 0.01 < run.values["sure"] <= 1, form
+            elif run.status == "completed" and run.values["sure"] is not None:
+                assert 0 <= run.values["sure"] <= 1, form
 
 
 class State(BaseModel):

@@ -66,7 +66,7 @@ class OfModel(Execute.State):
     ("args", "told"),
     [
         ({"a": 1, "b": 2}, "3"),
-        ({"a": 1, "b": 5}, 'The user had it called with other arguments: {"a":1,"b":5}\n6'),
+        ({"a": 1, "b": 5}, 'The user changed the arguments of this call: {"a":1,"b":5}\n6'),
     ],
 )
 async def test_a_models_call_gets_its_result_as_a_message(args: dict[str, Any], told: str) -> None:

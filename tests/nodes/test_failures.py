@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, Outcome, Retry, Run, append, node, tool
-from orchestrator.errors import InvalidGraph, ToolError, ToolFailed
+from orchestrator.errors import EffectFailed, InvalidGraph, ToolError, ToolFailed
 from orchestrator.kernel.records import failed_result
 from orchestrator.models.messages import Message, Reply, ToolCall
 from orchestrator.models.offline import _outcome as offline_outcome
@@ -166,6 +166,9 @@ async def test_every_strategy_tells_the_model_of_a_failed_exit_code(strategy: An
         (IndexError(3), "IndexError: 3"),
         (ValueError("  "), "ValueError"),
         (ValueError("no such city"), "no such city"),
+        (EffectFailed("", type="TimeoutError"), "TimeoutError"),
+        (EffectFailed("'city'", type="KeyError"), "KeyError: 'city'"),
+        (ExceptionGroup("two", [OSError(), KeyError("a")]), "two (2 sub-exceptions); OSError; KeyError: 'a'"),
     ],
 )
 async def test_an_error_that_says_too_little_has_its_type(error: Exception, said: str) -> None:

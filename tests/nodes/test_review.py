@@ -114,6 +114,7 @@ async def test_a_sure_yes_approves_and_a_sure_no_denies() -> None:
         ([weighed("no", 0.8)], "no, by model 'scripted', probability 0.8; the threshold is 0.9"),
         (["yes"], "yes, by model 'scripted', probability not known; the threshold is 0.9"),
         (["perhaps", "I approve this call."], "no decision: sure: the reply 'I approve this call.' names none of the"),
+        (["Yes, but ask first.", '{"choice": "yes", "if": "it is small"}'], "no decision: sure: the reply '{"),
         ([Reply(text="no", finish="content_filter")], "no decision: sure: the model refused to answer"),
         ([Reply(text="ye", finish="length")] * 2, "no decision: sure: the reply 'ye' was cut off"),
     ],

@@ -273,7 +273,7 @@ def test_keys_are_references_or_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_what_is_no_codec_and_two_codecs_are_refused() -> None:
-    with pytest.raises(InvalidValue, match="codec= is of type bytes: give a codec"):
+    with pytest.raises(InvalidValue, match="codec= is of type bytes: give an object"):
         Executor(codec=b"key")  # type: ignore[arg-type]
     with pytest.raises(InvalidValue, match="has a codec already"):
         Executor(open_store("memory://", codec=codec()), codec=codec())

@@ -353,7 +353,7 @@ async def test_what_is_noted_wrongly_is_found_and_repaired(place: Place) -> None
     place.execute(f"DELETE FROM payload_uses WHERE digest = {digest} AND run = {place.number('b')}")
     place.execute(f"INSERT INTO payloads (digest, data) VALUES ({nowhere}, {hexed.format(b'nowhere'.hex())})")
     place.execute(f"INSERT INTO payload_uses (digest, run) VALUES ({nowhere}, 99), ({digest}, {place.number('c')})")
-    wrong = {"the payloads that are noted differ from the records of 2 runs", "1 payloads that no record has"}
+    wrong = {"the payloads that are noted differ from the records of 2 runs", "1 payloads that no record refers to"}
     assert {one.what for one in await place.store.check()} == wrong
     found = await place.store.check(repair=True)
     assert {one.what for one in found if one.repaired} == wrong

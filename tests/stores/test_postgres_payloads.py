@@ -101,7 +101,7 @@ def test_what_is_overtaken_without_end_is_given_up(postgres: PostgresDatabase) -
     with pytest.raises(psycopg.errors.ForeignKeyViolation) as caught:
         patiently(fail, 0)
     assert tries == 6
-    assert "removed the same long texts" in str(store_error(caught.value, address_of(postgres.url)))
+    assert "keep removing the same long texts" in str(store_error(caught.value, address_of(postgres.url)))
 
 
 async def test_a_removal_that_is_undone_leaves_the_payload_to_an_append_behind_it(postgres: PostgresDatabase) -> None:

@@ -116,7 +116,7 @@ def test_the_password_is_not_shown(postgres_server: PostgresServer) -> None:
         ("postgresql://me:se/cret@host/sec", "%2F"),
         ("postgresql://me:17/sec@host/db", "%2F"),
         ("postgresql://me:sec?sslmode=ret@host/db", "%3F"),
-        ("mysql://me@host/db", "no URL of a PostgreSQL store"),
+        ("mysql://me@host/db", "not the URL of a PostgreSQL store"),
     ],
 )
 def test_what_is_no_url(url: str, why: str) -> None:

@@ -59,7 +59,7 @@ class SmallDisk(Disk):
 class SmallFiles(Disk):
     """Files of this process can grow no more, which needs no rights at all."""
 
-    message = "the disk refused to read or write"
+    message = "reading or writing the disk failed"
     _reader: sqlite3.Connection | None = None
 
     def fill(self) -> None:

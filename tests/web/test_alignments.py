@@ -78,7 +78,7 @@ async def test_each_run_differs_from_the_first_where_it_does_and_steps_of_others
     assert [len(notes) > 0 for notes in by_node["polish"].differences] == [True, False, False]
     assert [step is not None for step in by_node["check"].steps] == [False, False, True, False]
     assert [[note.what for note in notes] for notes in by_node["check"].differences] == [
-        [], ["only the second run came here"], [],
+        [], ["only the second run reached this step"], [],
     ]  # fmt: skip
     assert found.first is by_node["polish"]
 

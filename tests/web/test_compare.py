@@ -89,7 +89,7 @@ def test_runs_that_cannot_be_compared_are_a_clear_page(served: Api) -> None:
         ("parent", 422, "name 2 to 6 runs, and not 1"),
         ("", 422, "name 2 to 6 runs, and not 0"),
         (seven, 422, "name 2 to 6 runs, and not 7"),
-        ("parent,fork,parent", 422, "stands there twice"),
+        ("parent,fork,parent", 422, "is listed twice"),
     ):
         assert said in served.get(f"diff/steps?runs={runs}", status)["detail"] + str(
             served.get(f"diff/steps?runs={runs}", status)

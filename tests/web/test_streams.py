@@ -167,7 +167,7 @@ def test_a_client_that_reads_no_answer_is_left(
 ) -> None:
     monkeypatch.setattr(server_module, "READ_TIME", 0.2)
     with api() as found, connected(found, *MANY, room=4096):
-        Shell.until(lambda: "an answer is not read" in capfd.readouterr().err)
+        Shell.until(lambda: "the client does not read a response" in capfd.readouterr().err)
 
 
 @pytest.mark.full

@@ -1,6 +1,6 @@
 """Restate (https://restate.dev) as the engine: a virtual object keyed by run id, served over HTTP/2.
 
-    app = restate.app([service(executor)])  # in a process of one's own; `orchestrator worker --engine` does it, too
+    app = restate.app([service(executor)])  # in a separate process; `orchestrator worker --engine` does this, too
 
 Needs the extra `restate`, except for submitting, cancelling and asking for the status of runs.
 """

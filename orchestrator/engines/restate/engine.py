@@ -104,7 +104,7 @@ class RestateEngine:
         while True:
             try:
                 if registered and not await self._is_registered():
-                    log.warning("Restate does not know the workers any more; they are registered again")
+                    log.warning("the workers are no longer registered with Restate; they are registered again")
                     registered = False
                 if not registered:
                     await self.register()
@@ -112,8 +112,12 @@ class RestateEngine:
                 pause, registered = 0.2, True
                 await anyio.sleep(_LOOKS)
             except EngineUnavailable as error:
-                what = "Restate cannot be asked for its workers" if registered else "the workers are not registered"
-                log.warning("%s, the next attempt is in %.1f s: %s", what, pause, error)
+                what = (
+                    "the workers registered with Restate cannot be listed"
+                    if registered
+                    else "the workers are not registered"
+                )
+                log.warning("%s; the next attempt is in %.1f s: %s", what, pause, error)
                 await anyio.sleep(pause)
                 pause = min(30.0, pause * 2)
 

@@ -162,7 +162,7 @@ async def listen(
         if not stop.is_set():
             raise
         # Hypercorn raises the errors of its connections when it ends, including those for frames of closed streams.
-        config.errorlog.info("connections of Restate broke while the worker ended", exc_info=True)
+        config.errorlog.info("connections from Restate broke while the worker was stopping", exc_info=True)
     finally:
         app.closing.set()
 

@@ -608,7 +608,7 @@ def _result(machine: RunState, records: Sequence[r.Record], given: object) -> tu
     last = records[-1]
     if not isinstance(last, r.EffectSettled):
         fault = (
-            f"takes the place of a settled call's result: record {last.seq} of run {machine.run_id!r} is {last.type}, "
+            f"replaces the result of a settled call: record {last.seq} of run {machine.run_id!r} is {last.type}, "
             "not effect_settled"
         )
         raise InvalidValue(f"result= {fault}", where="result").on_command_line(f"--result {fault}")
@@ -652,7 +652,7 @@ def _superseded(before: RunState, records: Sequence[r.Record], given: object) ->
     """Return the question whose answer is replaced, and the new answer. `before`: the run before the answer."""
     last = records[-1]
     if not isinstance(last, r.Answered) or last.question == PAUSE:
-        fault = f"takes the place of an answer: record {last.seq} of run {before.run_id!r} is {last.type}; for "
+        fault = f"replaces an answer: record {last.seq} of run {before.run_id!r} is {last.type}; for "
         opened = "questions that are open there use"
         raise InvalidAnswer(f"answer= {fault}{opened} answers={{question: answer}}", where="answer").on_command_line(
             f"--answer {fault}{opened} --answer QUESTION=JSON"

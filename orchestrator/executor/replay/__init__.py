@@ -1,9 +1,9 @@
 """Replays: a new run that takes its results from the journal of another one.
 
-    running     results of the replayed run that are not taken yet, and which steps are live
-    steps       a call takes the recorded result, waits, or is live; questions get the recorded answers
-    attach      reads the recording when a replay is about to be driven
-    start       starts one or many replays, and compares them with the replayed runs
+    running        results of the replayed run that are not taken yet, and which steps are live
+    steps          a call takes the recorded result, waits, or is live; questions get the recorded answers
+    attach         reads the recording when a replay is about to be driven
+    start_replay   starts one or many replays, and compares them with the replayed runs
 
 The first three are imported only while a replay runs.
 """

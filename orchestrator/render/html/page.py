@@ -187,7 +187,7 @@ def _cell(data: Mapping[str, Any], key: str) -> str:
 
 def _took(data: Mapping[str, Any], at: int | None) -> str:
     if at is None:
-        return f"{data['run']} did not come there"
+        return f"{data['run']} did not reach this step"
     step = data["steps"][at]
     gave = f"gave {step['outcome']}" if "outcome" in step else f"is {step['status']}"
     return f"{data['run']} ran {step['node']} (step {at + 1}), which {gave}"

@@ -131,7 +131,7 @@ class S3Archive:
         code = _code(error)
         if code == "NoSuchBucket":
             return StoreError(
-                f"archive {self.url}: the bucket {self.bucket!r} does not exist; make it, or name another"
+                f"archive {self.url}: the bucket {self.bucket!r} does not exist; create it, or name another"
             )
         if code in ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403"):
             return StoreError(

@@ -248,7 +248,7 @@ class ArchivedStore(StoreWrapper):
             except RunConflict:
                 continue  # restored, continued and archived again meanwhile
             return True
-        raise RunConflict(run_id, "other processes archive and restore it all the time")
+        raise RunConflict(run_id, "other processes keep archiving and restoring it: try again later")
 
     async def _move_back(self, run_id: str, archived: Archived) -> None:
         records = await _in_thread(lambda: self._read(run_id, archived), abandon=True)
@@ -262,7 +262,7 @@ class ArchivedStore(StoreWrapper):
                 return await self.inner.append(append)
             except RunArchived:
                 await self.restore_run(append.run_id)
-        raise RunConflict(append.run_id, "another process archives it again and again")
+        raise RunConflict(append.run_id, "another process keeps archiving it: try again later")
 
     async def read(
         self, run_id: str, *, after: int = 0, upto: int | None = None, limit: int | None = None
@@ -386,7 +386,9 @@ class ArchivedStore(StoreWrapper):
                     f"run {run_id!r} stay in the store"
                 )
         if records_of(run_id, data) != [*records]:
-            raise StoreUnavailable(f"run {run_id!r}: its records do not read back as they are; they stay in the store")
+            raise StoreUnavailable(
+                f"run {run_id!r}: its records cannot be read back unchanged from the archive; they stay in the store"
+            )
 
     def _read(self, run_id: str, archived: Archived) -> list[Record]:
         """Return the records in an object, after checking it. Blocks.

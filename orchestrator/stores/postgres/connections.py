@@ -62,9 +62,9 @@ def address_of(url: str) -> Address:
     """
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in SCHEMES:
-        raise StoreError(f"that is no URL of a PostgreSQL store; write {FORM}")
+        raise StoreError(f"it is not the URL of a PostgreSQL store; write {FORM}")
     if "#" in rest:
-        raise StoreError("the URL of a PostgreSQL store has no part behind `#`; in a password write %23 for it")
+        raise StoreError("the URL of a PostgreSQL store has no fragment (`#`); in a password write %23 for `#`")
     place, _, query = rest.partition("?")
     authority, slash, database = place.partition("/")
     user, at, hosts = authority.rpartition("@")
@@ -72,7 +72,7 @@ def address_of(url: str) -> Address:
         raise StoreError("the URL of a PostgreSQL store has several `@`; in a user's name or password write %40 for it")
     if not is_place(authority, database):
         raise StoreError(
-            "the URL of a PostgreSQL store has a port that is no number, or an `@` behind its first `/`; in a user's"
+            "the URL of a PostgreSQL store has a port that is not a number, or an `@` after its first `/`; in a user's"
             " name or password write %2F for / and %3F for ?, in a database's name %40 for @"
         )
     name, _, password = user.partition(":")
@@ -85,7 +85,7 @@ def address_of(url: str) -> Address:
         )
     except ValueError:
         raise StoreError(
-            "the URL of a PostgreSQL store has parameters in another form than `NAME=VALUE&NAME=VALUE` behind its `?`"
+            "the parameters after the `?` of a PostgreSQL store's URL are not of the form `NAME=VALUE&NAME=VALUE`"
         ) from None
     own = {key: value for key, value in parameters if key in ("patience", "prepare", "listen")}
     libpq = [(key, value) for key, value in parameters if key not in own]
@@ -136,7 +136,7 @@ def _check(address: Address) -> None:
         # its message quotes invalid parts, which may be a part of a password
         why = address.without_secrets(str(error).strip()) if not address.secrets else "libpq cannot read it"
         raise StoreError(
-            f"store URL {address.url!r}: {why}; write {FORM}, with % and two digits for each sign that has a meaning"
+            f"store URL {address.url!r}: {why}; write {FORM}, with reserved characters in the form %40"
         ) from None
 
 
@@ -287,10 +287,10 @@ _UNAVAILABLE = {
     "53100": "the disk of the server is full; free some space, then continue: nothing written is lost",
     "53200": "the server has no memory left",
     "53300": "the server has too many clients; end some, raise its max_connections, or use a pooler",
-    "25006": "the server takes no writes, it is a standby or in recovery; name the primary",
+    "25006": "the server accepts no writes, because it is a standby or in recovery; name the primary",
     "42501": "this user may not do that; grant the user the tables of the store, or name another user",
     "57014": "a statement took longer than the server allows (statement_timeout), or was cancelled",
-    _OVERTAKEN: "other clients removed the same long texts again and again; try again",
+    _OVERTAKEN: "other clients keep removing the same long texts; try again",
     "55P03": "another client has locked the tables for too long",
 }
 _BROKEN = ("XX001", "XX002")

@@ -94,7 +94,7 @@ def _left_for_later(connection: Connection) -> Iterator[None]:
     except psycopg.Error as error:
         if connection.closed:
             raise
-        log.warning("space is given back later, the server refuses it now: %s", error.diag.message_primary)
+        log.warning("disk space is released later; the server refuses it now: %s", error.diag.message_primary)
 
 
 def _size(connection: Connection) -> int:
@@ -113,7 +113,10 @@ def _payload_repairs(connection: Connection, found: Disorder) -> Iterator[tuple[
         what = f"the payloads that are noted differ from the records of {len(found.wrong)} runs"
         yield what, partial(_note_payloads, connection, found.wrong)
     if found.unused:
-        yield f"{len(found.unused)} payloads that no record has", partial(_remove_payloads, connection, found.unused)
+        yield (
+            f"{len(found.unused)} payloads that no record refers to",
+            partial(_remove_payloads, connection, found.unused),
+        )
 
 
 def _damaged_payloads(connection: Connection, found: Disorder) -> list[Finding]:

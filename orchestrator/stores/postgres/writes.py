@@ -181,7 +181,7 @@ def _look_why(connection: Connection, job: AppendJob) -> None:
     elif append.lease is not None and token != append.lease:
         job.error = taken_over(append.run_id)
     else:
-        job.error = RunConflict(append.run_id, "another executor has just moved it, or taken its lease")
+        job.error = RunConflict(append.run_id, "another executor has just continued it, or taken its lease")
 
 
 def _stored(connection: Connection, number: int, rows: Sequence[Row]) -> bool:

@@ -259,8 +259,8 @@ _UNAVAILABLE = {
     sqlite3.SQLITE_PERM: "this user may not use the file; change its permissions, or name another store",
     sqlite3.SQLITE_BUSY: "another process has locked it for too long; end that process, then continue",
     sqlite3.SQLITE_LOCKED: "another process has locked it for too long; end that process, then continue",
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; make its directory, and make both readable and writable",
-    sqlite3.SQLITE_IOERR: "the disk refused to read or write; check the disk and its free space, then continue",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; create its directory, and make both readable and writable",
+    sqlite3.SQLITE_IOERR: "reading or writing the disk failed; check the disk and its free space, then continue",
 }
 _BROKEN = {
     sqlite3.SQLITE_CORRUPT: "the file is damaged; restore it, or save what can be read with `sqlite3 FILE .recover`",

@@ -294,7 +294,7 @@ def _payload_repairs(connection: sqlite3.Connection, found: Disorder) -> Iterato
     if found.wrong:
         yield f"the payloads that are noted differ from the records of {len(found.wrong)} runs", note
     if found.unused:
-        yield f"{len(found.unused)} payloads that no record has", remove
+        yield f"{len(found.unused)} payloads that no record refers to", remove
 
 
 def _digests_of_run(connection: sqlite3.Connection, run: int) -> set[bytes]:

@@ -34,11 +34,11 @@ class AskHuman(Tool):
         self._deadline = deadline
 
     async def call(self, question: str, ctx: Context[object], choices: list[str] | None = None) -> str:
-        """Ask the user, and wait for the answer. For what only the user can know or decide.
+        """Ask the user a question and wait for the answer. Use this for what only the user can know or decide.
 
         Args:
-            question: What to ask, with all that is needed to answer it.
-            choices: The only answers that are possible, if they are known; else any text is one.
+            question: The question, with everything needed to answer it.
+            choices: The possible answers, if they are known; otherwise any text is accepted.
         """
         if not question.strip():
             raise ToolError("the question is empty")

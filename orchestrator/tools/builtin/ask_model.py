@@ -32,11 +32,11 @@ class AskModel(Tool):
         self._model, self._system = model, system
 
     async def call(self, question: str, ctx: Context[object]) -> str:
-        """Put a question to a language model, which is shown the question and nothing else. For what many people know,
-        and to find or reword something in a text that stands in the question.
+        """Ask a language model, which sees nothing but the question. Use it for general knowledge, and to find or
+        rewrite something in a text that the question contains.
 
         Args:
-            question: what to do or to answer, with all that is needed for it.
+            question: the question or instruction, with everything needed to answer it.
         """
         if self._model is not None and self._model not in ctx.models:
             raise ToolError(f"there is no model {self._model!r}")

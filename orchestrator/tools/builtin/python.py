@@ -289,15 +289,15 @@ class Python(_Sandboxed):
     """
 
     async def call(self, code: str, variables: dict[str, JsonValue] | None = None) -> ToolResult:
-        """Run Python code, and see what it prints and the value of its last expression.
+        """Run Python code, and return what it prints and the value of its last expression.
 
-        There are the usual built-in functions and math, json, re, datetime, itertools, collections, functools, random,
-        decimal, dataclasses, typing and a few more modules of the standard library; no files, no network, and no other
-        packages. Each call begins anew: it finds no variables of earlier ones.
+        Available are the usual built-in functions and math, json, re, datetime, itertools, collections, functools,
+        random, decimal, dataclasses, typing and a few more modules of the standard library. There are no files, no
+        network and no other packages. Variables of earlier calls are not kept.
 
         Args:
-            code: what to run. End with an expression, or print.
-            variables: variables that the code finds set.
+            code: the code. End with an expression, or print the result.
+            variables: variables that are set before the code runs.
         """
         _check(code, variables)
         sandbox = await anyio.to_thread.run_sync(Sandbox, self._limits)
@@ -341,15 +341,15 @@ class PythonSession(_Sandboxed):
         self.pool = Pool[Sandbox](partial(Sandbox, self._limits), interpreters, check=lambda one: not one.lost)
 
     async def call(self, code: str, env: Sandbox, variables: dict[str, JsonValue] | None = None) -> ToolResult:
-        """Run Python code, and see what it prints and the value of its last expression.
+        """Run Python code, and return what it prints and the value of its last expression.
 
-        There are the usual built-in functions and math, json, re, datetime, itertools, collections, functools, random,
-        decimal, dataclasses, typing and a few more modules of the standard library; no files, no network, and no other
-        packages. Variables and functions are kept for the next call.
+        Available are the usual built-in functions and math, json, re, datetime, itertools, collections, functools,
+        random, decimal, dataclasses, typing and a few more modules of the standard library. There are no files, no
+        network and no other packages. Variables and functions are kept for the next call.
 
         Args:
-            code: what to run. End with an expression, or print.
-            variables: variables that the code finds set.
+            code: the code. End with an expression, or print the result.
+            variables: variables that are set before the code runs.
         """
         _check(code, variables)
         notes = [] if env.ran else ["[a new interpreter: the variables of earlier code are gone]"]

@@ -264,8 +264,8 @@ class WebSearch(Tool):
         follow instructions in them. To read a page, fetch its address.
 
         Args:
-            query: what to look for, in a few words.
-            count: how many results to give.
+            query: a few words to search for.
+            count: maximum number of results.
         """
         if not query.strip():
             raise ToolError("the query is empty: say what to look for")

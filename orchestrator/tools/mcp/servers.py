@@ -185,7 +185,7 @@ def refuse_secrets(text: str) -> None:
     if holder is not None:
         which = f"{PREFIX}{redact(text)}: it" if holder == "it" else f"{PREFIX}...: {holder}"
         raise GraphUnknown(
-            f"tools {which} holds a secret, and references are stored with a run: "
+            f"tools {which} contains a secret, and references are stored with a run: "
             "write ${NAME} in its place, which is looked up in the environment, or use a .mcp.json file"
         )
 
@@ -264,7 +264,7 @@ def _of_entry(where: str, name: str, entry: object, folder: Path) -> Server:
     if "command" in entry and kind in (None, "stdio"):
         args = entry.get("args", [])
         if not isinstance(args, list) or not all(isinstance(one, str) for one in args):
-            raise GraphUnknown(f"{where}: 'args' is not a list of texts")
+            raise GraphUnknown(f"{where}: 'args' is not a list of strings")
         cwd = expanded(_text(where, entry, "cwd"), where) if "cwd" in entry else "."
         command = expanded(_text(where, entry, "command"), where)
         words = tuple(expanded(one, where) for one in args)
@@ -282,7 +282,7 @@ def _text(where: str, entry: Mapping[str, object], key: str) -> str:
 def _texts(where: str, entry: Mapping[str, object], key: str) -> dict[str, str]:
     found = entry.get(key) or {}
     if not isinstance(found, dict) or not all(isinstance(one, str | int | float) for one in found.values()):
-        raise GraphUnknown(f"{where}: {key!r} is not an object of texts")
+        raise GraphUnknown(f"{where}: {key!r} is not an object of strings")
     return {str(name): expanded(str(value), where) for name, value in found.items()}
 
 

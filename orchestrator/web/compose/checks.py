@@ -120,7 +120,7 @@ class ProofDocument(Document):
     reason: str
     tool: Annotated[str, Field(description="The tool whose graph it is about; empty: the graph itself.")]
     witness: list[WitnessDocument]
-    beside: Annotated[list[WitnessDocument], Field(description="The path of a second branch, if it takes two.")]
+    beside: Annotated[list[WitnessDocument], Field(description="The path of a second branch, if the claim has two.")]
 
 
 class CheckDocument(Document):
@@ -129,7 +129,7 @@ class CheckDocument(Document):
     graph: str | None
     ok: bool
     problems: Annotated[list[GraphProblem], Field(description="In the order of their lines, 200 at most.")]
-    more_problems: Annotated[int, Field(description="How many problems are left out.")]
+    more_problems: Annotated[int, Field(description="Number of problems that are left out.")]
     notes: list[str]
     skipped: Annotated[list[str], Field(description="What only code could tell that this server was not given.")]
     nodes: Annotated[list[CheckedNode], Field(description="In the order of the text.")]
@@ -232,7 +232,7 @@ def graph_of(text: Text, code: GivenCode) -> Graph:
         GraphError: the text is not a graph, or names unknown code.
     """
     if not isinstance(text.data, Mapping):
-        raise GraphError("the text is no graph: begin with 'name: NAME'")
+        raise GraphError("the text is not a graph: begin with 'name: NAME'")
     for one in code_refs(text.data):
         if code.refuses(one.ref, one.role):
             raise UntrustedCode([], f"{one.place}: {refusal(one.ref)}")
@@ -523,6 +523,6 @@ class Texts:
         except LookupError:
             _THREADS.set(limiter := CapacityLimiter(AT_ONCE))
         if limiter.statistics().tasks_waiting >= WAITING:
-            detail = f"{WAITING} texts of graphs wait to be looked at: send it again"
+            detail = f"{WAITING} texts of graphs are waiting to be checked: send it again later"
             raise HttpProblem(503, "texts-full", detail, headers={"Retry-After": "1"})
         return await to_thread.run_sync(function, limiter=limiter)

@@ -80,7 +80,7 @@ class ToolRow(Document):
 
 
 class StrategyRow(Document):
-    """A graph that comes with the library, to begin with."""
+    """A graph that comes with the library, as a starting point."""
 
     name: str
     summary: str

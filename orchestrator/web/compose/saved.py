@@ -109,18 +109,18 @@ def check_file(name: str, there: SavedFile | None, folder: int, text: str, repla
         if replaces is not None:
             raise HttpProblem(409, "graph-gone", f"there is no {file} any more: save it as a new one")
         if len(names_in(folder)) >= MOST_FILES:
-            detail = f"the folder has {MOST_FILES:,} graphs, and no more are read: delete the file of one"
+            detail = f"the folder has {MOST_FILES:,} graphs, the most that are read: delete the file of one"
             raise HttpProblem(409, "graphs-full", detail)
         look = look_of(file).casefold()
         alike = next((one for one in os.listdir(folder) if look_of(one).casefold() == look), None)
         if alike is not None:
-            detail = f"there is a file {alike}, a name that people or systems take for {file}"
+            detail = f"there is a file {alike}, a name that people or file systems may confuse with {file}"
             raise HttpProblem(409, "graph-exists", detail)
         return
     if replaces == there.digest:
         return
     difference = _difference(there.text.splitlines(), text.splitlines(), file)
-    detail = f"there is a file {file}" if replaces is None else f"{file} is not as it was: it has been changed since"
+    detail = f"there is a file {file}" if replaces is None else f"{file} has been changed since it was opened"
     raise HttpProblem(409, "graph-exists", detail, digest=there.digest, difference=difference)
 
 
@@ -196,7 +196,7 @@ def locked(folder: int) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > until:
-                    detail = "another process writes to the folder of saved graphs: send it again"
+                    detail = "another process is writing to the folder of saved graphs: send it again"
                     raise HttpProblem(503, "save-busy", detail, headers={"Retry-After": "1"}) from None
                 time.sleep(0.01)
         for left in filter(_DRAFT.fullmatch, os.listdir(folder)):  # of a dead process: a writer holds the lock
@@ -340,7 +340,9 @@ class SavedGraphs:
                     self._seen[name] = _Seen(_mark(name, folder), made.digest)
                     self._found.append(_Found(name, graph, made))
         except FileExistsError:
-            raise HttpProblem(409, "graph-exists", f"a file {name}{SUFFIX} has just been written: look at it") from None
+            raise HttpProblem(
+                409, "graph-exists", f"a file {name}{SUFFIX} has just been written: open it first"
+            ) from None
         except OSError as error:
             why = error.strerror or type(error).__name__
             raise HttpProblem(503, "save-failed", f"{name}{SUFFIX} cannot be written: {why}") from None

@@ -351,7 +351,7 @@ class Scratch:
             with anyio.move_on_after(_PATIENCE):
                 with suppress(OrchestratorError):  # it has just ended, or was abandoned
                     if row.status not in FINAL:
-                        await self.executor.cancel(row.run_id, reason="the store of tries needs room")
+                        await self.executor.cancel(row.run_id, reason="removed to make room in the store of tries")
                 await self.executor.delete(row.run_id)
         except OrchestratorError as error:
             log.warning("the try %s could not be deleted: %s", row.run_id, error)

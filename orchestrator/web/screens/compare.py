@@ -110,7 +110,7 @@ def _marked(words: Sequence[str], kept: set[int]) -> list[list[Part]]:
 
 
 _LETTERS = "ABCDEF"
-_NOT_HERE = "did not come here"
+_NOT_HERE = "did not reach this step"
 
 
 class CompareQuery(AlignedQuery):

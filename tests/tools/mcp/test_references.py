@@ -38,8 +38,8 @@ def test_variables_are_handed_on_by_name(monkeypatch: pytest.MonkeyPatch) -> Non
     [
         ("mcp:", "name a server"),
         ("mcp:TOKEN=abc serve", r"values of variables are not written in them: write TOKEN=\$\{TOKEN\}"),
-        (f"mcp:serve --token {TOKEN}", "holds a secret"),
-        ("mcp:https://user:hunter22@x.example/mcp", "holds a secret"),
+        (f"mcp:serve --token {TOKEN}", "contains a secret"),
+        ("mcp:https://user:hunter22@x.example/mcp", "contains a secret"),
         ("mcp:serve 'open", "cannot be split into words: No closing quotation"),
         ("mcp:A=${NOT_SET_1} serve", "the environment has no NOT_SET_1"),
         ("mcp:HOME=${HOME}", "it contains no command"),
@@ -75,7 +75,7 @@ def test_a_reference_that_is_refused(text: str, fault: str) -> None:
     ],
 )  # fmt: skip
 def test_a_secret_is_not_written_in_a_reference(text: str, holder: str) -> None:
-    with pytest.raises(GraphUnknown, match=r"holds a secret.*write \$\{NAME\}") as caught:
+    with pytest.raises(GraphUnknown, match=r"contains a secret.*write \$\{NAME\}") as caught:
         tools_from_ref(f"mcp:{text}")
     assert holder in str(caught.value)
     assert "hunter22" not in str(caught.value)
@@ -138,9 +138,9 @@ def test_a_file_as_other_clients_write_it(tmp_path: Path, monkeypatch: pytest.Mo
         ({"a": {}}, "#a: a server has 'command'"),
         ({"a": {"type": "sse", "url": "http://x"}}, "#a: the old SSE transport"),
         ({"a": {"url": "ftp://x"}}, "does not begin with http"),
-        ({"a": {"command": "x", "args": "y"}}, "'args' is not a list of texts"),
+        ({"a": {"command": "x", "args": "y"}}, "'args' is not a list of strings"),
         ({"a": {"command": ""}}, "'command' is not a string"),
-        ({"a": {"command": "x", "env": {"K": []}}}, "'env' is not an object of texts"),
+        ({"a": {"command": "x", "env": {"K": []}}}, "'env' is not an object of strings"),
         ({"a": {"command": "x", "env": {"K": "${NOT_SET_1}"}}}, "#a: the environment has no NOT_SET_1"),
         ({"a": {"command": "x", "disabled": True}}, "every server in it is disabled"),
         ({"a": {"command": "x", "enabled": False}}, "every server in it is disabled"),

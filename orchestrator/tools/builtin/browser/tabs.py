@@ -386,7 +386,7 @@ class Tabs:
         if self._refusals:
             return self._refusals[0]
         first = str(error).split("\n", 1)[0]
-        return f"the browser says {re.sub(r'^[A-Za-z]+[.][a-z_A-Z]+: ', '', first)[:_NOTE]!r}"
+        return f"the browser reports {re.sub(r'^[A-Za-z]+[.][a-z_A-Z]+: ', '', first)[:_NOTE]!r}"
 
 
 def _site(url: str) -> str:

@@ -127,12 +127,12 @@ class Files(Toolbox):
 
     @tool(risk="read", effect="read", group="files")
     def view_file(self, path: str = ".", first: Line = 1, last: Line | None = None) -> str:
-        """Show a text file with the numbers of its lines, or what a folder holds, two levels deep.
+        """Show a text file with line numbers, or the contents of a folder, two levels deep.
 
         Args:
             path: the file or folder, relative, such as 'docs/notes.md'; '.' is the root.
-            first: the first line to show, 1 if not given.
-            last: the last line to show, the file's if not given.
+            first: the first line to show; if omitted, line 1.
+            last: the last line to show; if omitted, the last line of the file.
         """
         rules = self._rules
         with said_of(path):
@@ -149,12 +149,12 @@ class Files(Toolbox):
     def create_file(
         self, path: str, text: str, overwrite: bool = False, idempotency_key: IdempotencyKey | None = None
     ) -> str:
-        """Write a new text file; folders that it needs are made.
+        """Write a new text file. Missing folders are created.
 
         Args:
             path: the file, relative, such as 'docs/notes.md'.
-            text: all that the file is to hold.
-            overwrite: whether a file that is there is replaced.
+            text: the whole text of the file.
+            overwrite: whether an existing file is replaced.
         """
 
         with said_of(path):  # before directories are made for it
@@ -172,12 +172,12 @@ class Files(Toolbox):
 
     @tool(risk="write", effect="irreversible", group="files")
     def replace_in_file(self, path: str, old: str, new: str = "", idempotency_key: IdempotencyKey | None = None) -> str:
-        """Replace a text that is in a file exactly once.
+        """Replace a text that occurs exactly once in a file.
 
         Args:
             path: the file, relative.
-            old: the text to replace, as it stands in the file, with enough around it to be there only once.
-            new: what comes in its place; empty to remove it.
+            old: the text to replace, exactly as in the file, with enough around it to occur only once.
+            new: the new text; empty to remove the old one.
         """
 
         def change(before: bytes | None) -> tuple[bytes, str]:
@@ -188,11 +188,11 @@ class Files(Toolbox):
 
     @tool(risk="write", effect="irreversible", group="files")
     def insert_in_file(self, path: str, line: Line, text: str, idempotency_key: IdempotencyKey | None = None) -> str:
-        """Put lines into a file.
+        """Insert lines into a file.
 
         Args:
             path: the file, relative.
-            line: the number of the line behind which they come; 0: in front of the first.
+            line: the number of the line after which they are inserted; 0: before the first.
             text: the lines.
         """
 
@@ -204,7 +204,7 @@ class Files(Toolbox):
 
     @tool(risk="write", effect="irreversible", group="files")
     def undo_edit(self, path: str, idempotency_key: IdempotencyKey | None = None) -> str:
-        """Take back the last edit of a file that was made with these tools; called again, the one before it.
+        """Undo the last edit of a file that was made with these tools. Called again, it undoes the edit before.
 
         Args:
             path: the file, relative.

@@ -315,15 +315,15 @@ class Terminal(Tool):
     async def call(
         self, command: str, env: Session, ctx: Context[object] | None = None, restart: bool = False
     ) -> ToolResult:
-        """Run a command in a shell; its working directory and variables are kept for the next one.
+        """Run a command in a shell, which keeps its working directory and variables for the next command.
 
-        Commands get no input and no terminal. Output of more than a few thousand words is cut in its middle. A command
-        that takes too long is killed, so start servers and the like in the background, with their output in a file:
+        Commands have no input and no terminal. The middle of long output is left out. A command that takes too long is
+        killed, so start servers and similar programs in the background, with their output in a file:
         `server > server.log 2>&1 &`.
 
         Args:
-            command: what to run; it may have several lines.
-            restart: begin with a new shell; all that the old one started is killed.
+            command: the command; it may have several lines.
+            restart: start a new shell; everything that the old one started is killed.
         """
         if "\0" in command:
             raise ToolError("a command cannot hold the character NUL")

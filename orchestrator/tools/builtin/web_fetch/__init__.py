@@ -108,7 +108,7 @@ class WebFetch(Tool):
 
         Args:
             url: the address, with http:// or https://.
-            start: the character to begin with; where a long text went on.
+            start: the position of the first character; use it to read on in a long text.
         """
         page = await self._fetching.get(url)
         title, text = await to_thread.run_sync(_text, page, abandon_on_cancel=True)  # long pages are slow to convert
