@@ -149,7 +149,7 @@ def strategies(task: Task, steps: int, *, examples: bool) -> tuple[Graph, Graph]
         for write in (stepwise, planned)
     ]
     think = thinking.nodes["think"].with_(system=f"{SYSTEM}\n\n{told[0]}")
-    plan = planning.nodes["plan"].with_(system=f"{PLANNING['blueprint']}\n\n{told[1]}")
+    plan = planning.nodes["plan"].with_(constrain="never", system=f"{PLANNING['blueprint', 'never']}\n\n{told[1]}")
     return thinking.replace(think=think), planning.replace(plan=plan)
 
 

@@ -31,7 +31,7 @@ from orchestrator.models.messages import Image, Reply, user
 from orchestrator.models.offline import OfflineModel
 from orchestrator.models.offline.arithmetic import NoArithmetic, number_in, read
 from orchestrator.models.offline.planning import _words
-from orchestrator.models.probe import _TOKENS
+from orchestrator.models.probe import _FAULT, _TOKENS, _WORD
 from orchestrator.models.profile import Profile, profile_of
 from orchestrator.models.reading import NoReading, ThoughtScreen, choice_in, json_in, labelled
 from orchestrator.models.reading import parted as parted_thoughts
@@ -213,7 +213,8 @@ def _answer_of_a_server(text: str) -> None:
     quoted(text)
     words_of_error(text, 500)
     words_of_error("<" + text, 500)
-    _TOKENS.search(text)
+    for pattern in (_TOKENS, _WORD, _FAULT):
+        pattern.search(text)
     request = ModelRequest.of("?", tools=[OFFERED, {"function": {"name": text}}])
     for written in (text, f"<tool_call>{text}>", f"```json\n{text}\n```"):
         unfinished(Reply(text=written, finish="stop"), request, Profile())
@@ -477,7 +478,7 @@ PARSERS: Mapping[str, Parser] = {
             "orchestrator.models.chat.ends:*",
             "orchestrator.models.chat.request:*",
             "orchestrator.models.http_errors:*",
-            "orchestrator.models.probe:_TOKENS",
+            "orchestrator.models.probe:*",
         ),
         ("<html>", "<script>", "<!--", "context 1", '{"name": "search", "arguments": {}}', *_JSON),
         (ModelError,),

@@ -168,7 +168,7 @@ async def test_an_executor_counts_the_tokens_of_every_text(store: str) -> None:
 async def test_a_tokenizer_that_returns_something_else_is_an_error(store: str, wrong: Any) -> None:
     with ScriptedModel(["Final Answer: 3"]) as model:
         async with Executor(store, model=model, tools=[sink]) as executor:
-            run = await executor.start(graph, "1 + 2?", approve="none")
+            run = await executor.start(tool_user(on_error="raise"), "1 + 2?", approve="none")
             with pytest.raises(TypeError, match=f"tokenizer= returned {wrong!r}: return the tokens of the text"):
                 [event async for event in executor.events(run.run_id, style="embedia", tokenizer=lambda _: wrong)]
 
