@@ -99,7 +99,6 @@ def test_a_file_that_fails_is_not_half_there(place: Path) -> None:
         ("mine", "mine has several graphs; choose one: mine:waits, mine:blocks"),
         ("mine:tow", "mine has no 'tow'; graphs there: waits"),
         ("mine.py:tow", "mine.py has no 'tow'; graphs there: waits"),
-        ("mine:model", "mine:model is not a Graph but a function"),
         ("nosuch.py:x", "there is no file 'nosuch.py'"),
         ("nosuch.yaml", "there is no file 'nosuch.yaml'"),
         ("nosuch:x", "there is no module 'nosuch'. Shipped graphs: "),
@@ -116,6 +115,11 @@ def test_graphs_that_are_not_there(place: Path, ref: str, says: str) -> None:
     with pytest.raises(GraphUnknown) as raised:
         graph_from_ref(ref)
     assert says in str(raised.value)
+
+
+def test_a_function_that_returns_no_graph_is_a_usage_error(place: Path) -> None:
+    with pytest.raises(UsageError, match="mine:model returned OfflineModel instead of a Graph"):
+        graph_from_ref("mine:model")
 
 
 @pytest.mark.parametrize(

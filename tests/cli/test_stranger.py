@@ -198,6 +198,7 @@ ROWS: dict[str, list[tuple[list[str], int]]] = {
     "store": [(["check"], 0)],
     "cache": [(["list"], 0), (["prune"], 0)],
     "new": [(["agent", "json"], 2)],
+    "model": [(["try", "offline"], 2), (["try", "openai:m", "--json"], 1)],
     "memory": [
         (["list"], 0), (["put", "users/1", "diet", "vegan"], 0), (["search", "vegan"], 0), (["get", "users", "x"], 4),
     ],

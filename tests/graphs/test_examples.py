@@ -36,7 +36,7 @@ def shell(tmp_path: Path) -> Shell:
 
 
 def test_every_example_is_there_in_both_forms() -> None:
-    assert {path.stem for path in PLACE.glob("*.py")} == {*NAMES, "models"}
+    assert {path.stem for path in PLACE.glob("*.py")} == {*NAMES, "models", "local_server"}
     assert {path.stem for path in PLACE.glob("*.yaml")} == set(NAMES)
 
 
