@@ -568,7 +568,12 @@ class ToolDisconnected(OrchestratorError, ConnectionError):
 
 
 class ModelError(OrchestratorError):
-    """Raised when a model call fails."""
+    """Raised when a model call fails.
+
+    `flag` names the flag of the `Profile` to change, if the server refused the request because of it.
+    """
+
+    flag: str = ""
 
 
 class ModelUnavailable(ModelError):

@@ -47,7 +47,7 @@ _SCHEMA: JsonObject = {
     "additionalProperties": False,
 }
 _FORMS: tuple[dict[str, object], ...] = (
-    {"output": "json_schema"},
+    {"output": "json_schema", "strict_output": False},
     {"output": "json_schema", "strict_output": True},
     {"output": "json_object", "strict_output": False},
     {"output": "prompt", "strict_output": False},
@@ -245,7 +245,7 @@ class _Probe:
     async def schema(self) -> None:
         """The best form in which an answer in a schema is asked for, and whether bounds are enforced."""
         default = self.model.profile
-        begun = max(place for place, form in enumerate(_FORMS) if _has(default, form))
+        begun = max((place for place, form in enumerate(_FORMS) if _has(default, form)), default=0)
         detail = ""
         for form in _FORMS[begun:]:
             self._use(**form)
