@@ -118,7 +118,7 @@ async def test_another_refusal_is_an_error() -> None:
 
 
 async def test_the_journaled_request_is_the_same_and_each_form_has_its_own_key() -> None:
-    found = []
+    digests, sent = [], []
     both: tuple[dict[str, str] | None, ...] = ({}, None)
     for refuses in both:
         with served(Server('{"choice": "yes"}', refuses)) as wire:
@@ -129,11 +129,11 @@ async def test_the_journaled_request_is_the_same_and_each_form_has_its_own_key()
                 run = await executor.start(deciding(Decide(yes_no=True)), {}, run_id="r")
                 assert run.status == "completed"
                 records = await executor.store.read("r")
-                found.append([record.digest for record in records if record.type == "effect_intended"])
-    assert found[0] == found[1]
-    keys = [seen.headers["idempotency-key"] for seen in wire.seen]
-    assert forms(wire) == ["json_schema", "json_object"]
-    assert keys == [keys[0], f"{keys[0]}-json_object"]
+                digests.append([record.digest for record in records if record.type == "effect_intended"])
+        sent.append((forms(wire), [seen.headers["idempotency-key"] for seen in wire.seen]))
+    assert digests[0] == digests[1]
+    key = sent[0][1][0]
+    assert sent == [(["json_schema"], [key]), (["json_schema", "json_object"], [key, f"{key}-json_object"])]
 
 
 @pytest.mark.parametrize("name", ["tool_user", "plan_and_solve", "rewoo"])
