@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.models.reading import NoReading, ThoughtScreen, choice_in, json_in, labelled, parted
-from tests.models.readings import CHOICES, JSON, LABELLED, LABELS, THOUGHTS, TOOLS
+from orchestrator.models.reading import NoReading, ThoughtScreen, choice_alone, choice_in, json_in, labelled, parted
+from tests.models.readings import CHOICES, JSON, LABELLED, LABELS, THOUGHTS, TOOLS, VERDICTS, YES_NO
 
 
 @pytest.mark.parametrize(("text", "found"), THOUGHTS)
@@ -45,6 +45,19 @@ def test_json(text: str, value: Any) -> None:
 @pytest.mark.parametrize(("text", "name"), CHOICES)
 def test_choices(text: str, name: str | None) -> None:
     assert choice_in(text, TOOLS) == name
+
+
+@pytest.mark.parametrize(("text", "name"), VERDICTS)
+def test_a_choice_that_a_text_only_mentions_is_not_made(text: str, name: str | None) -> None:
+    assert choice_in(text, YES_NO) == name
+
+
+def test_a_choice_that_stands_alone() -> None:
+    for text in ("yes", " Yes.\n", '{"choice": "yes"}', '```json\n{"choice": "Yes"}\n```', "<think>no</think>\nyes"):
+        assert choice_alone(text, YES_NO) == "yes", text
+    for text in ("", "yes!?", "Answer: yes", '{"tool": "yes"}', '{"choice": "yes", "a": 1}', 'So: {"choice": "yes"}',
+                 '{"choice": "no", "choice": "yes"}', '["yes"]', "So:\n```\nyes\n```", "{" * 9999):  # fmt: skip
+        assert choice_alone(text, YES_NO) is None, text
 
 
 def test_numbered_choices() -> None:
