@@ -318,12 +318,12 @@ def choice_in(text: str, choices: Mapping[str, str], *, numbered: bool = False) 
     words = parted(text)[1].strip()
     if words in choices:
         return words
-    names = _names(choices)
+    names = _Names(choices)
     if numbered:
-        names.update({str(number): name for number, name in enumerate(choices, 1)})
+        names.keyed.update({str(number): name for number, name in enumerate(choices, 1)})
     before, words, after = _core(words)
     chosen = _chosen(words, names, choices, numbered=numbered)
-    others = {names[_key(one[0])] for one in _pattern(tuple(names)).finditer(f"{before}\n{after}")} - {chosen}
+    others = {names[one[0]] for one in _pattern(tuple(names.keyed)).finditer(f"{before}\n{after}")} - {chosen}
     return None if others or _negation.search(before) or _doubt.search(after) else chosen
 
 
@@ -338,15 +338,20 @@ def choice_alone(text: str, choices: Iterable[str]) -> str | None:
     with suppress(ValueError, RecursionError):
         value = _decoder.decode(bare)
         bare = value["choice"] if isinstance(value, dict) and value.keys() == {"choice"} else value
-    return _names(choices).get(_key(bare)) if isinstance(bare, str) else None
+    return _Names(choices)[bare] if isinstance(bare, str) else None
 
 
-def _names(choices: Iterable[str]) -> dict[str, str | None]:
-    """Return the choices by their keys; None for a key that two have."""
-    names: dict[str, str | None] = {}
-    for name in choices:
-        names[_key(name)] = None if _key(name) in names else name
-    return names
+class _Names(dict[str, str | None]):
+    """Spelling -> the choice that it names: the one with exactly this name, else the only one with the same key."""
+
+    def __init__(self, choices: Iterable[str]) -> None:
+        super().__init__((name, name) for name in choices)
+        self.keyed: dict[str, str | None] = {}
+        for name in self:
+            self.keyed[_key(name)] = None if _key(name) in self.keyed else name
+
+    def __missing__(self, spelling: str) -> str | None:
+        return self.keyed.get(_key(spelling))
 
 
 def _core(words: str) -> tuple[str, str, str]:
@@ -361,15 +366,15 @@ def _core(words: str) -> tuple[str, str, str]:
     return "", words, ""
 
 
-def _chosen(words: str, names: Mapping[str, str | None], choices: Mapping[str, str], *, numbered: bool) -> str | None:
+def _chosen(words: str, names: _Names, choices: Mapping[str, str], *, numbered: bool) -> str | None:
     """Return the one choice that an object, a list or a text names."""
     for value in _values([words] if words.startswith(("{", "[")) else []):
         return _value_named(value, names)
     words = words.strip("_")
-    found = list(_pattern(tuple(names)).finditer(words))
+    found = list(_pattern(tuple(names.keyed)).finditer(words))
     if not found or words.startswith("{"):
         return None
-    chosen, before = names[_key(found[0][0])], words[: found[0].start()]
+    chosen, before = names[found[0][0]], words[: found[0].start()]
     if len(found) > 1 and numbered and not re.search(r"\w", words[found[0].end() : found[1].start()]):
         del found[0]  # the number before the name
     after = words[found[0].end() :]
@@ -377,8 +382,8 @@ def _chosen(words: str, names: Mapping[str, str | None], choices: Mapping[str, s
     following = " ".join(after.lstrip(" \t*_`:-–—(").split())
     if described and following.startswith(described):
         after, following = ": ", following[len(described) :]
-        found = [found[0], *_pattern(tuple(names)).finditer(following)]
-    if chosen is None or any(names[_key(one[0])] != chosen for one in found) or _doubt.search(after):
+        found = [found[0], *_pattern(tuple(names.keyed)).finditer(following)]
+    if chosen is None or any(names[one[0]] != chosen for one in found) or _doubt.search(after):
         return None
     if _before.match(before):
         return chosen if _after_name.match(after) else None
@@ -390,14 +395,14 @@ def _chosen(words: str, names: Mapping[str, str | None], choices: Mapping[str, s
     return chosen if told and _after_link.match(after) else None
 
 
-def _value_named(value: object, names: Mapping[str, str | None]) -> str | None:
+def _value_named(value: object, names: _Names) -> str | None:
     """Return the choice that a JSON value is, or has under a key of a choice; None if another value is another."""
     if isinstance(value, list) and len(value) == 1:
         return _value_named(value[0], names)
     if not isinstance(value, dict):
-        return names.get(_key(str(value))) if isinstance(value, str) or type(value) is int else None
+        return names[str(value)] if isinstance(value, str) or type(value) is int else None
     named = {_value_named(item, names) for key, item in value.items() if _keys.fullmatch(_key(key))} - {None}
-    others = {names.get(_key(item)) for item in value.values() if isinstance(item, str)} - {None}
+    others = {names[item] for item in value.values() if isinstance(item, str)} - {None}
     return named.pop() if len(named) == 1 and others <= named else None
 
 
@@ -407,10 +412,10 @@ def _key(name: str) -> str:
 
 @cache
 def _pattern(keys: tuple[str, ...]) -> re.Pattern[str]:
-    """Return a pattern for the names as whole words, the longest first."""
+    """Return a pattern for the names as whole words, and not parts of numbers, the longest first."""
     longest = sorted(filter(None, keys), key=len, reverse=True)
     names = "|".join(r"[\s_-]+".join(map(re.escape, key.split("_"))) for key in longest)
-    return re.compile(rf"(?<!\w)(?:{names or '(?!)'})(?!\w)", re.IGNORECASE)
+    return re.compile(rf"(?<!\w)(?<!\d[.,])(?<![-−](?=\d))(?:{names or '(?!)'})(?!\w|[.,]\d)", re.IGNORECASE)
 
 
 # -- a label -----------------------------------------------------------------------------------------------------------

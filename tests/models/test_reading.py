@@ -76,6 +76,22 @@ def test_names_that_differ_in_separators_are_read_exactly() -> None:
         None,
         "x",
     ]
+    for name in names:
+        assert choice_in(f'{{"tool": "{name}"}}', names) == choice_in(f"Tool: {name}", names) == name
+    assert (
+        choice_in('{"tool": "Add"}', {"add": "", "Add": ""})
+        == choice_alone('{"choice": "Add"}', ["add", "Add"])
+        == "Add"
+    )
+
+
+def test_a_part_of_a_number_is_not_a_score() -> None:
+    scores = {str(score): "" for score in range(1, 11)}
+    for text in ("-5", "5.5", "Score: 3.3", "1,0", '{"choice": -5}', '{"choice": 5.5}', "11", "Score: -5"):
+        assert choice_in(text, scores) is None, text
+    for text in ("5", "Score: 5.", '{"score": 5}', "**5**", "5, because"):
+        assert choice_in(text, scores) == "5", text
+    assert choice_in("Score: -5", {str(score): "" for score in range(-5, 6)}) == "-5"
 
 
 @pytest.mark.parametrize(("text", "found"), LABELLED)
