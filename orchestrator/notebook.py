@@ -62,7 +62,7 @@ class Show(Protocol):
     """Shows an output, or replaces the output with the same name."""
 
     def __call__(self, bundle: Mapping[str, str], *, update: bool, name: str) -> None:
-        """`bundle`: MIME type -> text."""
+        """Show the output `name`, or replace it with `update`. `bundle`: MIME type -> text."""
 
 
 def _in_notebook() -> Show:

@@ -245,7 +245,8 @@ def _settings(
     *,
     read_only: bool,
 ) -> Settings:
-    """
+    """Return the settings of the server.
+
     Raises:
         UsageError: the token cannot be used.
     """

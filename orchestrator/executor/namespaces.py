@@ -115,7 +115,7 @@ class ExecutorSchedules:
         return await schedules.pause(self._host, name, paused=False)
 
     async def delete(self, name: str) -> bool:
-        """Remove a schedule. Its runs stay. Returns False if there is no schedule of this name."""
+        """Remove a schedule. Its runs stay. Returns False if there is no schedule with this name."""
         return await self._host.store.delete_schedule(name)
 
 

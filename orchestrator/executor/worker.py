@@ -178,7 +178,7 @@ class _Outage:
         self._pause = self._poll
 
     async def over(self) -> None:
-        """Wait until the worker may take runs."""
+        """Wait until the pause after an outage of the store is over."""
         left = self._until - anyio.current_time()
         if left > 0:
             await anyio.sleep(left)

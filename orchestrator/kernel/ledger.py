@@ -221,7 +221,7 @@ class Totals:
                 self.working[step.key] = f"{outer}/{step.node}" if outer else step.node, seconds
 
     def rest(self, activation: str, seconds: float) -> None:
-        """Record that a step no longer works. `seconds`: the run's time alive."""
+        """Record that a step stopped running. `seconds`: for how long the run has been alive."""
         begun = self.working.pop(activation, None)
         if begun is not None:
             self.tallies[begun[0], STEP, ""].seconds += seconds - begun[1]
@@ -231,7 +231,7 @@ class Totals:
 
         Args:
             activation: its key.
-            node: its node, for a step that no longer works.
+            node: its node, for a step that has stopped running.
             seconds: the run's time alive, in seconds.
             failed: True if it failed.
         """

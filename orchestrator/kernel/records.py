@@ -779,7 +779,7 @@ def _deep(data: bytes | str, error: ValueError) -> object:
     """Parse values nested deeper than pydantic reads, which earlier versions wrote, with the standard library."""
 
     def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is no JSON")
+        raise ValueError(f"{constant} is not valid JSON")
 
     if "recursion limit" in str(error):
         with suppress(ValueError, RecursionError):

@@ -292,7 +292,7 @@ class Observer:
         """No token is left: the ended versions are about to become the graph's result."""
 
     def done(self) -> None:
-        """The innermost of the four above is over."""
+        """The innermost span that `sending`, `joining`, `collapsing` or `ending` announced is over."""
 
     def edge_taken(self, frame: FrameState, index: int) -> None:
         """An edge was taken."""

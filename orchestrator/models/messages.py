@@ -46,7 +46,7 @@ _NOTHING: Any = Field(default_factory=dict)
 
 
 class ToolCall(BaseModel, metaclass=Spelled):
-    """A model wants a tool called."""
+    """A call of a tool that a model requested."""
 
     model_config = ConfigDict(frozen=True)
 

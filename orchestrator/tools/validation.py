@@ -353,7 +353,8 @@ class Budget:
         self._extended = False
 
     def spend(self, steps: int = 1) -> None:
-        """
+        """Count steps of a check against its limit.
+
         Raises:
             Exhausted: too few steps are left.
         """

@@ -57,7 +57,8 @@ class ReplayBatches:
     """Replay -> the versions of both runs, and the result."""
 
     def check(self) -> None:
-        """
+        """Check that another batch can be started.
+
         Raises:
             HttpProblem: no further batch can be started.
         """

@@ -55,7 +55,7 @@ class Act:
 
 
 def answering(question: Question | None, records: Sequence[Record], tools: Iterable[Tool]) -> Act:
-    """Return an answer to a question for `authorize`.
+    """Return the details of a request to answer a question, for `authorize`.
 
     Args:
         question: the question; None if there is none.

@@ -361,7 +361,8 @@ def _labels(options: ForkOptions, parent: RunState) -> Mapping[str, str]:
 
 
 def _check_seen(options: ForkOptions, changed: Changes, before: RunState | None) -> None:
-    """
+    """Check that the answered questions are those that were shown.
+
     Raises:
         StaleAnswer: an answered question is not one of those that were shown.
     """

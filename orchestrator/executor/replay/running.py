@@ -375,7 +375,7 @@ class RunningReplay(Observer):
                 self._questions.setdefault((*place, question_digest(one.question)), []).append(one)
 
     def _begin(self) -> None:
-        """Only records after that of a fork are the fork's own."""
+        """Reset the state of the replay; called again at the record of a fork, since only later records are its own."""
         self._counts_records = True
         self.diverged: set[tuple[str, str, int]] = set()
         """Key of an activation, digest, occurrence: places at which the replay diverges, by its journal."""

@@ -67,7 +67,8 @@ async def replay(host: Host, options: ReplayOptions) -> Replay:
 
 
 def check_options(live: str, approve: str | None, at: int | None) -> None:
-    """
+    """Check the options of a replay.
+
     Raises:
         ValueError: one of these is not valid.
     """

@@ -165,7 +165,7 @@ def offered(name: object, offers: Sequence[OfferedTool]) -> OfferedTool:
 
 
 def short(text: str) -> str:
-    """Return a text as it is quoted in a reason."""
+    """Return the start of a text on one line, quoted, for an error message."""
     line = " ".join(text[:400].split())
     return repr(line if len(line) <= 80 else line[:80] + "…")
 

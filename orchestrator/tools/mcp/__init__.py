@@ -159,7 +159,7 @@ class McpToolbox(Toolbox):
         """The server."""
         return self._connection.server
 
-    # -- what it has -----------------------------------------------------------------------------------------------
+    # -- tools and connections -------------------------------------------------------------------------------------
 
     def current(self) -> Mapping[str, Tool]:
         """Return the tools as they were when the toolbox was opened; empty before that."""

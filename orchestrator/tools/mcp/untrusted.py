@@ -342,7 +342,7 @@ def _is_void(keyword: str, value: object) -> bool:
     return (keyword == "required" and isinstance(value, bool)) or (keyword in LISTS and value == [])
 
 
-# -- how long checking can take ------------------------------------------------------------------------------------
+# -- the time that checks can take ---------------------------------------------------------------------------------
 
 
 def _check_steps(root: Mapping[str, Any]) -> None:

@@ -93,7 +93,7 @@ class RunFeeds:
 
 
 class RunFeed:
-    """A run as its pages follow it."""
+    """A run for pages that follow it: its records are read once, and a page gets the changes since its last request."""
 
     def __init__(self, executor: Executor, run_id: str) -> None:
         self._executor, self._run_id = executor, run_id
