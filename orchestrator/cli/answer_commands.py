@@ -53,7 +53,7 @@ def answer(
     What became of a call is answered with happened, which needs --result unless the call returns nothing; with failed,
     which fails the step; or with retry, which makes the call now.
 
-    A value that begins with a minus sign comes last, after two of them: answer 3f2a9c1d -- -4
+    A value that starts with a minus sign comes last, after two minus signs: answer 3f2a9c1d -- -4
 
     Example: orchestrator answer 3f2a9c1d "in French, please"
     """

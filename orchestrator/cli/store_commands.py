@@ -489,7 +489,7 @@ def cache_list(
 
 
 def cache_clear(graph: Graph = None, node: Node = None, json: options.Json = False, store: options.Store = None) -> int:
-    """Remove kept results, so that their steps are made again.
+    """Remove kept results, so that their steps run again.
 
     Example: orchestrator cache clear research search
     """

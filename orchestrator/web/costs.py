@@ -181,7 +181,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class CostsAddress:
-    """The URL of the screen: its query, with some parameters changed."""
+    """Builds URLs of the screen: its query, with some parameters changed."""
 
     root: str
     query: Sequence[tuple[str, str]]

@@ -67,7 +67,7 @@ from orchestrator.views.run import Run
 
 
 async def check_same(store: Store, run_id: str, records: Sequence[r.Record], parent: str) -> None:
-    """Accept a run of the same id if it is the same fork.
+    """Accept a run with the same id if it is the same fork.
 
     Args:
         store: the store, which has the run.

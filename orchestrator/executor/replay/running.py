@@ -57,7 +57,7 @@ class RecordedCall:
 
     @property
     def result(self) -> r.EffectSettled | None:
-        """Return its result; None if it has none, because the run stopped it, or because the journal ends before."""
+        """Return the result of the call; None if the run stopped the call, or the journal ends before its result."""
         settled = self.settled
         if settled is None or settled.next_at is not None:
             return None
@@ -65,7 +65,7 @@ class RecordedCall:
 
     @property
     def late(self) -> bool:
-        """Return True if the time limit of its step stopped it."""
+        """Return True if the time limit of its step stopped the call."""
         return self.settled is not None and self.settled.error is not None and self.settled.error.type == _LATE
 
     @property

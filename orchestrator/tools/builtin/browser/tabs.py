@@ -166,7 +166,7 @@ class Tabs:
         return await self._after()
 
     async def select(self, ref: str, element: str, options: list[str]) -> Answer:
-        """Choose options of a list by their names."""
+        """Choose options in a list by their names."""
         page, found = await self._element(ref, element)
         given = await found.evaluate("list => [...(list.options ?? [])].map(option => option.label)")
         there = [str(label)[:200] for label in given] if isinstance(given, list) else []
