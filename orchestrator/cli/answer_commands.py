@@ -381,7 +381,7 @@ class Watch:
         return await executor.load(self._run_id)
 
     async def _stands_still(self, executor: Executor) -> bool:
-        """Called when no new event arrives.
+        """Ask the open questions of a run without new events.
 
         Return True if a question was answered here and no other process continues the run.
         """

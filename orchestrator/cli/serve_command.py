@@ -193,7 +193,7 @@ def _codes(
 
 
 def _refs_of(codes: Sequence[Code], url: str) -> Callable[[str, str], Mapping[str, object] | None]:
-    """Give new runs sealed references to their code, so that other commands can continue them.
+    """Return a function that makes sealed references of a run to its code, for other commands that continue it.
 
     Runs of graphs that the page saved get none: only the server asks before their calls.
     """

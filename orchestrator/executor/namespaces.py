@@ -65,7 +65,7 @@ class ExecutorSchedules:
     ) -> Schedule:
         """Have workers start runs of a graph at set times. The schedule is stored; a time never fires twice.
 
-        The same arguments change nothing; other arguments replace a schedule of the same name. A paused one stays
+        The same arguments change nothing; other arguments replace a schedule with the same name. A paused one stays
         paused.
 
         Args:

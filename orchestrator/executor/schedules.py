@@ -158,7 +158,7 @@ async def put(
 
 
 async def pause(host: Host, name: str, *, paused: bool) -> Schedule | None:
-    """Pause a schedule, or resume it with its first time from now on; None if there is no schedule of this name."""
+    """Pause a schedule, or resume it with its first time from now on; None if there is no schedule with this name."""
     found = await _named(host, name)
     if found is None or found.paused == paused:
         return found

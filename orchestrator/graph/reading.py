@@ -132,7 +132,7 @@ def _resolved(data: JsonObject, trust: Trust | None) -> object:
     Raises:
         GraphError: an entry is neither text nor the data of a tool.
         GraphUnknown: a reference leads nowhere, or the tool had no reference when it was written.
-        UntrustedCode: a reference leads to untrusted code, or to something that is no tool.
+        UntrustedCode: a reference leads to untrusted code, or to something that is not a tool.
     """
     names = data.get("tools")
     if not isinstance(names, list | tuple):

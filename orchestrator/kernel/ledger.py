@@ -42,7 +42,7 @@ class EffectEntry:
 
     @property
     def is_open(self) -> bool:
-        """True if it has not ended yet, or a further try follows."""
+        """True if the effect has not ended yet, or a further try follows."""
         settled = self.settled
         return (
             settled is None or settled.seq < self.intended.seq or (settled.next_at is not None and not settled.unknown)
@@ -50,7 +50,7 @@ class EffectEntry:
 
     @property
     def may_have_happened(self) -> bool:
-        """False only if it is known not to have happened."""
+        """True unless the effect is known not to have happened."""
         settled = self.settled
         return settled is None or settled.seq < self.intended.seq or settled.may_have_happened
 

@@ -169,7 +169,7 @@ def plan_at(plan: Plan | None, place: str) -> Plan | None:
 
 
 def moved_edges(names: Renames, place: str, old: Plan | None, new: Plan | None) -> dict[int, int]:
-    """Number of an edge -> its number in the new version, for edges in both.
+    """Return number of an edge -> its number in the new version, for edges in both.
 
     Args:
         names: the renames.

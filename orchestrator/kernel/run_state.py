@@ -189,7 +189,7 @@ class RunState:
 
     @property
     def forked_at(self) -> int:
-        """`seq` of the record that ended the copy of another run's records; 0 if it is no fork."""
+        """`seq` of the record that ended the copy of another run's records; 0 if it is not a fork."""
         return self.fork.seq if self.fork is not None else 0
 
     @property

@@ -249,7 +249,7 @@ class Call(Generic[QueryT, BodyT]):
         """Return a graph of the executor. Nothing is imported.
 
         Raises:
-            GraphUnknown: it has no graph of this name.
+            GraphUnknown: it has no graph with this name.
         """
         saved = self.service.saved
         if saved is not None:

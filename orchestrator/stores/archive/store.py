@@ -292,7 +292,7 @@ class ArchivedStore(StoreWrapper):
     # --------------------------------------------------------------------- deletion and copies
 
     async def delete(self, run_id: str) -> bool:
-        objects = await self._rows.objects(run_id)  # also objects left from an earlier run of this id
+        objects = await self._rows.objects(run_id)  # also objects left from an earlier run with this id
         await self.reach(run_id)
         deleted = await self.inner.delete(run_id)
         try:

@@ -173,7 +173,7 @@ class McpToolbox(Toolbox):
 
     @property
     def connections(self) -> tuple[Toolbox, ...]:
-        """Return a tuple of this toolbox."""
+        """Return a tuple with only this toolbox."""
         return (self,)
 
     def __repr__(self) -> str:

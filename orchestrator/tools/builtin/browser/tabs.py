@@ -412,7 +412,7 @@ def _stored(source: Path, folder: Path, suggested: str) -> tuple[Path, int]:
     for number in range(1, 10_000):
         path = folder / (name if number == 1 else f"{stem}-{number}{dot}{end}")
         try:
-            target = path.open("xb")  # another run may save a file of that name, and links are not followed
+            target = path.open("xb")  # another run may save a file with that name, and links are not followed
         except FileExistsError:
             continue
         try:
