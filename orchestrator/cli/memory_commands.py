@@ -14,8 +14,9 @@ from urllib.parse import unquote
 import typer
 
 from orchestrator.cli import exits, options, run_lookup, storage
-from orchestrator.cli.options import json_of, seconds
+from orchestrator.cli.options import seconds
 from orchestrator.cli.output import out, out_json, out_table, redacted, warn
+from orchestrator.cli.run_input import json_of
 from orchestrator.render.terminal.tables import Column
 
 if TYPE_CHECKING:

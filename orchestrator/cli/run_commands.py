@@ -19,9 +19,9 @@ from orchestrator.cli import environment, exits, options, run_lookup, run_sessio
 from orchestrator.cli.fork_command import Migrating, migration_of
 from orchestrator.cli.graph_options import with_options
 from orchestrator.cli.launch_refs import Given, Launch, of_run
-from orchestrator.cli.options import input_of
 from orchestrator.cli.output import error_text, out, out_json, redacted, warn
 from orchestrator.cli.report import NextCommands, document
+from orchestrator.cli.run_input import input_of
 from orchestrator.cli.trust import seal as sealed
 from orchestrator.errors import GraphChanged, InvalidValue, OrchestratorError, RunUnknown
 from orchestrator.executor import Executor, ResumedRun

@@ -18,8 +18,8 @@ from orchestrator import engines
 from orchestrator.cli import environment, exits, options, run_lookup, storage
 from orchestrator.cli.graph_refs import importing, module_from_name
 from orchestrator.cli.launch_refs import Given
-from orchestrator.cli.options import input_of
 from orchestrator.cli.output import out, out_json, out_made, out_table, redacted, row_document, warn
+from orchestrator.cli.run_input import input_of
 from orchestrator.cli.run_session import engine_of, new_run_id, opened, submit
 from orchestrator.cli.signals import run_async
 from orchestrator.cli.trust import journal_seal

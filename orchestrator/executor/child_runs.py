@@ -38,12 +38,14 @@ from orchestrator.stores.requests import NewRun
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:
-    from orchestrator.executor import commands, delivery, resuming, start
+    from orchestrator.executor import command_delivery, commands, resuming, start
     from orchestrator.executor.calls import limits, questions
     from orchestrator.executor.drive import Drive
     from orchestrator.executor.fork import making
 else:  # not needed to read runs
-    commands, delivery, resuming, start = lazy_modules("orchestrator.executor", "commands delivery resuming start")
+    command_delivery, commands, resuming, start = lazy_modules(
+        "orchestrator.executor", "command_delivery commands resuming start"
+    )
     limits, questions = lazy_modules("orchestrator.executor.calls", "limits questions")
     (making,) = lazy_modules("orchestrator.executor.fork", "making")
 
@@ -75,13 +77,13 @@ class ChildRuns:
         try:
             asked = next((one for one in run.waiting if one.id == question), None)
             if asked is None or commands.is_answerable(asked):
-                return await delivery.answer(
+                return await command_delivery.answer(
                     self.host, run.run_id, question, answer, by=by, digest=None, resume=NO_OPTIONS
                 )
             if isinstance(answer, Value):
                 event = commands.SendEvent(asked.event, answer.value, hash_id(by, question), by)
-                return await delivery.send(self.host, run.run_id, event, ResumeOptions())
-            return await delivery.say(self.host, run.run_id, commands.PassTime(question))
+                return await command_delivery.send(self.host, run.run_id, event, ResumeOptions())
+            return await command_delivery.say(self.host, run.run_id, commands.PassTime(question))
         except RunEnded:
             return await self.host.loader.load(run.run_id)
         except (QuestionUnknown, StaleAnswer):  # the child was answered directly, or its deadline has passed
@@ -116,7 +118,7 @@ class ChildRuns:
     async def cancel(self, run_id: str) -> Run | None:
         """Cancel a run that its parent no longer waits for. Returns the run; None if it never started."""
         try:
-            return await delivery.stop(self.host, run_id, commands.Stop("cancel"))
+            return await command_delivery.stop(self.host, run_id, commands.Stop("cancel"))
         except RunEnded:
             return await self.host.loader.load(run_id)
         except RunUnknown:
@@ -140,7 +142,7 @@ class ChildRuns:
 
     async def post(self, run_id: str, command: Command) -> tuple[bool, Record | None]:
         """Leave a command for a run that another process drives, and wait until the process takes it."""
-        return await delivery.post(self.host, run_id, command)
+        return await command_delivery.post(self.host, run_id, command)
 
 
 class Origin(NamedTuple):

@@ -3,7 +3,7 @@
 The rules of answers come first: validity, meaning, answers by policies and deadlines, and trust.
 
 A command is a frozen fact. `apply` journals it in a run that this process holds; `body` is its form in the inbox of a
-run that another process drives, which decodes it with `command_of`. Only `executor.delivery` delivers commands.
+run that another process drives, which decodes it with `command_of`. Only `executor.command_delivery` delivers commands.
 
 A run keeps an event until a step takes it. An event with the name of an `Ask` node is a message for that node:
 if the run waits there it is the answer, else the node's `on_busy` decides.

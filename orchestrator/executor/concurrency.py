@@ -1,6 +1,6 @@
 """Limits of concurrent steps, and the time after which steps that never wait yield to other tasks.
 
-`Executor(concurrency=, pools=)` makes limiters in `executor.resources`, and each step takes a `Place` in them in
+`Executor(concurrency=, pools=)` makes limiters in `executor.resources`, and each step takes a `Slot` in them in
 `executor.node_call`. `Limits(concurrency=)` and `Graph(pools=)` are the kernel's (`kernel.admission`).
 """
 
@@ -71,7 +71,7 @@ class YieldBudget:
             self._yielding -= 1
 
 
-class Place:
+class Slot:
     """The place of one step: `async with place`. It is released while the step only waits for other steps.
 
     All steps pass the gates in the same order, a pool before the limit of all steps, so no two wait for each other.

@@ -57,8 +57,8 @@ from orchestrator.views.run import Run
 if TYPE_CHECKING:
     from orchestrator.executor import (
         checking,
+        command_delivery,
         commands,
-        delivery,
         recovery,
         resuming,
         retention,
@@ -81,8 +81,8 @@ if TYPE_CHECKING:
     from orchestrator.views.replay_result import Replay
     from orchestrator.views.run_diff import RunDiff
 else:
-    checking, commands, delivery, recovery = lazy_modules(
-        "orchestrator.executor", "checking commands delivery recovery"
+    checking, commands, command_delivery, recovery = lazy_modules(
+        "orchestrator.executor", "checking commands command_delivery recovery"
     )
     resuming, retention, start = lazy_modules("orchestrator.executor", "resuming retention start")
     streaming, transfer, worker = lazy_modules("orchestrator.executor", "streaming transfer worker")
@@ -644,7 +644,7 @@ class Executor:
             InvalidAnswer: the answer does not fit. After each of these three errors the run is unchanged.
         """
         options = ResumeOptions(context=context) if resume else None
-        return await delivery.answer(
+        return await command_delivery.answer(
             self._host, run_id, question, answer, by=by, digest=digest, resume=options, background=background
         )
 
@@ -723,9 +723,11 @@ class Executor:
             ContextMissing: the run was started with a context, and none is given or made. After each of these errors
                 the run is unchanged.
         """
-        message = await delivery.event_of(event, data, id, by)
+        message = await command_delivery.event_of(event, data, id, by)
         options = ResumeOptions(context=context) if resume else None
-        return await delivery.send_to(self._host, run_id, labels, message, options, every=all, background=background)
+        return await command_delivery.send_to(
+            self._host, run_id, labels, message, options, every=all, background=background
+        )
 
     async def resume(
         self,
@@ -868,7 +870,7 @@ class Executor:
             RunUnknown: the store has no such run.
             RunEnded: the run has ended.
         """
-        return await delivery.stop(self._host, run_id, commands.Stop("pause", by, reason))
+        return await command_delivery.stop(self._host, run_id, commands.Stop("pause", by, reason))
 
     async def cancel(self, run_id: str, *, by: str = "", reason: str = "") -> Run:
         """Cancel a run, whichever executor drives it. Finished steps stay in its journal.
@@ -885,7 +887,7 @@ class Executor:
             RunUnknown: the store has no such run.
             RunEnded: the run has ended.
         """
-        return await delivery.stop(self._host, run_id, commands.Stop("cancel", by, reason))
+        return await command_delivery.stop(self._host, run_id, commands.Stop("cancel", by, reason))
 
     async def fork(
         self,

@@ -10,7 +10,7 @@ import anyio.to_thread
 
 from orchestrator.errors import GraphUnknown, InvalidInput, InvalidOutcome, InvalidUpdate
 from orchestrator.executor.calls.effect import Attempt, Effect
-from orchestrator.executor.concurrency import Place
+from orchestrator.executor.concurrency import Slot
 from orchestrator.executor.node_result import decided, given_result, landed, recorded, result_schema
 from orchestrator.executor.result_cache import cached
 from orchestrator.executor.run_log import RunLog
@@ -35,11 +35,11 @@ def call_node(attempt: Attempt, context: StepContext, state: object) -> Awaitabl
         return spec._begin(state, context)
     gates = resources.gates_of(spec.pool)
     if gates:
-        return _in_place(attempt, context, state, Place(*gates))
+        return _in_place(attempt, context, state, Slot(*gates))
     return _run_node(attempt, context, state)
 
 
-async def _in_place(attempt: Attempt, context: StepContext, state: object, place: Place) -> object:
+async def _in_place(attempt: Attempt, context: StepContext, state: object, place: Slot) -> object:
     attempt.place = place
     async with place:
         if attempt.spec.effect != "pure" and not attempt.held:

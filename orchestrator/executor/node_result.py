@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from orchestrator.errors import InvalidOutcome, InvalidUpdate
 from orchestrator.executor.calls.effect import Attempt
-from orchestrator.executor.failures import TryAgain, decide
+from orchestrator.executor.retries import TryAgain, decide
 from orchestrator.graph.codec import shown
 from orchestrator.graph.names import plain_name
 from orchestrator.graph.outcome import RESERVED, Failing, Outcome

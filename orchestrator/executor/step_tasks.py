@@ -26,13 +26,10 @@ from orchestrator.errors import GraphUnknown, ModelError, ReplayMismatch, StepEr
 from orchestrator.executor.calls.effect import Attempt
 from orchestrator.executor.concurrency import YieldBudget
 from orchestrator.executor.failures import (
-    GiveUp,
     Lost,
     Refused,
     Suspend,
     TimedOut,
-    TryAgain,
-    decide,
     enter_step_task,
     failure_of,
     find_exception,
@@ -43,6 +40,7 @@ from orchestrator.executor.journal import MOST
 from orchestrator.executor.node_call import call_node, subgraph_step
 from orchestrator.executor.node_result import landed
 from orchestrator.executor.resources import Resources
+from orchestrator.executor.retries import GiveUp, TryAgain, decide
 from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.step_context import StepContext
 from orchestrator.graph.limits import Retry

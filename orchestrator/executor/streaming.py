@@ -32,10 +32,10 @@ from orchestrator.views.events import Event, EventStyle, event_of
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:
-    from orchestrator.executor import delivery
+    from orchestrator.executor import command_delivery
     from orchestrator.executor.drive import Drive
 else:
-    (delivery,) = lazy_modules("orchestrator.executor", "delivery")
+    (command_delivery,) = lazy_modules("orchestrator.executor", "command_delivery")
 
 
 CHUNK = 500
@@ -514,11 +514,11 @@ async def existing(
     held: Drive | None = None
     if answers:
         given = [AnswerQuestion(name, as_answer(one), check_text(by, "by")) for name, one in answers.items()]
-        sent = await delivery.answer_all(host, run_id, given, resume=options if resume else None)
+        sent = await command_delivery.answer_all(host, run_id, given, resume=options if resume else None)
         held = sent.held
         if held is not None and not resume:
             host.watched.forget(run_id)
-            await delivery.journal(host, held)
+            await command_delivery.journal(host, held)
             held = None
         elif held is not None:
             journal_resumed(held, options.approve, unpause=False)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 from pydantic import Field
 
 from orchestrator.errors import RunUnknown
-from orchestrator.executor.calls.earlier_calls import FamilyCall
+from orchestrator.executor.calls.irreversible_calls import FamilyCall
 from orchestrator.executor.fork.preview import (
     EditableAnswer,
     EditableBranch,

@@ -46,7 +46,7 @@ TABLE: dict[str, tuple[tuple[str, ...], frozenset[str], int]] = {
                 "render.svg",
                 "tools.mcp",
                 "web",
-                "executor.delivery",
+                "executor.command_delivery",
                 "executor.fork.making",
                 "executor.versions.migrations",
                 "executor.replay.running",

@@ -17,9 +17,9 @@ from orchestrator.cli import app, options, output
 from orchestrator.cli.environment import import_from
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.graph_refs import absolute, graph_from_ref, importing
-from orchestrator.cli.options import input_of
 from orchestrator.cli.output import redacted
 from orchestrator.cli.report import Plain
+from orchestrator.cli.run_input import input_of
 from orchestrator.cli.terminal_questions import value_of
 from orchestrator.errors import GraphUnknown
 from orchestrator.executor import Event

@@ -66,7 +66,7 @@ is one run while a process drives it, and `executor/runs` are all runs of an exe
 """
 
 GROUND = """
-    approvals commands concurrency failures journal lease os_signals resources run_log run_search
+    approvals commands concurrency failures journal lease os_signals resources retries run_log run_search
     run_status run_tools snapshots worker_health replay/__init__ replay/running
     versions/__init__ versions/comparison versions/migrations
 """

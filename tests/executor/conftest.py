@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.executor.calls import earlier_calls, perform
+from orchestrator.executor.calls import irreversible_calls, perform
 from orchestrator.executor.calls.under_way import patience
 from orchestrator.stores import Store, open_store
 from orchestrator.stores.memory import MemoryStore
@@ -32,5 +32,5 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         return (seconds for seconds in patience() if not 0.05 < seconds < 1.0)
 
     if not FULL:
-        for module in (perform, earlier_calls):
+        for module in (perform, irreversible_calls):
             monkeypatch.setattr(module, "patience", moments)

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import EffectFailed, ModelUnavailable, StepTimeout
-from orchestrator.executor.calls.decide import (
+from orchestrator.executor.calls.effect import Effect
+from orchestrator.executor.calls.reuse import (
     NOT_MADE,
     SUSPENDED,
     Again,
@@ -26,9 +27,8 @@ from orchestrator.executor.calls.decide import (
     find,
     left_behind,
 )
-from orchestrator.executor.calls.effect import Effect
-from orchestrator.executor.failures import PATIENCE, GiveUp, TryAgain
-from orchestrator.executor.failures import decide as retried
+from orchestrator.executor.retries import PATIENCE, GiveUp, TryAgain
+from orchestrator.executor.retries import decide as retried
 from orchestrator.graph.limits import Retry
 from orchestrator.kernel.ledger import IRREVERSIBLE, EffectEntry
 from orchestrator.kernel.records import EffectIntended, EffectSettled, Failure

@@ -15,7 +15,7 @@ from pydantic import BaseModel, field_validator
 
 from orchestrator import Approve, Context, Executor, Graph, Question, Retry, Run, Tool, ToolResult, Update, node, tool
 from orchestrator.errors import InvalidAnswer, RunEnded, StoreError, StoreUnavailable, ToolError
-from orchestrator.executor.failures import outcome_is_open
+from orchestrator.executor.retries import outcome_is_open
 from orchestrator.graph.model import ITEM
 from orchestrator.kernel.records import EffectSettled
 from orchestrator.nodes import Execute, Subgraph

@@ -1,4 +1,4 @@
-"""Effects as data, and the attempt of a step that makes them. `calls.decide` makes their idempotency keys."""
+"""Effects as data, and the attempt of a step that makes them. `calls.reuse` makes their idempotency keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import anyio.lowlevel
 
 from orchestrator import errors
 from orchestrator.errors import EffectFailed, ModelError, ModelUnavailable
-from orchestrator.executor.concurrency import Place
+from orchestrator.executor.concurrency import Slot
 from orchestrator.executor.failures import Lost, Signal, TimedOut, failure_of
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import RunLog
@@ -165,7 +165,7 @@ class Attempt:
 
     scope: anyio.CancelScope | None = None
     """The attempt's time limit."""
-    place: Place | None = None
+    place: Slot | None = None
     """Its place in the concurrency limits."""
     signal: Signal | None = None
     """The reason why the attempt ends without an outcome, regardless of how its node handles errors."""

@@ -1,6 +1,6 @@
 """Effects of one attempt: external actions are journaled before and after, and never repeated without asking.
 
-`calls.decide` decides how to handle an effect; this module does it. Whatever ends the attempt (a question, a spent
+`calls.reuse` decides how to handle an effect; this module does it. Whatever ends the attempt (a question, a spent
 limit, a lost journal) is recorded in `Attempt.signal`: from then on the step makes no external call, whatever its node
 catches.
 """
@@ -17,8 +17,7 @@ import anyio.lowlevel
 
 from orchestrator._lazy import lazy_modules
 from orchestrator.errors import ModelError, ReplayMismatch, ReplyIncomplete, ResultRefused, described, message_of
-from orchestrator.executor.calls import decide
-from orchestrator.executor.calls.decide import Ending
+from orchestrator.executor.calls import reuse
 from orchestrator.executor.calls.effect import Attempt, Call, Effect, Ticket, witness
 from orchestrator.executor.calls.limits import admit, callers_of
 from orchestrator.executor.calls.questions import (
@@ -29,9 +28,11 @@ from orchestrator.executor.calls.questions import (
     returned_by,
     why_unknown,
 )
+from orchestrator.executor.calls.reuse import Ending
 from orchestrator.executor.calls.under_way import UnderWay, innermost, inside, patience
 from orchestrator.executor.commands import outcome_answer
-from orchestrator.executor.failures import in_step_task, outcome_is_open, wait_before
+from orchestrator.executor.failures import in_step_task
+from orchestrator.executor.retries import outcome_is_open, wait_before
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.records import EffectSettled
 from orchestrator.redaction import without_known_in
@@ -39,10 +40,10 @@ from orchestrator.tools.result import in_words
 from orchestrator.user_code import contained, current_fence
 
 if TYPE_CHECKING:
-    from orchestrator.executor.calls import earlier_calls
+    from orchestrator.executor.calls import irreversible_calls
     from orchestrator.executor.replay import steps
 else:
-    (earlier_calls,) = lazy_modules("orchestrator.executor.calls", "earlier_calls")
+    (irreversible_calls,) = lazy_modules("orchestrator.executor.calls", "irreversible_calls")
     (steps,) = lazy_modules("orchestrator.executor.replay", "steps")
 
 T = TypeVar("T")
@@ -108,27 +109,27 @@ class AttemptEffects:
         if entry is not None:
             self._ask_for(effect, entry.intended.key)
         match decision:
-            case decide.Reuse(settled):
+            case reuse.Reuse(settled):
                 watching = witness.get()
                 if watching is not None:
                     watching.reuse(effect, settled)
                 self._reused.add(settled.key)
                 return settled, None
-            case decide.LeftBehind(other):
+            case reuse.LeftBehind(other):
                 why = f"the code now calls {effect.name!r} with another request instead"
                 raise mismatch(self.attempt.log.run_id, other, why)
-            case decide.Begin():
+            case reuse.Begin():
                 if entry is not None:  # a fork may repeat it: its parent's call is looked up by this request
                     self._asked_for.discard(entry.intended.key)
                 run_id, activation = self.attempt.log.run_id, self.attempt.activation
-                key = decide.idempotency_key(run_id, activation, effect.name, digest, occurrence)
+                key = reuse.idempotency_key(run_id, activation, effect.name, digest, occurrence)
                 return await self._begin_new(Call(effect, digest, occurrence, key))
-            case decide.TakeRecorded(recorded):
+            case reuse.TakeRecorded(recorded):
                 return await self._begin_new(Call(effect, digest, occurrence, recorded.intended.key), recorded)
-            case decide.RetryLater(key, until, meant, tries):
+            case reuse.RetryLater(key, until, meant, tries):
                 await self._sleep(until, meant)
                 return None, await self._intend(Call(effect, digest, occurrence, key), tries)
-            case decide.Again(key, tries):
+            case reuse.Again(key, tries):
                 return None, await self._intend(Call(effect, digest, occurrence, key), tries)
             case _:
                 found = await find_outcome(self.under_way, effect, decision)
@@ -138,7 +139,7 @@ class AttemptEffects:
                 call = Call(effect, digest, occurrence, decision.entry.intended.key)
                 if decision.entry.intended.taken is not None:  # a replay does not repeat a call
                     return await self._begin_new(call, decision.entry)
-                return None, await self._intend(call, decide.again(decision.entry).tries)
+                return None, await self._intend(call, reuse.again(decision.entry).tries)
 
     def _resumed(self, effect: Effect[T]) -> Effect[T]:
         """Return the call that was in progress, or made, when the step was stopped, if its arguments differ now.
@@ -155,7 +156,7 @@ class AttemptEffects:
         for entry in self.under_way.before:
             made = entry.intended
             alike = (made.kind, made.name, made.effect, made.attempt, made.inside) == wanted
-            if alike and made.key not in self._asked_for and made.seq > forked_at and decide.lasts(entry):
+            if alike and made.key not in self._asked_for and made.seq > forked_at and reuse.lasts(entry):
                 known = effect if effect.recall is None else effect.recall(made.request)
                 return replace(known, request=dict(made.request), resumed_with=effect.request)
         return effect
@@ -182,30 +183,30 @@ class AttemptEffects:
                 self._reused.add(call.key)
                 return found, None
         if effect.irreversible and log.machine.in_fork:
-            adopted = await earlier_calls.call_in_fork(self.under_way, call, self._asked_for)
+            adopted = await irreversible_calls.call_in_fork(self.under_way, call, self._asked_for)
             if adopted is not None:
                 self._reused.add(call.key)
                 return self.under_way.adopt(call, adopted.result), None
         elif effect.irreversible and self.under_way.before:
-            await earlier_calls.ask_before_another(self.under_way, call, self._asked_for)
+            await irreversible_calls.ask_before_another(self.under_way, call, self._asked_for)
         return None, await self._intend(call, tries)
 
     async def _decide(
         self, effect: Effect[Any], digest: str, occurrence: int
-    ) -> tuple[EffectEntry | None, decide.Decision]:
+    ) -> tuple[EffectEntry | None, reuse.Decision]:
         """Decide how to handle an effect, once concurrent tasks have had time to request theirs."""
         waits = patience()
         while True:
             entry, decision = self._decided(effect, digest, occurrence)
-            pause = next(waits, None) if isinstance(decision, decide.LeftBehind) else None
+            pause = next(waits, None) if isinstance(decision, reuse.LeftBehind) else None
             if pause is None:
                 return entry, decision
             await anyio.sleep(pause)
 
-    def _decided(self, effect: Effect[Any], digest: str, occurrence: int) -> tuple[EffectEntry | None, decide.Decision]:
+    def _decided(self, effect: Effect[Any], digest: str, occurrence: int) -> tuple[EffectEntry | None, reuse.Decision]:
         """Return the journal entry of an effect and the decision about it, as of now; see `find_and_decide`."""
         at = self.attempt.activation
-        return decide.find_and_decide(
+        return reuse.find_and_decide(
             effect,
             digest,
             occurrence,
@@ -283,7 +284,7 @@ class AttemptEffects:
         """Return how an effect that raised or was stopped ended; None if it stays unsettled for the next holder."""
         attempt = self.attempt
         if self.under_way.is_suspended_in(ticket.key):
-            asked = attempt.failure_named(decide.SUSPENDED, "it asked something first")
+            asked = attempt.failure_named(reuse.SUSPENDED, "it asked something first")
             return Ending(error=asked) if ticket.irreversible else None
         if isinstance(error, Exception):
             returned = error.returned if isinstance(error, ResultRefused) else ticket.returned
@@ -305,7 +306,7 @@ class AttemptEffects:
         if why is None:
             return None
         if ticket.entered is False:
-            return Ending(error=attempt.failure_named(decide.NOT_MADE, "stopped before the call was made"))
+            return Ending(error=attempt.failure_named(reuse.NOT_MADE, "stopped before the call was made"))
         return Ending(error=attempt.failure_named(*why), unknown=ticket.irreversible)
 
     def result(self, settled: EffectSettled | None, effect: Effect[T]) -> T:
@@ -334,7 +335,7 @@ class AttemptEffects:
         log = self.attempt.log
         entry = log.machine.ledger.entry
         failed = [
-            (raised, ticket, span) for raised, ticket in self._failed if (span := decide.failed_span(entry(ticket.key)))
+            (raised, ticket, span) for raised, ticket in self._failed if (span := reuse.failed_span(entry(ticket.key)))
         ]
         spans = [span for raised, _, span in failed if any(raised is error for error in errors)]
         for raised, ticket, (begun, ended) in failed:
@@ -352,14 +353,14 @@ class AttemptEffects:
         """
         attempt, at, machine = self.attempt, self.attempt.activation, self.attempt.log.machine
         entries = machine.ledger.of(at.key)
-        dropped = decide.left_behind(entries, self._asked_for, self._reused, at.attempt, machine.forked_at)
+        dropped = reuse.left_behind(entries, self._asked_for, self._reused, at.attempt, machine.forked_at)
         if dropped is not None:
             raise mismatch(machine.run_id, dropped, f"{at.node} ended without it")
         # The node itself stopped waiting for these: it will not request them again.
         for entry in entries:
             intended = entry.intended
             own = intended.attempt == at.attempt
-            if own and decide.settled_of(entry) is None and intended.key not in self.under_way:
+            if own and reuse.settled_of(entry) is None and intended.key not in self.under_way:
                 error = attempt.failure_named("Cancelled", f"{intended.node} stopped waiting for it")
                 ending = Ending(error=error, unknown=intended.effect == "irreversible")
                 self.under_way.settle(intended.key, intended.ts, ending)
@@ -369,7 +370,7 @@ class AttemptEffects:
     def lasts_inside(self, key: str) -> bool:
         """Return True if an irreversible effect happened inside a call, or may have."""
         entry = self.attempt.log.machine.ledger.entry
-        return any(known is not None and decide.lasts(known) for known in map(entry, self._within.get(key, ())))
+        return any(known is not None and reuse.lasts(known) for known in map(entry, self._within.get(key, ())))
 
     def _ask_for(self, effect: Effect[Any], key: str) -> None:
         self._asked_for.add(key)
@@ -381,11 +382,11 @@ class AttemptEffects:
         """Return whether the effect would be made now, according to the journal, and its key if it has one."""
         wanted = effect.digest
         entry, decision = self._decided(effect, wanted, self._counts.get((effect.name, wanted), 0))
-        return not isinstance(decision, decide.Reuse), "" if entry is None else entry.intended.key
+        return not isinstance(decision, reuse.Reuse), "" if entry is None else entry.intended.key
 
 
 async def find_outcome(
-    under_way: UnderWay, effect: Effect[T], decision: decide.Reconcile | decide.AskOutcome
+    under_way: UnderWay, effect: Effect[T], decision: reuse.Reconcile | reuse.AskOutcome
 ) -> EffectSettled | None:
     """Determine the outcome of an effect: settled by now, or (None) to be called again.
 
@@ -397,7 +398,7 @@ async def find_outcome(
     if effect.resumed_with is not None:
         which = "those" if effect.recall is None else "the recorded ones"
         doubts["arguments"] = f"the step asks for it with other arguments now; {which} are used if it is called again"
-    if isinstance(decision, decide.Reconcile) and effect.reconcile is not None:
+    if isinstance(decision, reuse.Reconcile) and effect.reconcile is not None:
         try:
             with contained():
                 found = effect.reconcile(intended.key)

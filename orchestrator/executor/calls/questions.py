@@ -16,8 +16,8 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 from typing import Any, TypeVar, cast
 
-from orchestrator.executor.calls.decide import is_given_up, settled_of
 from orchestrator.executor.calls.effect import Attempt, Effect
+from orchestrator.executor.calls.reuse import is_given_up, settled_of
 from orchestrator.executor.commands import about
 from orchestrator.executor.failures import Suspend
 from orchestrator.graph.isolation import isolated

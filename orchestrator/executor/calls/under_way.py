@@ -13,9 +13,9 @@ import anyio
 import anyio.lowlevel
 
 from orchestrator.errors import ModelError
-from orchestrator.executor.calls.decide import Ending
 from orchestrator.executor.calls.effect import Attempt, Call, Ticket
 from orchestrator.executor.calls.limits import Callers
+from orchestrator.executor.calls.reuse import Ending
 from orchestrator.executor.failures import Lost, Suspend, in_step_task
 from orchestrator.graph.limits import Reserve
 from orchestrator.kernel.records import EffectIntended, EffectSettled

@@ -31,8 +31,8 @@ from orchestrator.errors import (
     StaleAnswer,
     ToolsChanged,
 )
-from orchestrator.executor.calls.decide import settled_of
 from orchestrator.executor.calls.questions import failed_words
+from orchestrator.executor.calls.reuse import settled_of
 from orchestrator.executor.commands import about, as_answer, check_answer, outcome_answer
 from orchestrator.executor.host import Host
 from orchestrator.executor.journal import due_of, row_of

@@ -1,6 +1,6 @@
 """Previews of forks: what a fork at a record can change, and what it would reuse, repeat and ask about.
 
-The fork is drafted as if it were made, so the preview raises the same errors. `calls.decide` decides what happens
+The fork is drafted as if it were made, so the preview raises the same errors. `calls.reuse` decides what happens
 to the calls of its open steps when a step requests them; the calls that the fork would ask about are those shown by the
 question.
 """
@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from orchestrator.executor.calls.decide import end_inside, find, kept_in_fork
-from orchestrator.executor.calls.earlier_calls import FamilyCall, irreversible_calls, relatives
+from orchestrator.executor.calls.irreversible_calls import FamilyCall, irreversible_calls, relatives
+from orchestrator.executor.calls.reuse import end_inside, find, kept_in_fork
 from orchestrator.executor.commands import is_answerable
 from orchestrator.executor.fork.making import Draft, Moment, check_options, draft_of, moment_of
 from orchestrator.executor.host import Host

@@ -31,11 +31,11 @@ import anyio.lowlevel
 from orchestrator import errors
 from orchestrator.errors import EffectFailed, ModelError
 from orchestrator.executor.approvals import CallDenied, asks_about
-from orchestrator.executor.calls.decide import NOT_MADE, Ending
-from orchestrator.executor.calls.earlier_calls import question_id
 from orchestrator.executor.calls.effect import Attempt, Call, Effect
+from orchestrator.executor.calls.irreversible_calls import question_id
 from orchestrator.executor.calls.limits import admit
 from orchestrator.executor.calls.questions import answer_to, asking_again, identified, passed_on
+from orchestrator.executor.calls.reuse import NOT_MADE, Ending
 from orchestrator.executor.calls.under_way import UnderWay, inside
 from orchestrator.executor.commands import Stop, about
 from orchestrator.executor.failures import Refused, TimedOut

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from orchestrator.executor.calls.decide import NOT_MADE, SUSPENDED
+from orchestrator.executor.calls.reuse import NOT_MADE, SUSPENDED
 from orchestrator.json import canonical
 from orchestrator.kernel.records import (
     Asked,

@@ -22,8 +22,8 @@ from anyio.abc import TaskGroup
 
 from orchestrator.errors import RunUnknown, StoreUnavailable
 from orchestrator.executor.calls.effect import Effect
+from orchestrator.executor.command_delivery import say
 from orchestrator.executor.commands import PassTime
-from orchestrator.executor.delivery import say
 from orchestrator.executor.executor import Executor
 from orchestrator.executor.failures import Lost, Refused, Suspend
 from orchestrator.graph_class import Graph

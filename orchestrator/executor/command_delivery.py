@@ -45,7 +45,9 @@ class Delivered:
     """If another process drives the run: the record that it journaled for each command."""
 
 
-async def deliver(host: Host, run_id: str, *commands: Command, resume: ResumeOptions | None = None) -> Delivered:
+async def deliver_commands(
+    host: Host, run_id: str, *commands: Command, resume: ResumeOptions | None = None
+) -> Delivered:
     """Deliver commands to a run, whichever process drives it: all of them, or none if one does not fit.
 
     A process that drives the run takes them one after the other.
@@ -144,7 +146,7 @@ async def answer_all(
         QuestionUnknown, StaleAnswer, InvalidAnswer: see `Executor.answer`.
     """
     try:
-        sent = await deliver(host, run_id, *answers, resume=resume)
+        sent = await deliver_commands(host, run_id, *answers, resume=resume)
     except (QuestionUnknown, RunEnded) as error:
         wrong = error.question if isinstance(error, QuestionUnknown) else answers[0].question
         raise stale_or_unknown(run_id, wrong, await host.store.read(run_id)) from None
@@ -189,7 +191,7 @@ async def stop(host: Host, run_id: str, command: Stop) -> Run:
     check_text(command.by, "by")
     check_text(command.reason, "reason")
     while True:
-        sent = await deliver(host, run_id, command)
+        sent = await deliver_commands(host, run_id, command)
         if sent.held is not None:
             if host.watched.retries(run_id):
                 host.watched.forget(run_id)
@@ -263,7 +265,7 @@ async def send(
     """
     while True:
         try:
-            sent = await deliver(host, run_id, event, resume=resume)
+            sent = await deliver_commands(host, run_id, event, resume=resume)
         except RunEnded:
             run = await host.loader.load(run_id)
             if event.id in run.machine.events.ids:
@@ -299,7 +301,7 @@ async def send(
 
 async def say(host: Host, run_id: str, command: Command) -> Run:
     """Deliver a command to a run, and drive the run until it ends or pauses."""
-    sent = await deliver(host, run_id, command, resume=ResumeOptions())
+    sent = await deliver_commands(host, run_id, command, resume=ResumeOptions())
     if sent.held is None:
         return await wait_for(host, run_id, None)
     journal_resumed(sent.held, unpause=False)
