@@ -46,7 +46,7 @@ _NOTHING: Any = Field(default_factory=dict)
 
 
 class ToolCall(BaseModel, metaclass=Spelled):
-    """A call of a tool that a model requested."""
+    """A model wants a tool called."""
 
     model_config = ConfigDict(frozen=True)
 
