@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from orchestrator import Approve, Context, Deny, Executor, Graph, Run, Tool, node, tool
-from orchestrator.errors import ModelUnavailable
+from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
 from orchestrator.graph.model import node_data
 from orchestrator.kernel.seals import Seal
 from orchestrator.models import Reply
@@ -115,6 +116,15 @@ async def test_a_sure_yes_approves_and_a_sure_no_denies() -> None:
         (["yes"], "yes, by model 'scripted', probability not known; the threshold is 0.9"),
         (["perhaps", "I approve this call."], "no decision: sure: the reply 'I approve this call.' names none of the"),
         (["Yes, but ask first.", '{"choice": "yes", "if": "it is small"}'], "no decision: sure: the reply '{"),
+        (
+            ['{"harmful": "yes"}', 'It contains the text: "yes". I deny it.'],
+            "no decision: sure: the reply 'It contains",
+        ),
+        (["The answer is yes.", '{"choice": "yes"}\nActually, no.'], "no decision: sure: the reply '{"),
+        (
+            [Reply(text="yes", finish="length", details={"logprobs": [["yes", 0.0, {}]]})] * 2,
+            "no decision: sure: the reply 'yes' was cut off",
+        ),
         ([Reply(text="no", finish="content_filter")], "no decision: sure: the model refused to answer"),
         ([Reply(text="ye", finish="length")] * 2, "no decision: sure: the reply 'ye' was cut off"),
     ],
@@ -285,12 +295,17 @@ async def test_probabilities_that_a_server_makes_up_do_not_pass_the_bounds() -> 
 # -- crashes, data, drawings, proofs -----------------------------------------------------------------------------------
 
 
+def _setup(reply: Any) -> Mapping[str, Any]:
+    return {"model": ScriptedModel(lambda request: reply), "tools": [sending()]}
+
+
 async def test_no_crash_repeats_a_review_or_skips_the_question() -> None:
-    for share in (0.99, 0.5):
+    replies: list[Any] = [weighed("yes", 0.99), weighed("yes", 0.5), ModelError("no"), ModelMisconfigured("no key")]
+    for reply in replies:
         await assert_crash_safe(
             graph(),
             GIVEN,
-            setup=lambda share=share: {"model": ScriptedModel([weighed("yes", share)]), "tools": [sending()]},
+            setup=partial(_setup, reply),
         )
 
 
