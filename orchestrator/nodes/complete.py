@@ -27,7 +27,8 @@ from orchestrator.models.messages import Message, Reply, user
 from orchestrator.models.messages import system as said
 from orchestrator.models.reading import NoReading, json_in
 from orchestrator.nodes.extract import AnswerForm, find_answer
-from orchestrator.nodes.model_decision import quoted, whole_words, wrong
+from orchestrator.nodes.model_decision import quoted, whole_words
+from orchestrator.nodes.model_decision import wrong as told
 from orchestrator.nodes.templates import fill, filled_by, placeholders, plain
 from orchestrator.tools.result import as_text
 from orchestrator.tools.validation import coerced, faults, schema_faults
@@ -224,7 +225,7 @@ class Complete(Node, kind="complete"):
             if reply.refused or not left:
                 return None, fault + shown
             left -= 1
-            messages = [*messages, *wrong(reply, fault, facts, self.correction)]
+            messages = [*messages, *told(reply, fault, facts, self.correction)]
 
     def _schema(self) -> Mapping[str, Any]:
         schema: Mapping[str, Any] = self.output or {} if self._class is None else self._class.model_json_schema()
@@ -249,16 +250,16 @@ class Complete(Node, kind="complete"):
                 raise ValueError(explain(error)) from None
             Codec(self._class).write(found)
             return found
-        found = faults(value, self.output, self.output)
-        if found and self.form is not None:
-            stated = self._stated(value)
-            value, found = (value, found) if stated is None else (stated, faults(stated, self.output, self.output))
-        if found:
-            raise ValueError("; ".join(found[:_MOST_FAULTS]))
+        wrong = faults(value, self.output, self.output)
+        stated = self._stated(value) if wrong and self.form is not None else None
+        if stated is not None:
+            value, wrong = stated, faults(stated, self.output, self.output)
+        if wrong:
+            raise ValueError("; ".join(wrong[:_MOST_FAULTS]))
         JsonCodec().write(value)
         return value
 
-    def _stated(self, value: object) -> object:
+    def _stated(self, value: Any) -> Any:
         """Return the answer that a text states, or the property of an object, as an object; None if it has none."""
         (name,) = self.output["properties"]
         said = value.get(name) if isinstance(value, Mapping) else value
