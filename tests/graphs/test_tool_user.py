@@ -530,6 +530,15 @@ async def test_a_model_is_shown_the_beginning_of_its_reply_and_roles_alternate()
     assert all(len(message.content) < 1000 for message in (asked[3], asked[5]))
 
 
+async def test_a_run_whose_corrections_use_up_its_steps_fails_and_says_so() -> None:
+    found = await run(["subtract"], definition=tool_user(max_steps=1))
+    assert found.error is not None
+    assert (found.status, found.error.type) == ("failed", "AgentError")
+    assert "before a tool ran: 'subtract' is not an available tool; choose one of: add, note" in found.error.message
+    late = await run([*ADD, "Question: go on", "subtract"], definition=tool_user(max_steps=2))
+    assert (late.status, late.output) == ("exhausted", "3")
+
+
 async def test_corrections_are_bounded(store: str) -> None:
     for place, (name, replies) in enumerate(CORRECTED.items()):
         script = {one: good[-1:] for one, good in list(CORRECTED.items())[:place]}
