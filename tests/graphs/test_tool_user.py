@@ -556,6 +556,15 @@ async def test_a_reply_that_is_cut_off_is_corrected_unless_what_matters_is_there
     assert (found.status, found.output) == ("completed", "3")
 
 
+async def test_the_last_word_of_a_reply_that_is_cut_off_is_not_used() -> None:
+    cut = [Reply(text=text, finish="length") for text in ("add", "The tool is add", "a=1, b=2")]
+    found = await run([*cut[:2], "add", cut[2], "a=1, b=4", "Final Answer: 5"])
+    assert (found.status, steps_of(found)[0]["tool_output"]) == ("completed", 5)
+    closed = [Reply(text=text, finish="length") for text in ('{"tool": "add"}', "add(1, 2)")]
+    found = await run([*closed, "Final Answer: 3"])
+    assert (found.status, steps_of(found)[0]["tool_output"]) == ("completed", 3)
+
+
 async def test_decisions_are_requested_by_schema_unless_they_are_never_constrained() -> None:
     replies = ['{"tool": "add"}', '{"a": 1, "b": 2}', '{"next": {"kind": "answer", "answer": "3"}}']
     async with opened(replies, "memory://", *TWO) as (executor, model):
