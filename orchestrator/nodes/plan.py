@@ -64,10 +64,10 @@ _FORMS: Mapping[tuple[Form, Constrain], str] = {
 }
 """The form of a plan, as a correction tells it."""
 _json_begins = re.compile(r"""[{\[]\s*["'{\[]""")
-_begun = re.compile(
-    r"\#[ ]?E[ ]?\d | ^[ \t*_>\#]*+ (?:\d{1,3}[.)]\s | [-+•]\s | step[ ]\d | plan[ \d]*+:[*_ \t]*+[^\s*_`~{\[])",
-    re.IGNORECASE | re.MULTILINE | re.VERBOSE,
-)
+_begun: Mapping[Form, re.Pattern[str]] = {
+    "steps": re.compile(r"^[ \t*_>#]*+(?:\d{1,3}[.)]\s|[-+•]\s|step[ ]\d)", re.IGNORECASE | re.MULTILINE),
+    "blueprint": re.compile(r"#[ ]?E[ ]?\d++[*_`]*+\s*+(?:[=:：→]|->)", re.IGNORECASE),
+}
 """The first step or call of a plan in words."""
 _TEXT: JsonValue = {"type": "string", "minLength": 1}
 PROMPT = """\
@@ -238,7 +238,7 @@ def plan_in(draft: str, form: Form) -> list[str] | list[PlannedCall]:
     """
     if draft.endswith(_CUT_MARK):
         raise PlanFault(CUT)
-    text = _json_of(draft)
+    text = _json_of(draft, form)
     if text is None:
         return read_steps(draft) if form == "steps" else read_blueprint(draft)
     try:
@@ -257,11 +257,11 @@ def plan_in(draft: str, form: Form) -> list[str] | list[PlannedCall]:
     return [one.strip() for one in items]
 
 
-def _json_of(draft: str) -> str | None:
+def _json_of(draft: str, form: Form) -> str | None:
     """Return a plan from the bracket with which its JSON begins; None if it is a plan in words."""
     bare = parted(draft)[1]
     begin = _json_begins.search(bare)
-    if begin is None or _begun.search(bare, 0, begin.start()):
+    if begin is None or _begun[form].search(bare, 0, begin.start()):
         return None
     # Escaped, so that a fence in one of its texts is not taken for the plan.
     return bare[begin.start() :].replace("```", r"\u0060" * 3).replace("~~~", r"\u007e" * 3)

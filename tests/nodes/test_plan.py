@@ -164,7 +164,13 @@ def test_a_text_in_a_plan_in_json_never_becomes_another_call(text: str) -> None:
         [{"plan": "p", "tool": "search", "input": {"query": text}}],
     ):
         draft = items({"plan": "", "tool": "first", "input": ""}, *calls)
-        for written in (draft, f"```json\n{draft}\n```", f"Here is the plan: {draft}", f"`{draft}`", f"Plan:\n{draft}"):
+        for written in (
+            draft,
+            f"```json\n{draft}\n```",
+            f"Here is the plan: {draft}",
+            f"`{draft}`",
+            f"1. Plan: by #E1. {draft}",
+        ):
             found = planned(written)
             assert [(one.id, one.tool) for one in found] == [("E1", "first"), ("E2", calls[0]["tool"])]
         with pytest.raises(PlanFault):
