@@ -13,6 +13,7 @@ from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
+from math import isfinite
 from typing import Any, NoReturn
 
 # -- thoughts ----------------------------------------------------------------------------------------------------------
@@ -183,8 +184,10 @@ def json_in(text: str) -> Any:
         return _value(bare.strip("`* ") if bare[:1] in ("`", "*") and bare[:3] != "```" else bare)
     except NoReading as error:
         fault = error
-    fences = [value for found in _fenced.finditer(bare) for value in _values([found[2].strip()])]
-    found = fences or _in_words(bare)
+    found = list(_values(fence[2].strip() for fence in _fenced.finditer(bare)))
+    if found and isinstance(found[0], dict):
+        found += [value for value in _in_words(_fenced.sub(" ", bare)) if isinstance(value, dict)]
+    found = found or _in_words(bare)
     if not found:
         raise NoReading(str(fault))
     if any(not _same(value, found[0]) for value in found[1:]):
@@ -206,6 +209,11 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a JSON number")
 
 
+def _finite(digits: str) -> float:
+    number = float(digits)
+    return number if isfinite(number) else _refuse(digits)
+
+
 def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
@@ -214,7 +222,7 @@ def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-_decoder = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_distinct, strict=False)
+_decoder = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse, object_pairs_hook=_distinct, strict=False)
 
 
 def _value(text: str) -> Any:
@@ -263,7 +271,29 @@ def _in_words(text: str) -> list[Any]:
 _mark = r"[\s\"'`*_“”‘’«»()\[\]<>#\-+>•]"
 _before = re.compile(rf"(?:{_mark}|\d{{1,3}}[.)]\s|\b(?:functions?|tools?)\.)*\Z", re.IGNORECASE)
 _link = re.compile(r"(?:[:=]|\b(?:is|use|choose|pick|select|call|need))(?:\s+the)?[\s\"'`*_“”‘’(\[<]*\Z", re.IGNORECASE)
-_negation = re.compile(r"\b(?:not|never|no|none|cannot|without|except|but|instead)\b|n['’]t\b", re.IGNORECASE)
+_subject = re.compile(
+    r"""[\W_]* (?:(?:so|thus|therefore|hence|okay|ok|sure)\b[,:]?\s+)? (?:
+    (?:(?:the|my)\s+)? (?:(?:best|right|correct|final|only|next|chosen|selected|needed|most\s\w+)\s+)?
+    (?:answer|category|choice|class|decision|function|label|option|score|tool)\b
+    | (?:I(?:\s+would|\s+will|['’]d|['’]ll)?\s+)? (?:use|choose|pick|select|call|need)\b )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""The beginning of a sentence that tells the choice, and not what a text says or what would be if."""
+_negation = re.compile(
+    r"""\b(?:not|never|no|none|cannot|without|except|but|instead|if|whether|unless|when|could|may|might|maybe|perhaps|
+    says?|said|saying|tells?|told|asks?|asked|wants?|contains?|refuse[sd]?|text|instructions?)\b|n['’]t\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_sentence_ends = re.compile(r"[.!?;]\s")
+_doubt = re.compile(
+    r"""\A\W*(?:but|however|if|unless|only|except|although|though|provided)\b
+    | (?:\A|[.!?;\n])\W{0,9}(?:but|however|wait|actually|instead|sorry|on\ssecond\sthought)\b
+    | \b(?:refuse|change\smy\smind)\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Words after a choice, or around it, that restrict it or take it back."""
+_keys = re.compile("answer|category|choice|class|decision|(function|tool)(_name)?|label|name|option|score")
+"""Keys of an object whose value is the choice."""
 _after = re.compile(r"(?:[\"'`*_“”‘’»)\]>]*)(?:\s*\Z|\s*\n|\s*[:.,;!(\[–—-]|\s+(?:{})\b)", re.IGNORECASE)
 _after_name = re.compile(_after.pattern.replace("{}", r"(?!)"))
 _after_link = re.compile(_after.pattern.replace("{}", "tool|function|class|category|option|choice"), re.IGNORECASE)
@@ -273,8 +303,9 @@ _separators = re.compile(r"[\s_-]+")
 def choice_in(text: str, choices: Mapping[str, str], *, numbered: bool = False) -> str | None:
     """Return the one choice that a text names.
 
-    The name may be in quotes, marks, a fence or JSON, behind a label or a list marker, and before its description or a
-    reason; case, and blanks in place of `_` or `-`, make no difference.
+    The name may be in quotes, marks or a fence, behind a label or a list marker, before its description or a reason,
+    or the value of a key such as `choice`, `tool` or `name` of a JSON object; case, and blanks in place of `_` or `-`,
+    make no difference. A name that the text quotes, negates, or makes depend on a condition is not its choice.
 
     Args:
         text: the reply.
@@ -284,22 +315,66 @@ def choice_in(text: str, choices: Mapping[str, str], *, numbered: bool = False) 
     Returns:
         The name; None if the text names no choice, or several.
     """
-    words = unfenced(text)
+    words = parted(text)[1].strip()
     if words in choices:
         return words
-    names: dict[str, str | None] = {}
-    for name in choices:
-        names[_key(name)] = None if _key(name) in names else name
+    names = _Names(choices)
     if numbered:
-        names.update({str(number): name for number, name in enumerate(choices, 1)})
-    if words.startswith(("{", "[", '"')):
-        named = {names.get(_key(one)) for one in _texts_in(words)} - {None}
-        if named:
-            return named.pop() if len(named) == 1 else None
-    found = list(_pattern(tuple(names)).finditer(words.strip("_")))
-    if not found:
+        names.keyed.update({str(number): name for number, name in enumerate(choices, 1)})
+    before, words, after = _core(words)
+    chosen = _chosen(words, names, choices, numbered=numbered)
+    others = {names[one[0]] for one in _pattern(tuple(names.keyed)).finditer(f"{before}\n{after}")} - {chosen}
+    return None if others or _negation.search(before) or _doubt.search(after) else chosen
+
+
+def choice_alone(text: str, choices: Iterable[str]) -> str | None:
+    """Return the choice that a text consists of, or that is the value of `choice`, its object's only key, else None.
+
+    Thoughts before it, one fence around it, quotes and case make no difference.
+    """
+    bare = parted(text)[1].strip()
+    fence = _fenced.fullmatch(bare)
+    bare = bare if fence is None else fence[2].strip()
+    with suppress(ValueError, RecursionError):
+        value = _decoder.decode(bare)
+        bare = value["choice"] if isinstance(value, dict) and value.keys() == {"choice"} else value
+    return _Names(choices)[bare] if isinstance(bare, str) else None
+
+
+class _Names(dict[str, str | None]):
+    """Spelling -> the choice that it names: the one with exactly this name, else the only one with the same key."""
+
+    def __init__(self, choices: Iterable[str]) -> None:
+        super().__init__((name, name) for name in choices)
+        self.keyed: dict[str, str | None] = {}
+        for name in self:
+            self.keyed[_key(name)] = None if _key(name) in self.keyed else name
+
+    def __missing__(self, spelling: str) -> str | None:
+        return self.keyed.get(_key(spelling))
+
+
+def _core(words: str) -> tuple[str, str, str]:
+    """Return the content of the only fence, or the only object with the key of a choice, between the words around."""
+    fences = [found for found in _fenced.finditer(words) if found[2].strip()]
+    if len(fences) == 1:
+        return words[: fences[0].start()], fences[0][2].strip(), words[fences[0].end() :]
+    begin, end = words.find("{"), words.rfind("}") + 1
+    for value in _values([words[begin:end]] if 0 <= begin < end else []):
+        if begin == 0 or any(_keys.fullmatch(_key(key)) for key in value):
+            return words[:begin], words[begin:end], words[end:]
+    return "", words, ""
+
+
+def _chosen(words: str, names: _Names, choices: Mapping[str, str], *, numbered: bool) -> str | None:
+    """Return the one choice that an object, a list or a text names."""
+    for value in _values([words] if words.startswith(("{", "[")) else []):
+        return _value_named(value, names)
+    words = words.strip("_")
+    found = list(_pattern(tuple(names.keyed)).finditer(words))
+    if not found or words.startswith("{"):
         return None
-    words, chosen, before = words.strip("_"), names[_key(found[0][0])], words.strip("_")[: found[0].start()]
+    chosen, before = names[found[0][0]], words[: found[0].start()]
     if len(found) > 1 and numbered and not re.search(r"\w", words[found[0].end() : found[1].start()]):
         del found[0]  # the number before the name
     after = words[found[0].end() :]
@@ -307,20 +382,28 @@ def choice_in(text: str, choices: Mapping[str, str], *, numbered: bool = False) 
     following = " ".join(after.lstrip(" \t*_`:-–—(").split())
     if described and following.startswith(described):
         after, following = ": ", following[len(described) :]
-        found = [found[0], *_pattern(tuple(names)).finditer(following)]
-    if chosen is None or any(names[_key(one[0])] != chosen for one in found):
+        found = [found[0], *_pattern(tuple(names.keyed)).finditer(following)]
+    if chosen is None or any(names[one[0]] != chosen for one in found) or _doubt.search(after):
         return None
-    line = before.rpartition("\n")[2] if before.strip() else ""
+    if _before.match(before):
+        return chosen if _after_name.match(after) else None
+    line = before.rpartition("\n")[2]
     if not line.strip() and before.rstrip().endswith(":"):
         line = before.rstrip().rpartition("\n")[2]
-    if _before.match(line) and (not before.strip() or line.strip() or not _is_text(before)):
-        return chosen if _after_name.match(after) else None
-    linked = _link.search(line) is not None and _negation.search(line) is None
-    return chosen if linked and _after_link.match(after) else None
+    line = line[max((end.end() for end in _sentence_ends.finditer(line)), default=0) :]
+    told = _subject.match(line) and _link.search(line) and not _negation.search(line)
+    return chosen if told and _after_link.match(after) else None
 
 
-def _is_text(before: str) -> bool:
-    return re.search(r"\w", before) is not None
+def _value_named(value: object, names: _Names) -> str | None:
+    """Return the choice that a JSON value is, or has under a key of a choice; None if another value is another."""
+    if isinstance(value, list) and len(value) == 1:
+        return _value_named(value[0], names)
+    if not isinstance(value, dict):
+        return names[str(value)] if isinstance(value, str) or type(value) is int else None
+    named = {_value_named(item, names) for key, item in value.items() if _keys.fullmatch(_key(key))} - {None}
+    others = {names[item] for item in value.values() if isinstance(item, str)} - {None}
+    return named.pop() if len(named) == 1 and others <= named else None
 
 
 def _key(name: str) -> str:
@@ -329,20 +412,10 @@ def _key(name: str) -> str:
 
 @cache
 def _pattern(keys: tuple[str, ...]) -> re.Pattern[str]:
-    """Return a pattern for the names as whole words, the longest first."""
+    """Return a pattern for the names as whole words, and not parts of numbers, the longest first."""
     longest = sorted(filter(None, keys), key=len, reverse=True)
     names = "|".join(r"[\s_-]+".join(map(re.escape, key.split("_"))) for key in longest)
-    return re.compile(rf"(?<!\w)(?:{names or '(?!)'})(?!\w)", re.IGNORECASE)
-
-
-def _texts_in(words: str) -> list[str]:
-    """Return the texts and whole numbers that a JSON value consists of; none if it is not JSON."""
-    try:
-        value = json_in(words)
-    except NoReading:
-        return []
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
-    return [str(item) for item in items if isinstance(item, str) or type(item) is int]
+    return re.compile(rf"(?<!\w)(?<!\d[.,])(?<![-−](?=\d))(?:{names or '(?!)'})(?!\w|[.,]\d)", re.IGNORECASE)
 
 
 # -- a label -----------------------------------------------------------------------------------------------------------
@@ -352,7 +425,8 @@ def labelled(text: str, labels: Mapping[str, str]) -> tuple[str, str] | None:
     """Return the kind and the words of the one labelled part of a text, such as `Final Answer: 6`.
 
     The label may be bold, in other case, on a line after others, followed by `:`, `=`, `-` or `is`, a heading, or a key
-    of a JSON object. If the text begins with a label, everything after it counts.
+    of a JSON object. If the text begins with a label, everything after it counts, unless its kind is not the first kind
+    and a later line has a label of the first kind.
 
     Args:
         text: the reply.
@@ -371,7 +445,9 @@ def labelled(text: str, labels: Mapping[str, str]) -> tuple[str, str] | None:
         return None
     ends = [*(match.start() for match in found[1:]), len(words)]
     parts = [_part(match, words[match.end() : end], labels) for match, end in zip(found, ends, strict=True)]
-    if found[0].start() == 0 and any(part != parts[0] for part in parts[1:]):
+    first = next(iter(labels.values()))
+    ambiguous = parts[0][0] != first and any(kind == first for kind, _ in parts)
+    if found[0].start() == 0 and not ambiguous and any(part != parts[0] for part in parts[1:]):
         parts = [_part(found[0], words[found[0].end() :], labels)]
     return parts[0] if parts[0][1] and all(part == parts[0] for part in parts) else None
 
@@ -391,7 +467,7 @@ def _keyed(words: str, labels: Mapping[str, str]) -> tuple[str, str] | None:
     except NoReading:
         return None
     found = [
-        (labels[name], str(item).strip())
+        (labels[name], item.strip() if isinstance(item, str) else json.dumps(item))
         for key, item in (value.items() if isinstance(value, dict) else ())
         if (name := " ".join(re.split(r"[\s_-]+", key.lower()))) in labels and isinstance(item, str | int | float)
     ]
@@ -405,7 +481,7 @@ def _label_pattern(labels: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(
         rf"""^[ \t]{{0,8}} (?:(?:[-+>•]|\*(?!\*)|\d{{1,3}}[.)])[ \t]{{1,8}})? (?P<head>\#{{1,6}}[ \t]{{0,8}})?
         (?P<mark>[*_`]{{1,3}})? (?:the[ ])? (?P<label>{names}) (?P<closed>[*_`]{{1,3}})?[ \t]{{0,8}}
-        (?: [:：=] | [-–—](?=\s) | (?P<is>is\b(?![ ](?:not|un\w+)\b):?)
+        (?: [:：=] | [-–—](?=\s) | (?P<is>is\b(?![ ](?:not|un\w+|still|yet|missing|to[ ]be)\b):?)
           | (?(head)(?=\n)|(?!)) | (?(closed)(?=\n)|(?!)) ) (?P<late>[*_`]{{1,3}}(?=\s|\Z))?[ \t]{{0,8}}""",
         re.IGNORECASE | re.MULTILINE | re.VERBOSE,
     )

@@ -41,7 +41,7 @@ class Classify(Deciding, Node, kind="classify"):
     After any other reply the model is shown the fault and asked again, at most `retries` times in a step.
 
     Raises:
-        AgentError: the reply was refused or truncated, or no reply names a class.
+        AgentError: the reply was refused, or no reply names a class.
     """
 
     in_order = ("choices",)

@@ -22,10 +22,10 @@ from orchestrator.graph.codec import Codec, JsonCodec, explain
 from orchestrator.graph.model import GraphDefinition, Node, Port
 from orchestrator.graph.outcome import DONE, Outcome
 from orchestrator.graph.refs import ref_of
-from orchestrator.models.messages import Message, Reply, assistant, user
+from orchestrator.models.messages import Message, Reply, user
 from orchestrator.models.messages import system as said
 from orchestrator.models.reading import NoReading, json_in
-from orchestrator.nodes.model_decision import quoted, whole_words
+from orchestrator.nodes.model_decision import quoted, sent_back, whole_words
 from orchestrator.nodes.templates import fill, filled_by, placeholders, plain
 from orchestrator.tools.result import as_text
 from orchestrator.tools.validation import faults, schema_faults
@@ -212,7 +212,7 @@ class Complete(Node, kind="complete"):
                 return None, f"{fault}; the reply was {quoted(reply.text)}"
             left -= 1
             wrong = user(fill(self.correction, fault=fault), data={**facts, "fault": fault})
-            messages = [*messages, assistant(reply.text), wrong]
+            messages = [*messages, sent_back(reply.text), wrong]
 
     def _schema(self) -> Mapping[str, Any]:
         schema: Mapping[str, Any] = self.output or {} if self._class is None else self._class.model_json_schema()

@@ -15,7 +15,7 @@ from orchestrator.graph.outcome import DONE, Outcome
 from orchestrator.models.logprobs import probability
 from orchestrator.models.messages import system as said
 from orchestrator.models.messages import user
-from orchestrator.models.reading import choice_in, unfenced
+from orchestrator.models.reading import choice_alone, choice_in, unfenced
 from orchestrator.nodes.model_decision import Constrain, is_auto, not_refused, quoted, whole, wrong
 from orchestrator.nodes.templates import fill, filled_by
 
@@ -94,13 +94,13 @@ class Deciding(BaseModel, metaclass=Spelled):
             text: the text.
             ctx: the context of the step.
             criteria: what is decided, for a node without `criteria` of its own.
-            bare: True to accept no reply that says more than the choice, such as "yes, but".
+            bare: True to accept only a complete reply with the choice alone, or the object with the key `choice` alone.
 
         Returns:
             The decision.
 
         Raises:
-            AgentError: the reply was refused or truncated, or no reply names a choice.
+            AgentError: the reply was refused, or no reply names a choice.
         """
         options = self.options()
         names = tuple(options)
@@ -115,7 +115,9 @@ class Deciding(BaseModel, metaclass=Spelled):
             not_refused(reply, ctx.node)
             written = reply.text.strip()
             chosen = choice_in(written, options)
-            if chosen is not None and not (bare and _says_more(written, chosen)):
+            if bare:
+                chosen = None if reply.cut else choice_alone(written, options)
+            if chosen is not None:
                 return Decided(chosen, probability(reply.logprobs, unfenced(written), chosen, names))
             fault = f"The reply {quoted(written)} names none of the {self.noun}."
             known = ", ".join(names)
@@ -170,15 +172,6 @@ def listed(choices: Mapping[str, str]) -> str:
     return "\n".join(f"{name}: {' '.join(what.split())}" if what else name for name, what in choices.items())
 
 
-def _says_more(written: str, chosen: str) -> bool:
-    """Return True if a reply has words beside a choice and the key `choice`."""
-    return _words(unfenced(written)) not in (_words(chosen), ["choice", *_words(chosen)])
-
-
-def _words(text: str) -> list[str]:
-    return "".join(sign if sign.isalnum() else " " for sign in text.casefold()).split()
-
-
 def _schema(names: tuple[str, ...]) -> dict[str, JsonValue]:
     choice: JsonValue = {"type": "string", "enum": [*names]}
     return {"type": "object", "properties": {"choice": choice}, "required": ["choice"], "additionalProperties": False}
@@ -198,7 +191,7 @@ class Decide(Deciding, Node, kind="decide"):
     in a step.
 
     Raises:
-        AgentError: the reply was refused or truncated, or no reply names a choice.
+        AgentError: the reply was refused, or no reply names a choice.
     """
 
     in_order = ("choices",)

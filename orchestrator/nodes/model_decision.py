@@ -25,6 +25,8 @@ from orchestrator.tools.tool import Tool
 
 _SHOWN = 200
 """Maximum number of characters of a reply that an error message quotes."""
+_MOST_SENT_BACK = 8000
+"""Maximum number of characters of a reply that a model is shown again with the reason why it cannot be used."""
 
 
 def question_in_hand(state: object, question: str, current: str | None) -> str:
@@ -82,11 +84,19 @@ def bounded(schema: Any, most: int) -> Any:
 
 
 def wrong(reply: Reply, fault: str, facts: Mapping[str, JsonValue], template: str = CORRECTION) -> list[Message]:
-    """Return a reply that cannot be used, and the reason, as messages; an empty reply is left out."""
+    """Return the beginning of a reply that cannot be used, and the reason, as messages.
+
+    There are always two, because chat templates of many models require that the roles alternate.
+    """
     words = fill(template, fault=CUT if reply.cut else fault)
-    shown = f"{reply.text[:_SHOWN]}…" if reply.cut and len(reply.text) > _SHOWN else reply.text
     length: dict[str, JsonValue] = {"cut": len(reply.text)} if reply.cut else {}
-    return [*([assistant(shown)] if shown.strip() else []), user(words, data={**facts, "fault": fault, **length})]
+    return [sent_back(reply.text, cut=reply.cut), user(words, data={**facts, "fault": fault, **length})]
+
+
+def sent_back(text: str, *, cut: bool = False) -> Message:
+    """Return the beginning of a reply that cannot be used, as a message; a short one if the reply was cut off."""
+    most = _SHOWN if cut else _MOST_SENT_BACK
+    return assistant(f"{text[:most]}…" if len(text) > most else text)
 
 
 def asked_for(schema: JsonObject, corrections: Sequence[Message]) -> JsonObject:

@@ -13,7 +13,7 @@ from orchestrator.errors import AgentError, StepError
 from orchestrator.graph.model import Effect, GraphDefinition, Node, Port
 from orchestrator.graph.outcome import DONE, Outcome
 from orchestrator.json import JsonObject
-from orchestrator.models.messages import Message, assistant, user
+from orchestrator.models.messages import Message, user
 from orchestrator.models.messages import system as said
 from orchestrator.models.reading import NoReading, json_in, unfenced
 from orchestrator.nodes.model_decision import (
@@ -24,6 +24,7 @@ from orchestrator.nodes.model_decision import (
     is_auto,
     not_refused,
     quoted,
+    sent_back,
     tools_of,
     unwritten,
 )
@@ -66,8 +67,6 @@ This plan cannot be used: {fault}.
 Write the whole plan again."""
 CUT = "it was cut off, because it is too long: write a shorter plan"
 _CUT_MARK = " [cut off]"
-_SHOWN = 200
-"""Maximum number of characters of a draft that was cut off that the planner is shown."""
 
 
 def _is_none(value: object) -> bool:
@@ -204,9 +203,8 @@ class Plan(Node, kind="plan"):
 
     def _wrong(self, draft: str, fault: str, facts: Mapping[str, JsonValue]) -> list[Message]:
         """Return a plan that cannot be used, and the reason, as messages."""
-        shown = f"{draft[:_SHOWN]}…" if fault == CUT and len(draft) > _SHOWN else draft
-        given = [assistant(shown)] if draft.strip() else []
-        return [*given, user(fill(self.correction, fault=fault), data={**facts, "fault": fault})]
+        shown = sent_back(draft, cut=fault == CUT)
+        return [shown, user(fill(self.correction, fault=fault), data={**facts, "fault": fault})]
 
 
 def cut_plan(text: str) -> str:

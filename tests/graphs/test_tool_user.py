@@ -510,11 +510,24 @@ async def test_by_default_the_model_corrects_each_decision(store: str) -> None:
         ]  # fmt: skip
     assert found.values["corrections"] == []
     told = [[message.content for message in request.messages[2:]] for request in model.requests]
-    assert [len(one) for one in told] == [0, 2, 0, 2, 4, 0, 1, 3]
+    assert [len(one) for one in told] == [0, 2, 0, 2, 4, 0, 2, 4]
     assert told[1][0] == "subtract"
     assert "'subtract' is not an available tool; choose one of: add, note" in told[1][1]
     assert "'b' is missing" in told[3][1]
     assert "'It is 3!' has neither form" in told[-1][-1]
+
+
+async def test_a_model_is_shown_the_beginning_of_its_reply_and_roles_alternate() -> None:
+    async with opened(["", "x" * 3_000_000, "add", *ADD[1:], "Final Answer: 3"], "memory://", *TWO) as (
+        executor,
+        model,
+    ):
+        found = await executor.start(graph, "What is 1 + 2?", approve="none")
+    assert found.output == "3"
+    asked = model.requests[2].messages
+    assert [message.role for message in asked] == ["system", *["user", "assistant"] * 2, "user"]
+    assert (asked[2].content, len(asked[4].content)) == ("", 8001)
+    assert all(len(message.content) < 1000 for message in (asked[3], asked[5]))
 
 
 async def test_corrections_are_bounded(store: str) -> None:

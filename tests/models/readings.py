@@ -113,6 +113,8 @@ JSON: list[tuple[str, Any]] = [
     ("{a: 2}", ...),
     ('{"a": NaN}', ...),
     ('{"a": Infinity}', ...),
+    ('{"a": 1e999}', ...),
+    ('{"a": 1} ```json {"a": 2} ```', ...),
     ("The answer is 6.", ...),
     ("six", ...),
     ("", ...),
@@ -233,6 +235,42 @@ CHOICES: list[tuple[str, str | None]] = [
     ("<think>add", None),
 ]
 
+YES_NO = {"yes": "", "no": ""}
+VERDICTS: list[tuple[str, str | None]] = [
+    ("yes", "yes"),
+    ("No.", "no"),
+    ("Answer: yes", "yes"),
+    ("The answer is yes.", "yes"),
+    ("yes, because it is not urgent", "yes"),
+    ("no - it is not urgent", "no"),
+    ("yes\n\nThe text says so.", "yes"),
+    ('{"choice": "yes"}', "yes"),
+    ('{"choice": "yes", "reason": "no risk"}', "yes"),
+    ('{"name": {"choice": "no"}}', "no"),
+    # -- a name that is quoted, negated, conditional or taken back --
+    ('{"harmful": "yes"}', None),
+    ('{"choice": null, "reason": "yes"}', None),
+    ('{"no": "yes"}', None),
+    ('{"choice": {"value": "no"}, "other": "yes"}', None),
+    ('{"choice": "yes", "urgent": "no"}', None),
+    ('{"choice": "yes", "rea', None),
+    ('{"choice": "yes", "choice": "no"}', None),
+    ('{"choice": "yes"}\nBut no.', None),
+    ('{"choice": "yes"}\nActually, deny it.', None),
+    ('I cannot say {"choice": "yes"}', None),
+    ("no\n```\nyes\n```", None),
+    ("The text says:\n```\nyes\n```", None),
+    ("The text says:\n- yes", None),
+    ('The argument contains the text: "yes". That is an injected instruction; the call is harmful.', None),
+    ("If the answer is yes, it would delete everything.", None),
+    ("It would be dangerous if the answer is yes.", None),
+    ("It says choose yes; I refuse", None),
+    ("It says: yes", None),
+    ("The user wants: yes, however this is destructive", None),
+    ("My choice is yes. Wait, this is harmful. I change my mind.", None),
+    ("Yes, but ask first.", None),
+]
+
 LABELS = {"final answer": "answer", "answer": "answer", "question": "question"}
 LABELLED: list[tuple[str, tuple[str, str] | None]] = [
     ("Final Answer: 6", ("answer", "6")),
@@ -281,11 +319,15 @@ LABELLED: list[tuple[str, tuple[str, str] | None]] = [
     ("Final Answer: The ratio is 2:1\nor so: yes", ("answer", "The ratio is 2:1\nor so: yes")),
     ("Final Answer: Question: why?", ("answer", "Question: why?")),
     ("Question: Which answer: a or b?", ("question", "Which answer: a or b?")),
-    ("Question: What is 6?\nFinal Answer: 6", ("question", "What is 6?\nFinal Answer: 6")),  # the first one counts
     ("Final Answer: 6\n\nFinal Answer: 6", ("answer", "6")),
+    ("Final Answer: 6\nQuestion: why?", ("answer", "6\nQuestion: why?")),
+    ('{"answer": true}', ("answer", "true")),
     # -- several readings, or none --
     ("6", None),
     ("", None),
+    ("Question: What is 6?\nFinal Answer: 6", None),
+    ("The answer is still missing, so I must search.", None),
+    ("The answer is yet to be found", None),
     ("Final Answer:", None),
     ("Question:  \n", None),
     ("I am not sure.", None),

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.models.reading import NoReading, ThoughtScreen, choice_in, json_in, labelled, parted
-from tests.models.readings import CHOICES, JSON, LABELLED, LABELS, THOUGHTS, TOOLS
+from orchestrator.models.reading import NoReading, ThoughtScreen, choice_alone, choice_in, json_in, labelled, parted
+from tests.models.readings import CHOICES, JSON, LABELLED, LABELS, THOUGHTS, TOOLS, VERDICTS, YES_NO
 
 
 @pytest.mark.parametrize(("text", "found"), THOUGHTS)
@@ -47,6 +47,19 @@ def test_choices(text: str, name: str | None) -> None:
     assert choice_in(text, TOOLS) == name
 
 
+@pytest.mark.parametrize(("text", "name"), VERDICTS)
+def test_a_choice_that_a_text_only_mentions_is_not_made(text: str, name: str | None) -> None:
+    assert choice_in(text, YES_NO) == name
+
+
+def test_a_choice_that_stands_alone() -> None:
+    for text in ("yes", " Yes.\n", '{"choice": "yes"}', '```json\n{"choice": "Yes"}\n```', "<think>no</think>\nyes"):
+        assert choice_alone(text, YES_NO) == "yes", text
+    for text in ("", "yes!?", "Answer: yes", '{"tool": "yes"}', '{"choice": "yes", "a": 1}', 'So: {"choice": "yes"}',
+                 '{"choice": "no", "choice": "yes"}', '["yes"]', "So:\n```\nyes\n```", "{" * 9999):  # fmt: skip
+        assert choice_alone(text, YES_NO) is None, text
+
+
 def test_numbered_choices() -> None:
     for text in ("2", "2.", "2) multiply", "The answer is 2.", "2. multiply: Multiply two numbers."):
         assert choice_in(text, TOOLS, numbered=True) == "multiply", text
@@ -63,6 +76,22 @@ def test_names_that_differ_in_separators_are_read_exactly() -> None:
         None,
         "x",
     ]
+    for name in names:
+        assert choice_in(f'{{"tool": "{name}"}}', names) == choice_in(f"Tool: {name}", names) == name
+    assert (
+        choice_in('{"tool": "Add"}', {"add": "", "Add": ""})
+        == choice_alone('{"choice": "Add"}', ["add", "Add"])
+        == "Add"
+    )
+
+
+def test_a_part_of_a_number_is_not_a_score() -> None:
+    scores = {str(score): "" for score in range(1, 11)}
+    for text in ("-5", "5.5", "Score: 3.3", "1,0", '{"choice": -5}', '{"choice": 5.5}', "11", "Score: -5"):
+        assert choice_in(text, scores) is None, text
+    for text in ("5", "Score: 5.", '{"score": 5}', "**5**", "5, because"):
+        assert choice_in(text, scores) == "5", text
+    assert choice_in("Score: -5", {str(score): "" for score in range(-5, 6)}) == "-5"
 
 
 @pytest.mark.parametrize(("text", "found"), LABELLED)

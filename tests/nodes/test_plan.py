@@ -109,7 +109,7 @@ async def test_how_often_is_a_field() -> None:
     assert (error_of(never)[0], len(requests)) == ("AgentError", 1)
     thrice, requests = await plan(Plan(retries=3), ["", "", "", "1. Look."])
     assert (thrice.status, len(requests)) == ("completed", 4)
-    assert len(requests[3].messages) == 5  # it sees why none of them could be used
+    assert len(requests[3].messages) == 8  # it sees why none of them could be used
 
 
 @pytest.mark.parametrize(("finish", "why"), [("length", "was cut"), ("refusal", "refused to answer")])
@@ -148,7 +148,7 @@ async def test_words_are_fields() -> None:
     node = Plan(form="blueprint", system="S", prompt="{question}? {tools}", correction="No: {fault}!")
     _, (first, second) = await plan(node, ["", "#E1 = 5"], add)
     assert [message.content for message in first.messages] == ["S", "Who made it?? add[a, b]: Add."]
-    assert second.messages[2].content.startswith("No: it has no call")
+    assert second.messages[3].content.startswith("No: it has no call")
     for wrong in ({"prompt": "{fault}"}, {"correction": "{question}"}):
         with pytest.raises(ValidationError, match="nothing fills"):
             Plan(**wrong)

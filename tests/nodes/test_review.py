@@ -115,6 +115,15 @@ async def test_a_sure_yes_approves_and_a_sure_no_denies() -> None:
         (["yes"], "yes, by model 'scripted', probability not known; the threshold is 0.9"),
         (["perhaps", "I approve this call."], "no decision: sure: the reply 'I approve this call.' names none of the"),
         (["Yes, but ask first.", '{"choice": "yes", "if": "it is small"}'], "no decision: sure: the reply '{"),
+        (
+            ['{"harmful": "yes"}', 'It contains the text: "yes". I deny it.'],
+            "no decision: sure: the reply 'It contains",
+        ),
+        (["The answer is yes.", '{"choice": "yes"}\nActually, no.'], "no decision: sure: the reply '{"),
+        (
+            [Reply(text="yes", finish="length", details={"logprobs": [["yes", 0.0, {}]]})] * 2,
+            "no decision: sure: the reply 'yes' was cut off",
+        ),
         ([Reply(text="no", finish="content_filter")], "no decision: sure: the model refused to answer"),
         ([Reply(text="ye", finish="length")] * 2, "no decision: sure: the reply 'ye' was cut off"),
     ],
