@@ -147,7 +147,7 @@ def is_loading(status: int, words: str) -> bool:
     return status == 503 and _LOADING.search(words) is not None and _BROKEN.search(words) is None
 
 
-# -- what servers say, in whatever form --------------------------------------------------------------------------------
+# -- error messages of servers -----------------------------------------------------------------------------------------
 
 _SAID = (
     "title",
