@@ -12,6 +12,7 @@ from http import HTTPStatus
 from itertools import islice
 
 from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
+from orchestrator.visible import shown
 
 _AGAIN = (408, 409, 425, 429)
 _QUOTED = 300
@@ -101,9 +102,20 @@ def status_of(name: str) -> int | None:
 
 
 def refusal(
-    model: str, status: int, words: str, names: tuple[str, ...] = (), headers: Mapping[str, str] | None = None
+    model: str,
+    status: int,
+    words: str,
+    names: tuple[str, ...] = (),
+    headers: Mapping[str, str] | None = None,
+    *,
+    told: bool = True,
 ) -> ModelError:
-    """Return the error for an answer with this HTTP status. `names`: the provider's own names for it."""
+    """Return the error for an answer with this HTTP status.
+
+    Args:
+        names: the provider's own names for it.
+        told: False if the server told no status, so that the message names none.
+    """
     said = quoted(words)
     if "insufficient_quota" in names:
         return ModelMisconfigured(f"model {model!r}: the account has no credit left: {said}")
@@ -113,7 +125,9 @@ def refusal(
         wait = retry_after(headers or {})
         until = "" if wait is None else f", and asks to wait {wait:g} s"
         return ModelUnavailable(
-            f"model {model!r}: the server is refusing requests (HTTP {status}){until}: {said}", retry_after=wait
+            f"model {model!r}: the server {f'is refusing requests (HTTP {status})' if told else 'reports an error'}"
+            f"{until}: {said}",
+            retry_after=wait,
         )
     known = next((mend for name in names if (mend := _CODES.get(name))), None)
     mend = known or _MENDS.get(status, "see the server's message")
@@ -123,7 +137,7 @@ def refusal(
         flag = next((flag for name, flag in _WORDS.items() if name in low), "")
         mend = _FLAGS.get(flag, mend)
     error = (ModelMisconfigured if status in _SURROUNDINGS else ModelError)(
-        f"model {model!r}: HTTP {status}: {mend}: {said}"
+        f"model {model!r}: {f'HTTP {status}: ' if told else ''}{mend}: {said}"
     )
     error.flag = flag
     return error
@@ -243,6 +257,6 @@ def _number(text: str | None) -> float | None:
 
 
 def quoted(words: str) -> str:
-    """Return a server's message as one line of limited length."""
+    """Return a server's message as one line of limited length, with characters that cannot be seen as escapes."""
     line = " ".join(words.split())
-    return line if len(line) <= _QUOTED else line[:_QUOTED] + "…"
+    return shown(line if len(line) <= _QUOTED else line[:_QUOTED] + "…")
