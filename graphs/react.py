@@ -113,7 +113,7 @@ def react(
         on_error: what happens if a call cannot be made: the run fails with `AgentError`, or the model receives the
             reason. The failure of a tool is always reported to the model.
         last_answer: when the steps or seconds are used up, ask the model for an answer from the conversation so far.
-            Without one the output is empty; a spent limit is no failure.
+            Without one the output is empty; a spent limit is not a failure.
         protocol: the form of tool calls: the provider's own, or a form of text; `bracket` is the form of the paper,
             with `Action: tool[input]` and `Action: Finish[answer]`.
         system: the system message; None for this module's text for the protocol.

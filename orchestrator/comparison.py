@@ -100,7 +100,7 @@ class Comparison:
         )
 
     def save(self, directory: str | Path) -> list[Path]:
-        """Write a picture of each run, `NAME.svg` (`NAME-2.svg` for a second one of that name), and the table as JSON.
+        """Write a picture of each run, `NAME.svg` (or `NAME-2.svg` if there are two), and the table as JSON.
 
         Raises:
             OSError: a file cannot be written.

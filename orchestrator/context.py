@@ -131,7 +131,7 @@ class Context(ABC, Generic[DepsT, ContextT]):
             name: the tool's name.
             args: its arguments as a mapping, for names that cannot be keywords, and for arguments from a model.
             more: its arguments as keywords, and `check`. Without `args`, the keyword `check` is an argument of the tool
-                if the tool has an argument of this name. With `args` it never is:
+                if the tool has an argument with this name. With `args` it never is:
                 `ctx.tool("lint", {"check": "all"}, check=True)`.
 
         Returns:
@@ -284,7 +284,7 @@ class Context(ABC, Generic[DepsT, ContextT]):
     ) -> object:
         """Wait for an event from outside and return its data; the step is suspended as in `ask`.
 
-        It returns the oldest event of this name that matches and that nothing before this step took, whether it was
+        It returns the oldest event with this name that matches and that nothing before this step took, whether it was
         sent before or is sent later.
 
         Args:

@@ -328,7 +328,7 @@ class RunUnknown(RunError):
 
 
 class RunExists(RunError):
-    """Raised when a run of another graph or input has this id."""
+    """Raised when a run with another graph or input has this id."""
 
     def __init__(self, run_id: str, why: str = "another run has this id") -> None:
         self.run_id = run_id
@@ -400,12 +400,12 @@ class ContextMissing(RunError):
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
         super().__init__(
-            f"run {run_id!r} was begun with a context, which is not stored: give it again (context=...), or give the "
+            f"run {run_id!r} was started with a context, which is not stored: give it again (context=...), or give the "
             "executor a function that makes it, Executor(contexts=...)"
         )
         self.typed = (
-            f"run {run_id!r} was begun with a context, which is not stored, and which no option can give: continue it "
-            "from Python, with context=... or Executor(contexts=...)"
+            f"run {run_id!r} was started with a context, which is not stored, and which no option can give: continue "
+            "it from Python, with context=... or Executor(contexts=...)"
         )
 
 
@@ -568,7 +568,12 @@ class ToolDisconnected(OrchestratorError, ConnectionError):
 
 
 class ModelError(OrchestratorError):
-    """Raised when a model call fails."""
+    """Raised when a model call fails.
+
+    `flag` names the flag of the `Profile` to change, if the server refused the request because of it.
+    """
+
+    flag: str = ""
 
 
 class ModelUnavailable(ModelError):

@@ -436,7 +436,10 @@ class Graph(GraphDefinition[StateT]):
         with suppress(RuntimeError):  # no event loop is running here
             token = anyio.lowlevel.current_token()
         if token is not None:
-            raise RuntimeError("run_sync() begins an event loop, and one runs here, as in a notebook: await run(...)")
+            raise RuntimeError(
+                "run_sync() starts an event loop, but one is already running here, as in a notebook: "
+                "use `await run(...)`"
+            )
         return anyio.run(partial(with_these, check=check, codec=codec))
 
     def as_tool(

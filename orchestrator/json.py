@@ -83,7 +83,7 @@ def _cleaned(value: object) -> object:
 
 
 def deeper_than(value: object, levels: int) -> bool:
-    """Return True if mappings and lists are nested more than so many levels deep."""
+    """Return True if mappings and lists are nested more than `levels` levels deep."""
     level = [value] if isinstance(value, _NESTS) else []
     for _ in range(levels):
         if not level:

@@ -108,7 +108,7 @@ class Access:
 
     @property
     def writes(self) -> bool:
-        """True if it changes the memory."""
+        """True if the access changes the memory."""
         return self.name in ("put", "delete")
 
 

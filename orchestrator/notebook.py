@@ -3,7 +3,7 @@
     from orchestrator.notebook import live
 
     async with Executor(model=model) as executor:
-        run = await live(executor, graph, {"question": "..."})    # begins a run
+        run = await live(executor, graph, {"question": "..."})    # starts a run
         run = await live(executor, "3f2a9c1d")                    # or follows one that another process drives
 
 The cell shows the run's page, which follows the run, and below it the current activity as text. When the run ends or
@@ -62,7 +62,7 @@ class Show(Protocol):
     """Shows an output, or replaces the output with the same name."""
 
     def __call__(self, bundle: Mapping[str, str], *, update: bool, name: str) -> None:
-        """`bundle`: MIME type -> text."""
+        """Show the output `name`, or replace it with `update`. `bundle`: MIME type -> text."""
 
 
 def _in_notebook() -> Show:

@@ -451,7 +451,7 @@ def _under(name: str, value: object, redact: Callable[[str], str]) -> object:
 
 
 def _one_of(name: str) -> str:
-    """Return the name that applies to an item in a list of this name."""
+    """Return the name that applies to an item in a list with this name."""
     return name.removesuffix("s").removesuffix("S")
 
 
@@ -552,7 +552,7 @@ ENV = "env:"
 
 
 def looked_up(given: str) -> str | None:
-    """The value; None if the environment does not have it."""
+    """Return the value, for `env:NAME` the one in the environment; None if the environment does not have it."""
     if not given.startswith(ENV):
         return given
     found = os.environ.get(given.removeprefix(ENV)) or None
@@ -562,7 +562,7 @@ def looked_up(given: str) -> str | None:
 
 
 def without(words: str, secrets: tuple[str, ...]) -> str:
-    """Words for an error message, without these secrets."""
+    """Return the words of an error message without these secrets."""
     for secret in secrets:
         if len(secret) >= 6:
             for form in forms_of(secret):

@@ -325,7 +325,7 @@ def fault_in(value: object, depth: int = MAX_DEPTH) -> str:
         if isinstance(one, Mapping):
             for key, item in one.items():
                 if not isinstance(key, str):
-                    return f"{f'at {place}: ' if place else ''}the key {_short(key)} is no text"
+                    return f"{f'at {place}: ' if place else ''}the key {_short(key)} is not a string"
                 if fault := _fault(key):
                     return f"{f'at {place}: ' if place else ''}the key {_short(key)}: {fault}"
                 todo.append((item, f"{place}[{_short(key)}]" if level < 4 else place, level + 1))

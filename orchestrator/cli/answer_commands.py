@@ -53,7 +53,7 @@ def answer(
     What became of a call is answered with happened, which needs --result unless the call returns nothing; with failed,
     which fails the step; or with retry, which makes the call now.
 
-    A value that begins with a minus sign comes last, after two of them: answer 3f2a9c1d -- -4
+    A value that starts with a minus sign comes last, after two minus signs: answer 3f2a9c1d -- -4
 
     Example: orchestrator answer 3f2a9c1d "in French, please"
     """
@@ -381,7 +381,7 @@ class Watch:
         return await executor.load(self._run_id)
 
     async def _stands_still(self, executor: Executor) -> bool:
-        """Called when no new event arrives.
+        """Ask the open questions of a run without new events.
 
         Return True if a question was answered here and no other process continues the run.
         """

@@ -34,7 +34,7 @@ def import_from(directory: str) -> None:
 
 
 def import_for(ref: str, directory: str) -> None:
-    """Make a module that the user named importable from a directory, unless one of that name is installed.
+    """Make a module that the user named importable from a directory, unless one with that name is installed.
 
     Otherwise the directory stays off the import path, where packages look for plug-ins and optional dependencies.
 

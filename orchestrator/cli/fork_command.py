@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 STATE = "state."
-"""Prefix of state fields, to tell them from nodes of the same name."""
+"""Prefix of state fields, to tell them from nodes with the same name."""
 FORK = "fork."
 """Prefix of nodes with branches, for their open forks."""
 

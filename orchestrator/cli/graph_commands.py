@@ -243,7 +243,7 @@ def _subject(what: str, at: int | None, store: str | None, trust: Sequence[str])
         raise exits.UsageError(f"--at needs a run, and this store has no run {what!r}")
     try:
         if not is_file_ref(what) and what not in shipped() and not environment.is_installed(what):
-            # A run id that is mistyped or from another store must not import a module of that name from here.
+            # A run id that is mistyped or from another store must not import a module with that name from here.
             raise unknown(what, "it is neither a shipped graph nor an installed module")
         found, skipped = shape_from_ref(what, trust)
     except GraphUnknown as error:

@@ -90,7 +90,7 @@ def _value(parameter: inspect.Parameter, text: str) -> object:
     `null` is None if the type allows it. A list may be written as words with commas between them.
 
     Raises:
-        ValueError: the text is no value of the type.
+        ValueError: the text is not a value of the type.
     """
     from pydantic import TypeAdapter, ValidationError
     from pydantic.errors import PydanticSchemaGenerationError

@@ -207,7 +207,7 @@ def _module(name: str, ref: str) -> ModuleType:
 
 
 def _is_there(name: str) -> bool:
-    """Return True if a module of this name exists. For `a.b`, import `a`."""
+    """Return True if a module with this name exists. For `a.b`, import `a`."""
     if not all(name.split(".")):
         return False
     try:

@@ -119,7 +119,7 @@ class Launch:
         return same and self.models == stored.models and set(self.trust) <= set(stored.trust)
 
     def is_found(self, root_id: str, refs: Mapping[str, object], url: str) -> bool:
-        """Return True if a command without code options resolves to the same, by the run's trusted references.
+        """Return True if a command without code options resolves to the same code, by the run's trusted references.
 
         Args:
             root_id: see `Run.root_id`.

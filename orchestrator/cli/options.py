@@ -124,7 +124,9 @@ Approve = Annotated[
 Question = Annotated[
     str | None,
     typer.Option(
-        "--question", metavar="ID", help="Which question. Needed if several are open, or if you have not seen it."
+        "--question",
+        metavar="ID",
+        help="The question to answer. Required if several are open, or if it has not been shown to you.",
     ),
 ]
 By = Annotated[

@@ -75,7 +75,7 @@ async def loaded(executor: Executor, run_id: str, at: int | None = None) -> Run:
 
 
 def find_run(what: str, store: str | None, at: int | None = None) -> Run | None:
-    """Return the run of this id, or None."""
+    """Return the run with this id, or None."""
     try:
         return load(storage.store_url(store), what, at)
     except RunUnknown:

@@ -193,7 +193,7 @@ def _codes(
 
 
 def _refs_of(codes: Sequence[Code], url: str) -> Callable[[str, str], Mapping[str, object] | None]:
-    """Give new runs sealed references to their code, so that other commands can continue them.
+    """Return a function that makes sealed references of a run to its code, for other commands that continue it.
 
     Runs of graphs that the page saved get none: only the server asks before their calls.
     """
@@ -245,7 +245,8 @@ def _settings(
     *,
     read_only: bool,
 ) -> Settings:
-    """
+    """Return the settings of the server.
+
     Raises:
         UsageError: the token cannot be used.
     """

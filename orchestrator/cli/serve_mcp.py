@@ -352,7 +352,7 @@ async def _http(port: int, url: str, codes: list[Code], offered: Any) -> None:
                 with (
                     web_server.bounded_logs(),
                     anyio.CancelScope(shield=True),
-                ):  # `_until_cancelled` ends it in order
+                ):  # `_until_cancelled` stops the server gracefully
                     await server.serve([listening])
                 tasks.cancel_scope.cancel()
 

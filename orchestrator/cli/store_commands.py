@@ -265,7 +265,7 @@ def archive(
 def restore(runs: Runs, json: options.Json = False, store: options.Store = None) -> int:
     """Move the records of archived runs back into the store.
 
-    Needed only to read them without the archive: a run that goes on is restored by itself.
+    Needed only to read them without the archive: a run that continues is restored automatically.
 
     Example: orchestrator restore 3f2a9c1d
     """
@@ -347,7 +347,7 @@ def store_copy(
         for run_id in found.differing:
             warn(f"{run_id}: {storage.shown_url(urls[1])} has other records under this id; it was left as it is")
         for name in found.differing_schedules:
-            warn(f"schedule {name}: {storage.shown_url(urls[1])} has another one of this name; it was left as it is")
+            warn(f"schedule {name}: {storage.shown_url(urls[1])} has another one with this name; it was left as it is")
         for name in found.differing_items:
             warn(f"memory {name}: {storage.shown_url(urls[1])} has another value there; it was left as it is")
     return exits.FAILED if found.differing or found.differing_schedules or found.differing_items else exits.COMPLETED
@@ -489,7 +489,7 @@ def cache_list(
 
 
 def cache_clear(graph: Graph = None, node: Node = None, json: options.Json = False, store: options.Store = None) -> int:
-    """Remove kept results, so that their steps are made again.
+    """Remove kept results, so that their steps run again.
 
     Example: orchestrator cache clear research search
     """

@@ -170,7 +170,11 @@ def why(
 def stats(
     by: Annotated[
         str,
-        typer.Option("--by", metavar="NAMES", help="Groups, by commas: day, graph, model, tool, node, label:KEY."),
+        typer.Option(
+            "--by",
+            metavar="NAMES",
+            help="Group by these, separated by commas: day, graph, model, tool, node, label:KEY.",
+        ),
     ] = "day,graph",
     since: Annotated[
         str | None, typer.Option("--since", metavar="AGE", help="Only runs started since: an age (2h, 3d) or a date.")

@@ -410,7 +410,7 @@ def schedule(
 ) -> int:
     """Start runs of a graph at given times, by workers.
 
-    The schedule is a row of the store. `orchestrator worker` begins its runs; a time never fires twice.
+    The schedule is a row of the store. `orchestrator worker` starts its runs; no time fires twice.
 
     Example: orchestrator schedule reports.py:daily "30 6 * * 1-5" --timezone Europe/Vienna
     """

@@ -218,7 +218,7 @@ def address_of(url: str) -> TemporalAddress:
         raise InvalidValue(f"a temporal:// URL has no {what}: use {', '.join(_PARAMETERS)}", where="engine")
     namespace = unquote(parts.path.strip("/")) or "default"
     if "/" in namespace:
-        raise InvalidValue(f"{namespace} is no namespace: use temporal://HOST:PORT/NAMESPACE", where="engine")
+        raise InvalidValue(f"{namespace} is not a namespace: use temporal://HOST:PORT/NAMESPACE", where="engine")
     try:
         host, port = parts.hostname or "127.0.0.1", parts.port or PORT
     except ValueError:

@@ -64,7 +64,7 @@ class ChildRuns:
     async def start(
         self, graph: GraphDefinition, given: object, run_id: str, caller: Caller, limits: Limits | None
     ) -> Run:
-        """Run a graph, or continue the run of this id."""
+        """Run a graph, or continue the run with this id."""
         if caller.in_fork and await forked_call(self.host, graph, run_id, caller):
             return await start.join(self.host, run_id)
         options = RunOptions(run_id=run_id, labels={"parent": caller.run_id}, limits=limits)

@@ -37,7 +37,7 @@ RISKS = ("none", "read", "write", "dangerous")
 
 
 def is_answerable(question: Question) -> bool:
-    """Return True if a person can answer it: it waits neither for an event nor for time alone."""
+    """Return True if a person can answer a question: it waits neither for an event nor for time alone."""
     return question.kind != "timer" and not (question.kind == "event" and question.event)
 
 
@@ -244,7 +244,7 @@ class PassTime:
         return self
 
     def apply(self, log: RunLog, message: int | None = None) -> bool:
-        """Journal it. Returns False if the run no longer waits for this."""
+        """Journal that the time has passed. Returns False if the run no longer waits for this."""
         question = log.machine.questions.get(self.question)
         if question is None or question.deadline is None or is_answerable(question):
             return False
@@ -324,7 +324,7 @@ class SendEvent:
         return self
 
     def apply(self, log: RunLog, message: int | None = None) -> bool:
-        """Journal it. Returns False if the run has it already."""
+        """Journal the event. Returns False if the run has it already."""
         machine = log.machine
         if self.id in machine.events.ids:
             return False
@@ -348,7 +348,7 @@ class SendEvent:
 
 
 def asked_by(machine: RunState, node: str) -> list[str]:
-    """Return the ids of the open questions of `Ask` nodes of this name."""
+    """Return the ids of the open questions of `Ask` nodes with this name."""
     found = []
     for name, asker in machine.askers.items():
         graph = asker.frame.plan.graph
@@ -368,7 +368,7 @@ def _interrupted(machine: RunState, node: str) -> str | None:
 
 
 def _asks(graph: GraphDefinition | None, name: str) -> Iterator[Ask]:
-    """Return the `Ask` nodes of this name in a graph and in graphs inside it."""
+    """Return the `Ask` nodes with this name in a graph and in graphs inside it."""
     for key, node in () if graph is None else graph.nodes.items():
         if key == name and isinstance(node, Ask):
             yield node
@@ -426,7 +426,7 @@ class Stop:
         return self
 
     def apply(self, log: RunLog, message: int | None = None) -> bool:
-        """Journal it. Returns False if the run has ended, or is already paused."""
+        """Journal the pause or the cancellation. Returns False if the run has ended, or is already paused."""
         machine = log.machine
         if machine.result is not None or machine.ended is not None or (self.type == "pause" and machine.paused):
             return False

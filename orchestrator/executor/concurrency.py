@@ -37,7 +37,7 @@ class Signal:
             self._event.set()
 
     async def wait(self) -> None:
-        """Wait until it is set. A checkpoint, even if it is set already."""
+        """Wait until the signal is set. This is a checkpoint, even if the signal is set already."""
         if self._event is None:
             if self._set:
                 await checkpoint()

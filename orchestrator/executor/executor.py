@@ -380,7 +380,7 @@ class Executor:
 
         Raises:
             InvalidInput: the input does not fit the graph's state.
-            InvalidValue: the graph has no node of that name.
+            InvalidValue: the graph has no node with that name.
             RunExists: another run has the id.
             GraphUnknown: a model or tool that the graph refers to is missing.
             StoreError, RunConflict: the journal cannot be written; the run can be resumed.
@@ -694,8 +694,8 @@ class Executor:
     ) -> Run | list[Run]:
         """Send an event to a run, whichever executor drives it. It is durable when this call returns.
 
-        The run keeps the event until a step takes it: a `Wait` node of this name, now or later. An event with the name
-        of an `Ask` node is a message for this node, see `Ask.on_busy`.
+        The run keeps the event until a step takes it: a `Wait` node with this name, now or later. An event with the
+        name of an `Ask` node is a message for this node, see `Ask.on_busy`.
 
         Args:
             run_id: the run's id; None: `labels` select the run.
@@ -779,7 +779,7 @@ class Executor:
             RunConflict: another executor drives the run.
             GraphUnknown: the run's graph, or a model or tool of it, is missing.
             ContextMissing: the run was started with a context, and none is given or made.
-            InvalidValue: the graph has no node of that name.
+            InvalidValue: the graph has no node with that name.
             GraphChanged: the graph changed so that the run needs `accept_changes` or `migrate`; the message has every
                 difference with its grade, and the call and the command that continue the run.
             InvalidMigration: the migration does not fit the run, or the new version of its graph.

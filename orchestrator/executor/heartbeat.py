@@ -149,7 +149,7 @@ class Heartbeat:
     async def _renew(self, drive: Drive) -> None:
         log = drive.log
         with contextlib.suppress(StoreError):
-            # A run that has ended has released its lease: that its renewal fails is no loss.
+            # A run that has ended has released its lease: a failed renewal does not matter then.
             if not await log.lease.renew() and not log.closing and log.machine.ended is None:
                 drive.fail(leases.lost(log.run_id))
 

@@ -364,7 +364,7 @@ class Buffered(Protocol):
     """A run with buffered records."""
 
     def flush(self) -> None:
-        """Start writing them, if steps run."""
+        """Start to write the buffered records, if steps run."""
 
 
 class Flusher:

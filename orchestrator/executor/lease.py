@@ -243,7 +243,9 @@ async def take(presence: Presence, run_id: str, *, stopping: Callable[[], bool] 
 async def _held_from_now(
     presence: Presence, lease: Lease, stopping: Callable[[], bool], take_it: Callable[[], Awaitable[T]]
 ) -> T:
-    """Count a lease as held here before other processes can see it in the store; undone if taking it raises."""
+    """Take a lease with `take_it`, counted as held here before other processes can see it in the store; undone if that
+    raises.
+    """
     if stopping():
         await anyio.sleep_forever()
     held_here[lease.token] = presence.owner.executor

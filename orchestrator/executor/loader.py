@@ -59,7 +59,7 @@ class Checkpoint:
     """The last snapshot."""
 
     def fits(self, info: RunInfo) -> bool:
-        """Return True if it belongs to this run, not to an earlier run with the same id."""
+        """Return True if the machine belongs to this run, not to an earlier run with the same id."""
         return self.machine.started is not None and self.machine.created == info.created
 
 
@@ -367,7 +367,7 @@ class Loaded:
 
     @property
     def moved(self) -> RunState:
-        """Return its state after the migration to another version."""
+        """Return the run's state after the migration to another version."""
         return self.checkpoint.machine if self.fit.migrated is None else self.fit.migrated.trial
 
 

@@ -65,7 +65,7 @@ class ExecutorSchedules:
     ) -> Schedule:
         """Have workers start runs of a graph at set times. The schedule is stored; a time never fires twice.
 
-        The same arguments change nothing; other arguments replace a schedule of the same name. A paused one stays
+        The same arguments change nothing; other arguments replace a schedule with the same name. A paused one stays
         paused.
 
         Args:
@@ -115,7 +115,7 @@ class ExecutorSchedules:
         return await schedules.pause(self._host, name, paused=False)
 
     async def delete(self, name: str) -> bool:
-        """Remove a schedule. Its runs stay. Returns False if there is no schedule of this name."""
+        """Remove a schedule. Its runs stay. Returns False if there is no schedule with this name."""
         return await self._host.store.delete_schedule(name)
 
 

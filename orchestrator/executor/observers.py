@@ -346,7 +346,8 @@ class Observation:
         try:
             await calls.go(self)
         finally:
-            calls.idle.set()  # the end of the event loop may cancel it first: then nothing waits for it
+            # Set in any case: if the event loop ends first and cancels this task, `opened` must not wait for it.
+            calls.idle.set()
 
     # -- notifications from the host -----------------------------------------------------------------------------
 

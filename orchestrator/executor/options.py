@@ -39,7 +39,7 @@ class RunOptions:
         check_text(self.by, "by")
 
     def for_existing(self) -> ResumeOptions:
-        """Return the options that also apply if a run of this id exists and is continued."""
+        """Return the options that also apply if a run with this id exists and is continued."""
         return ResumeOptions(
             pause_before=self.pause_before, pause_after=self.pause_after, context=self.context, by=self.by
         )

@@ -281,7 +281,7 @@ class Resources:
         return same or next((one for one in known if one.structure == structure), None)
 
     def graph(self, name: str, run_id: str) -> GraphDefinition:
-        """Return the newest version of the graph of a name.
+        """Return the newest version of the graph with a name.
 
         Raises:
             GraphUnknown: the executor has no such graph.

@@ -616,7 +616,7 @@ def change_limits(log: RunLog, changes: Limits | None) -> None:
 
 
 async def audited(store: Store, seal: Seal | None, machine: RunState, *, trust_answers: bool = True) -> Audit | None:
-    """Return the trusted records of a run; None: all of them."""
+    """Drop unsealed answers from the inbox of a run, and return which of its records are trusted; None if all are."""
     if seal is None and trust_answers:
         return None
     if seal is not None:

@@ -237,7 +237,7 @@ class Children(Protocol):
     async def start(
         self, graph: GraphDefinition, given: object, run_id: str, caller: Caller, limits: Limits | None
     ) -> Run:
-        """Run a graph, or continue the run of this id.
+        """Run a graph, or continue the run with this id.
 
         In a fork, if the same call of the other run started a run, the new run is a fork of that run.
         """

@@ -35,7 +35,7 @@ class Listing(Protocol):
     """The list of runs with all other filters."""
 
     async def __call__(self, *, search: str | None, after: str | None, limit: int) -> Page:
-        """Return a page of it."""
+        """Return a page of the list."""
         ...
 
 

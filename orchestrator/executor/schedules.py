@@ -128,7 +128,9 @@ async def put(
     found = graph if isinstance(graph, GraphDefinition) else host.resources.graph(graph, f"of schedule {name or graph}")
     chosen = check_new_id(name if name is not None else found.name)
     if len(chosen) > _LONGEST:
-        raise InvalidValue(f"a schedule's name has at most {_LONGEST} characters, this one {len(chosen)}", where="name")
+        raise InvalidValue(
+            f"a schedule's name has at most {_LONGEST} characters, but this one has {len(chosen)}", where="name"
+        )
     if catch_up not in get_args(CatchUp):
         raise InvalidValue(f"catch_up={catch_up!r}: use 'skip', 'one' or 'all'", where="catch_up")
     marks = dict(labels or {})
@@ -156,7 +158,7 @@ async def put(
 
 
 async def pause(host: Host, name: str, *, paused: bool) -> Schedule | None:
-    """Pause a schedule, or resume it with its first time from now on; None if there is no schedule of this name."""
+    """Pause a schedule, or resume it with its first time from now on; None if there is no schedule with this name."""
     found = await _named(host, name)
     if found is None or found.paused == paused:
         return found

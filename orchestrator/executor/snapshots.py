@@ -78,7 +78,7 @@ class SnapshotPolicy:
         """Record up to which the run has so many branches that, while it continues, they are not even counted."""
 
     def due(self, head: int) -> bool:
-        """Return True if it is time to make one while the run continues."""
+        """Return True if it is time to make a snapshot while the run continues."""
         return not self.busy and head >= max(self.kept.seq + EVERY, self.kept.look, self._crowded_until)
 
     def at_rest(self, machine: RunState) -> bytes | None:

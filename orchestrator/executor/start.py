@@ -148,7 +148,7 @@ class RunDraft:
     """The value of `ctx.context` in its nodes."""
 
     async def check_same(self, store: Store) -> None:
-        """Compare it with the existing run of its id.
+        """Check that the existing run with this id has the same graph and input.
 
         Raises:
             RunExists: the existing run has another graph or input.

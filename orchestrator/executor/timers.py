@@ -30,7 +30,7 @@ class Timers:
         """The time for which it waits, Unix seconds."""
 
     def open(self, tasks: TaskGroup) -> None:
-        """Start, as a task of a group."""
+        """Start waiting for time-outs, in a task of a group."""
         self._tasks = tasks
         self.look()
 

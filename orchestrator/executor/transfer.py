@@ -119,7 +119,10 @@ def _check_head(fields: JsonObject) -> None:
     if fields.get("type") != "export" or not isinstance(version, int):
         raise InvalidExport(1, "this is not an export of runs; make one with `orchestrator export RUN -o FILE`")
     if version > VERSION:
-        raise InvalidExport(1, f"its version is {version}, this library reads up to {VERSION}; update the library")
+        raise InvalidExport(
+            1,
+            f"its version is {version}, but this version of the library supports {VERSION} at most; update it",
+        )
     if fields.get("redacted"):
         raise InvalidExport(1, "it is redacted: its records have changed, so no run can be made of them")
 

@@ -94,7 +94,7 @@ class Places:
         self.driven[graph] += 1
 
     def give_back(self, graph: str) -> None:
-        """Record that it is no longer driven."""
+        """Record that a run of a graph is no longer driven."""
         self.driven[graph] -= 1
 
 
@@ -178,7 +178,7 @@ class _Outage:
         self._pause = self._poll
 
     async def over(self) -> None:
-        """Wait until the worker may take runs."""
+        """Wait until the pause after an outage of the store is over."""
         left = self._until - anyio.current_time()
         if left > 0:
             await anyio.sleep(left)
@@ -260,7 +260,7 @@ class _Worker:
         return len(taken) == free
 
     async def _retake(self, tasks: TaskGroup) -> None:
-        """Try each parked run once that did not fit the code of earlier workers: this one may be deployed later."""
+        """Try once to drive each parked run that did not fit the code of earlier workers: this one may be newer."""
         host, places = self._host, self._places
         if self._refused is None:
             self._refused = [one for one in await host.store.parked(limit=_COUNTED) if one.fault.startswith(REFUSALS)]

@@ -90,7 +90,7 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
 
     @property
     def awaits(self) -> bool:
-        """False only if it certainly awaits nothing, such as a tool call."""
+        """True unless the function certainly awaits nothing, such as a tool call."""
         return self.is_async or is_async(inspect.unwrap(self.fn)) or not returns_plainly(self.fn)
 
     @cached_property

@@ -66,7 +66,8 @@ def refusal(ref: str) -> UntrustedCode:
     """Return the error for a reference to code that the program does not offer."""
     return UntrustedCode(
         [],
-        f"{ref!r} is no code of this program: name a tool, function or class of one of its graphs, or a built-in one",
+        f"{ref!r} is not part of this program's code: name a tool, function or class of one of its graphs, or a "
+        "built-in one",
     )
 
 

@@ -225,7 +225,7 @@ def _frozen_model(kind: type[BaseModel]) -> list[object] | None:
 
 
 def _frozen_dataclass(kind: type) -> list[object] | None:
-    """Return the types of a dataclass's fields; None if it is mutable or no dataclass, or a type cannot be resolved."""
+    """Return the types of a dataclass's fields; None if it is mutable, not a dataclass, or has an unknown type."""
     parameters = getattr(kind, "__dataclass_params__", None)
     if parameters is None or not parameters.frozen:
         return None

@@ -626,8 +626,8 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
         Args:
             given: the input. For a graph with one `input` field: a mapping with exactly that key, or the field's value.
                 For a graph with several: a mapping of these, or a list of all their values. For a graph with none: a
-                mapping of state fields. None, or an empty mapping that is no value of the field: all fields have their
-                defaults.
+                mapping of state fields. None, or an empty mapping that is not a value of the field: all fields have
+                their defaults.
 
         Returns:
             The values of all fields.

@@ -132,7 +132,7 @@ def _resolved(data: JsonObject, trust: Trust | None) -> object:
     Raises:
         GraphError: an entry is neither text nor the data of a tool.
         GraphUnknown: a reference leads nowhere, or the tool had no reference when it was written.
-        UntrustedCode: a reference leads to untrusted code, or to something that is no tool.
+        UntrustedCode: a reference leads to untrusted code, or to something that is not a tool.
     """
     names = data.get("tools")
     if not isinstance(names, list | tuple):
@@ -267,7 +267,7 @@ def _of_kind(cls: type[Node], data: JsonObject, trust: Trust | None, strict: boo
     unknown = [one for one in stored if one not in node.outcomes] if isinstance(stored, list) and strict else []
     if unknown:
         has = ", ".join(node.outcomes)
-        raise GraphError(f"node of kind {cls.kind!r} has no outcome {unknown[0]!r}, it has {has}: remove 'outcomes'")
+        raise GraphError(f"node of kind {cls.kind!r} has no outcome {unknown[0]!r}, only {has}: remove 'outcomes'")
     if stored is not None and list(node.outcomes) != stored and not strict:
         return _unresolved(cls.kind, data)  # the kind has changed since; the run was drawn with the old one
     return node
@@ -561,7 +561,7 @@ def _misplaced(key: object, value: object) -> str:
 
 
 def node_name(name: object) -> str:
-    """Return a node's name. Raises `GraphError` if it is no text."""
+    """Return a node's name. Raises `GraphError` if it is not a string."""
     if not isinstance(name, str):
         raise GraphError(
             f"node name {name!r} is not a text (YAML reads yes, no, on and off as booleans): quote or rename it"
@@ -572,7 +572,10 @@ def node_name(name: object) -> str:
 def _state(data: object, trust: Trust | None) -> StateSchema | type[object]:
     if isinstance(data, str):
         if ":" not in data:
-            raise GraphError(f"state {data!r} is no 'module:Class': name the module, or write the fields below 'state'")
+            raise GraphError(
+                f"state {data!r} does not have the form 'module:Class': name the module, or write the fields below "
+                "'state'"
+            )
         if trust is None:
             raise GraphUnknown(f"state {data!r} is code, which is not imported here: use Graph.load")
         found: type[object] = trust.follow(data, "state")
@@ -589,7 +592,7 @@ def _node(name: str, spec: object, trust: Trust | None) -> Node:
         if not isinstance(spec, str):
             raise GraphError("write a mapping with a kind, such as {kind: complete}, or 'module:function'")
         if ":" not in spec:
-            raise GraphError(f"{spec!r} is no 'module:function': write a kind as {{kind: {spec:.40}}}")
+            raise GraphError(f"{spec!r} does not have the form 'module:function': write a kind as {{kind: {spec:.40}}}")
         found = trust.follow(spec, "node") if trust is not None else None
         if isinstance(found, Node):
             return found

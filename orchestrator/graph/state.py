@@ -668,7 +668,7 @@ def inline_schema(data: JsonObject, trust: Trust | None = None) -> StateSchema:
             definitions[str(key)] = _definition(str(key), spec, trust, unresolved, types)
     faults.raise_any()
     with model_faults(f"state {name}"), warnings.catch_warnings():
-        # A field may be named `copy` although models have a method of that name.
+        # A field may be named `copy` although models have a method with that name.
         warnings.filterwarnings("ignore", "Field name .* shadows an attribute")
         cls = create_model(name, __module__=__name__, **definitions)
     inline: dict[str, object] = {"name": name, "fields": {str(key): spec for key, spec in specs.items()}}

@@ -184,7 +184,7 @@ class Routes:
 
     @cached_property
     def single_routes(self) -> dict[tuple[str, str], Route]:
-        """(node, outcome) -> its only edge, if that leads to a node, and the node is no fork."""
+        """(node, outcome) -> the edge of the outcome, for nodes that are not forks, if the edge leads to a node."""
         return {
             (node, outcome): routes[0]
             for (node, outcome), routes in self._routes.items()
@@ -193,7 +193,7 @@ class Routes:
 
     @cached_property
     def certain(self) -> frozenset[tuple[str, str]]:
-        """The pairs (node, outcome) with exactly one edge, which is no map: whatever the state, they can be taken."""
+        """The pairs (node, outcome) with exactly one edge, which is not a map: they can be taken in any state."""
         return frozenset(taken for taken, routes in self._routes.items() if len(routes) == 1 and routes[0].each is None)
 
     def _lay_out(self) -> None:

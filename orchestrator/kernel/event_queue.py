@@ -50,7 +50,7 @@ class EventQueue:
 
     @classmethod
     def restored(cls, rows: Sequence[Sequence[Any]], ids: Mapping[str, int], count: int) -> EventQueue:
-        """The queue from a snapshot: `rows` is the result of `rows`."""
+        """Return the queue from a snapshot; `rows` is the result of the method `rows`."""
         kept = {event.number: event for event in (Event(*row) for row in rows)}
         return cls(kept, dict(ids), count, sum(map(_size, kept.values())), sum(1 << number for number in kept))
 

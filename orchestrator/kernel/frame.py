@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def new_frame(run: RunState, plan: Plan, key: str, root: Version, parent: Activation | None = None) -> FrameState:
-    """Make a graph that has not started.
+    """Return the state of a running graph, before its first token.
 
     Args:
         run: the run.
@@ -96,7 +96,7 @@ def land(
     settle(run, frame)
 
 
-# -- what follows from a move -----------------------------------------------------------------------------------
+# -- joins and items after a move -------------------------------------------------------------------------------
 
 
 def settle(run: RunState, frame: FrameState) -> None:
@@ -220,7 +220,9 @@ def _collapse(run: RunState, frame: FrameState) -> None:
 
 
 def _all_merged(run: RunState, frame: FrameState, key: str) -> tuple[Version, FrozenTokens] | None:
-    """The merge of all live and ended tokens, and the tokens, set aside; None if the merge, and the graph, failed."""
+    """Set all tokens aside, and return their merge and them. If the merge fails, end the graph as failed and return
+    None.
+    """
     live = tokens.in_order(frame, frame.live.values())
     fault = next((token.fault for token in live if token.fault is not None), None)
     if fault is not None:  # a merge failed, and its step will never run to report it

@@ -42,7 +42,7 @@ class EffectEntry:
 
     @property
     def is_open(self) -> bool:
-        """True if it has not ended yet, or a further try follows."""
+        """True if the effect has not ended yet, or a further try follows."""
         settled = self.settled
         return (
             settled is None or settled.seq < self.intended.seq or (settled.next_at is not None and not settled.unknown)
@@ -50,7 +50,7 @@ class EffectEntry:
 
     @property
     def may_have_happened(self) -> bool:
-        """False only if it is known not to have happened."""
+        """True unless the effect is known not to have happened."""
         settled = self.settled
         return settled is None or settled.seq < self.intended.seq or settled.may_have_happened
 
@@ -221,7 +221,7 @@ class Totals:
                 self.working[step.key] = f"{outer}/{step.node}" if outer else step.node, seconds
 
     def rest(self, activation: str, seconds: float) -> None:
-        """Record that a step no longer works. `seconds`: the run's time alive."""
+        """Record that a step stopped running. `seconds`: for how long the run has been alive."""
         begun = self.working.pop(activation, None)
         if begun is not None:
             self.tallies[begun[0], STEP, ""].seconds += seconds - begun[1]
@@ -231,7 +231,7 @@ class Totals:
 
         Args:
             activation: its key.
-            node: its node, for a step that no longer works.
+            node: its node, for a step that has stopped running.
             seconds: the run's time alive, in seconds.
             failed: True if it failed.
         """

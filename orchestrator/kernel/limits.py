@@ -117,7 +117,7 @@ def spent_limit(run: RunState, limits: Limits) -> tuple[str, float, float, str] 
 
 
 def seconds_left(run: RunState) -> list[tuple[str, float]]:
-    """(path of a graph, seconds left) of graphs with a limit of seconds that is not spent."""
+    """Return path and seconds left of each graph with a limit of seconds that is not spent."""
     found = []
     for frame in run.frames():
         most = frame.limits.seconds
@@ -149,7 +149,7 @@ def time_left_inside(run: RunState, activation: str) -> float | None:
 
 
 def timeouts(run: RunState) -> list[tuple[Activation, float]]:
-    """(activation of a subgraph's node, seconds left) of those with a timeout, the outermost first."""
+    """Return the activations of subgraph nodes with a timeout, each with the seconds left, the outermost first."""
     found = []
     for frame in run.frames():
         left = time_left(run, frame)

@@ -107,7 +107,7 @@ def _since_common(tips: list[Version]) -> tuple[Version, list[Version]]:
 
 
 def _hidden(newest_first: list[Version], tips: Collection[int]) -> dict[int, frozenset[str]]:
-    """Version -> the fields hidden on every way from it to the merged versions; versions without any are left out."""
+    """Return version -> fields hidden on every way to the merged versions; versions without any are left out."""
     if all(version.hidden is None for version in newest_first):
         return {}
     found: dict[int, frozenset[str]] = {}

@@ -169,7 +169,7 @@ def plan_at(plan: Plan | None, place: str) -> Plan | None:
 
 
 def moved_edges(names: Renames, place: str, old: Plan | None, new: Plan | None) -> dict[int, int]:
-    """Number of an edge -> its number in the new version, for edges in both.
+    """Return number of an edge -> its number in the new version, for edges in both.
 
     Args:
         names: the renames.
@@ -254,12 +254,14 @@ class _Mover:
     # -- values --------------------------------------------------------------------------------------------------
 
     def _values(self, values: JsonObject, given: JsonObject | None = None) -> dict[str, object]:
-        """A whole state."""
+        """Return all values of a state in the new version: those kept, under their new names, and those given for new
+        fields.
+        """
         found = self._renamed(values)
         return {**found, **(self.given if given is None else given)}
 
     def _renamed(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of fields that the new version still has."""
+        """Return the values of the fields that the new version still has, under their new names."""
         known = self.new.schema.fields
         named = {self.names.state_field(self.place, name): value for name, value in values.items()}
         return {name: value for name, value in named.items() if name in known}

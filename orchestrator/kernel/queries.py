@@ -77,17 +77,17 @@ def _place(token: Activation) -> list[Rank]:
 
 
 def node_visits(run: RunState) -> dict[tuple[str, str], int]:
-    """(place of a graph, node) -> number of admissions."""
+    """Return (place of a graph, node) -> number of admissions."""
     return {(place, node): count for place, counters in run.counters.items() for node, count in counters.visits.items()}
 
 
 def edges_taken(run: RunState) -> dict[tuple[str, int], int]:
-    """(place of a graph, number of an edge) -> how often it was taken."""
+    """Return (place of a graph, number of an edge) -> how often the edge was taken."""
     return {(place, edge): count for place, counters in run.counters.items() for edge, count in counters.taken.items()}
 
 
 def busy_seconds(run: RunState) -> dict[tuple[str, str], float]:
-    """(place of a graph, node) -> seconds that its steps took."""
+    """Return (place of a graph, node) -> seconds that the steps of the node took."""
     return {(place, node): spent for place, counters in run.counters.items() for node, spent in counters.busy.items()}
 
 

@@ -190,14 +190,14 @@ class _Answer(BaseModel, metaclass=Spelled):
 
 
 class Approve(_Answer):
-    """Approves; with `args`, approves these arguments instead."""
+    """An answer that approves the request; with `args`, with these arguments instead."""
 
     type: Literal["approve"] = "approve"
     args: dict[str, object] | None = None
 
 
 class Deny(_Answer):
-    """Denies, with a reason."""
+    """An answer that denies the request, with a reason."""
 
     type: Literal["deny"] = "deny"
     reason: str = ""

@@ -269,7 +269,7 @@ class Forked(RecordBase):
 class Migrated(RecordBase):
     """The run continues in another version of its graph. Names inside a subgraph start with its path.
 
-    A name that is no key of a mapping stays the same. The graphs themselves are in the store, by their content digests.
+    A name that is not a key of a mapping stays the same. The graphs themselves are in the store, by content digest.
     """
 
     type: Literal["migrated"] = "migrated"
@@ -515,7 +515,7 @@ class EffectSettled(ActivationRecord):
 
     @property
     def may_have_happened(self) -> bool:
-        """False only if it is known not to have happened."""
+        """True unless the effect is known not to have happened."""
         return self.ok or self.unknown or self.returned is not None or self.given_up
 
 
@@ -779,10 +779,10 @@ def _deep(data: bytes | str, error: ValueError) -> object:
     """Parse values nested deeper than pydantic reads, which earlier versions wrote, with the standard library."""
 
     def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is no JSON")
+        raise ValueError(f"{constant} is not valid JSON")
 
     if "recursion limit" in str(error):
         with suppress(ValueError, RecursionError):
             return json.loads(data, parse_constant=refuse)
-    _adapter.validate_json(data)  # raises the same error as for any other text that is no record
+    _adapter.validate_json(data)  # raises the same error as for any other text that is not a record
     raise error  # NaN or an infinity, which the standard library reads

@@ -189,7 +189,7 @@ class RunState:
 
     @property
     def forked_at(self) -> int:
-        """`seq` of the record that ended the copy of another run's records; 0 if it is no fork."""
+        """`seq` of the record that ended the copy of another run's records; 0 if it is not a fork."""
         return self.fork.seq if self.fork is not None else 0
 
     @property
@@ -292,7 +292,7 @@ class Observer:
         """No token is left: the ended versions are about to become the graph's result."""
 
     def done(self) -> None:
-        """The innermost of the four above is over."""
+        """The innermost span that `sending`, `joining`, `collapsing` or `ending` announced is over."""
 
     def edge_taken(self, frame: FrameState, index: int) -> None:
         """An edge was taken."""

@@ -350,7 +350,9 @@ def load(plan: Plan, data: Mapping[str, Any]) -> RunState:
         ValueError: the snapshot has another format; fold the records instead.
     """
     if data.get("format") != FORMAT:
-        raise ValueError(f"snapshot format {data.get('format')!r}, this version reads {FORMAT}; fold the records")
+        raise ValueError(
+            f"the snapshot has format {data.get('format')!r}, but this version reads {FORMAT}; fold the records"
+        )
     run = RunState(plan)
     for name in RUN_FIELDS:
         setattr(run, name, data["plain"][name])

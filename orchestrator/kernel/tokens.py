@@ -131,7 +131,7 @@ def _leave(token: Activation) -> None:
 
 
 def withdraw(token: Activation) -> None:
-    """Remove a token from the live ones and from where it waits: queue, join or map (from a pool's queue: `drop`)."""
+    """Remove a token from the live ones and from the queue, join or map where it waits. Not for queues of pools."""
     if token.phase is Phase.WAITING:
         for entry in token.forks:
             waiting = entry.arrivals.get(token.node)

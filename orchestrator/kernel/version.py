@@ -34,7 +34,7 @@ class Path:
         return self
 
     def __str__(self) -> str:
-        """Segments `fork.index` joined by `/`; for a path deeper than eight, only the last eight."""
+        """Return the segments `fork.index`, joined by `/`; for a path deeper than eight, only the last eight."""
         if self.depth == 1:  # the usual case
             return f"{self.fork}.{self.index}"
         segments: list[str] = []
@@ -51,7 +51,10 @@ ROOT = Path(None, "", 0)
 
 
 def compare(one: Path, other: Path) -> int:
-    """Negative, zero or positive as `one` comes before, with or after `other`. Linear in their distance."""
+    """Return a number below, equal to or above 0 as `one` comes before, with or after `other`.
+
+    The time is linear in their distance.
+    """
     if one.parent is other.parent:  # the usual case: branches of one fork
         return one.index - other.index
     result = one.depth - other.depth

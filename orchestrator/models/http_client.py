@@ -53,7 +53,8 @@ class Counted:
         self._model, self._limit, self._size = model, limit, 0
 
     def add(self, part: bytes) -> None:
-        """
+        """Count a part of the answer.
+
         Raises:
             ReplyTooLarge: the maximum is exceeded.
         """

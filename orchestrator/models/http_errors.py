@@ -33,20 +33,34 @@ _CODES = {
     "content_policy_violation": "the provider's content filter rejected this request",
     "exceed_context_size_error": "the conversation is longer than the model accepts: shorten it",
 }
-_BOUNDS = "the server does not support a bound in the schema: use Profile(strict_output=True), which leaves bounds out"
-_WORDS = {
-    "is not permitted": _BOUNDS,
-    "not supported by xgrammar": _BOUNDS,
-    "response_format": "the server does not support answers in a schema: use Profile(output='json_object') or 'prompt'",
-    "json_schema": "the server does not support answers in a schema: use Profile(output='json_object') or 'prompt'",
-    "stream_options": "the server does not support stream_options: use Profile(stream_usage=False)",
-    "tool_choice": "the server does not support this tool_choice: use Profile(tool_choice_required=False)",
-    "max_completion_tokens": "the model needs the other name of max_tokens: use Profile(max_tokens=...)",
-    "'stop'": "the model does not support the option stop: use Profile(stop=False)",
+_FLAGS = {
+    "strict_output": "the server does not support a bound in the schema: use Profile(strict_output=True), which leaves "
+    "bounds out",
+    "output": "the server does not support answers in a schema: use Profile(output='json_object') or 'prompt'",
+    "stream_usage": "the server does not support stream_options: use Profile(stream_usage=False)",
+    "tool_choice_required": "the server does not support this tool_choice: use Profile(tool_choice_required=False)",
+    "max_tokens": "the model needs the other name of max_tokens: use Profile(max_tokens=...)",
+    "stop": "the model does not support the option stop: use Profile(stop=False)",
     "logprobs": "the server does not support logprobs, or not so many: use Profile(logprobs=0), or a lower number",
-    "parallel_tool_calls": "the server does not support parallel_tool_calls: use Profile(parallel_calls=False)",
+    "parallel_calls": "the server does not support parallel_tool_calls: use Profile(parallel_calls=False)",
 }
-"""Parts of a request that some servers reject, and how to leave them out."""
+"""Flags of a profile for parts of a request that some servers reject, and how to leave these out."""
+_WORDS = {
+    "is not permitted": "strict_output",
+    "not supported by xgrammar": "strict_output",
+    "response_format": "output",
+    "response format": "output",
+    "json_schema": "output",
+    "json schema": "output",
+    "structured output": "output",
+    "stream_options": "stream_usage",
+    "tool_choice": "tool_choice_required",
+    "max_completion_tokens": "max_tokens",
+    "'stop'": "stop",
+    "logprobs": "logprobs",
+    "parallel_tool_calls": "parallel_calls",
+}
+"""Words in refusals -> flag."""
 
 
 _LOADING = re.compile(r"\b(?:loading|warming up|starting up|not (?:yet )?ready)\b", re.IGNORECASE)
@@ -104,10 +118,16 @@ def refusal(
         )
     known = next((mend for name in names if (mend := _CODES.get(name))), None)
     mend = known or _MENDS.get(status, "see the server's message")
+    flag = ""
     if status in (400, 422) and known is None:
-        mend = next((words for name, words in _WORDS.items() if name in said), mend)
-    kind = ModelMisconfigured if status in _SURROUNDINGS else ModelError
-    return kind(f"model {model!r}: HTTP {status}: {mend}: {said}")
+        low = words.lower()
+        flag = next((flag for name, flag in _WORDS.items() if name in low), "")
+        mend = _FLAGS.get(flag, mend)
+    error = (ModelMisconfigured if status in _SURROUNDINGS else ModelError)(
+        f"model {model!r}: HTTP {status}: {mend}: {said}"
+    )
+    error.flag = flag
+    return error
 
 
 def is_loading(status: int, words: str) -> bool:
@@ -115,7 +135,7 @@ def is_loading(status: int, words: str) -> bool:
     return status == 503 and _LOADING.search(words) is not None and _BROKEN.search(words) is None
 
 
-# -- what servers say, in whatever form --------------------------------------------------------------------------------
+# -- error messages of servers -----------------------------------------------------------------------------------------
 
 _SAID = (
     "title",

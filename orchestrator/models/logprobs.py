@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
-from math import exp, isfinite
+from math import exp, inf
 from typing import NamedTuple
 
 from orchestrator.json import storable
@@ -15,10 +16,13 @@ _AT_START, _AT_END = 8, 12
 _MOST_OTHERS = 20
 _LEAST = -9.2
 """Log probability, about 1 in 10,000, below which the other tokens are left out."""
+_MOST = 0.01
+"""Highest log probability that is read, above 0 for errors of rounding."""
 _AROUND = " \t\r\n\"'`*_“”‘’"
 """Characters that may precede a choice in a token."""
 _BLANKS = str.maketrans("▁Ġ", "  ")
 """Characters that tokenizers write for a blank."""
+_key = re.compile(r"""["']choice["']\s*:\s*["']?""")
 
 
 class TokenLogprob(NamedTuple):
@@ -64,7 +68,10 @@ def _token(entry: object) -> TokenLogprob | None:
     tops = entry.get("top_logprobs")
     if isinstance(tops, Mapping):
         tops = [{"token": token, "logprob": logprob} for token, logprob in tops.items()]
-    pairs = [pair for top in (tops if isinstance(tops, list) else ()) if (pair := _pair(top)) is not None]
+    listed = [top for top in (tops if isinstance(tops, list) else ()) if isinstance(top, Mapping)]
+    if any(isinstance(top.get("logprob"), int | float) and top["logprob"] > _MOST for top in listed):
+        return None  # what is more than certain says nothing about the others either
+    pairs = [pair for top in listed if (pair := _pair(top)) is not None]
     likely = sorted((pair for pair in pairs if pair[1] >= _LEAST), key=lambda pair: -pair[1])
     others = {token: logprob for token, logprob in reversed(likely[:_MOST_OTHERS]) if token != known[0]}
     return TokenLogprob(*known, dict(reversed(others.items())))
@@ -77,7 +84,7 @@ def _pair(entry: object) -> tuple[str, float] | None:
     token, logprob, raw = entry.get("token"), entry.get("logprob"), entry.get("bytes")
     if not isinstance(token, str) or isinstance(logprob, bool) or not isinstance(logprob, int | float):
         return None
-    if not isfinite(logprob):
+    if not -inf < logprob <= _MOST:
         return None
     if isinstance(raw, list) and raw and all(type(one) is int and 0 <= one < 256 for one in raw):
         token = bytes(raw).decode(errors="replace")
@@ -88,18 +95,17 @@ def _pair(entry: object) -> tuple[str, float] | None:
 
 # -- The probability of a choice -------------------------------------------------------------------------------
 # A choice may be several tokens, and a reply contains more than the choice: JSON around it, a fence. Tokens from the
-# first one of the choice are compared with the others that were likely in their place. Only tokens that begin, or go on
-# with, one of the choices count, as if the model could write nothing else; from where only one choice is left, nothing
-# counts. Choices that no likely token begins get the largest share that the server's list leaves for them, so that the
-# result is rather too small than too large.
+# first one of the choice are compared with the others that were likely in their place: those that begin the same choice
+# count for it, all others against it, also those that begin no choice, such as the first word of a refusal. From where
+# only one choice is left, nothing counts. The result is rather too small than too large.
 
 
 def probability(tokens: Sequence[TokenLogprob], answer: str, chosen: str, choices: Collection[str]) -> float | None:
-    """Return the probability of the choice that a reply names, among all choices.
+    """Return the probability that the model writes the choice that a reply names, and not something else.
 
     Args:
         tokens: the tokens of the reply.
-        answer: the reply's text: a JSON object that ends with the choice, or a text that begins with it.
+        answer: the reply's text: a JSON object with the choice in the key `choice`, or a text that contains it.
         chosen: the choice.
         choices: all choices.
 
@@ -110,24 +116,33 @@ def probability(tokens: Sequence[TokenLogprob], answer: str, chosen: str, choice
     start = text.rfind(answer)
     if start < 0 or not answer or not chosen:
         return None
-    end = start + len(answer)
-    low = text.lower() if len(text.lower()) == len(text) else text
-    at = low.rfind(chosen.lower(), start, end) if answer.startswith("{") else low.find(chosen.lower(), start, end)
-    if at < 0:
+    at = _place(answer, chosen)
+    if at is None:
         return None
+    at += start
     passed, first = 0, 0
     while passed + len(tokens[first].token) <= at:
         passed, first = passed + len(tokens[first].token), first + 1
     found = _among(tokens[first:], text[passed:at], chosen, {name: name.lower() for name in choices})
-    return None if found is None else round(found, 4)
+    return None if found is None else round(min(1.0, found), 4)
 
 
-def _among(tokens: Sequence[TokenLogprob], lead: str, chosen: str, left: Mapping[str, str]) -> float | None:
-    """Return the probability of a choice among those that a reply may still name.
+def _place(answer: str, chosen: str) -> int | None:
+    """Return where a reply names its choice: in an object the value of its only key `choice`, else the first place."""
+    named = re.compile(rf"(?<!\w){re.escape(chosen)}(?!\w)", re.IGNORECASE)
+    if not answer.startswith("{"):
+        found = named.search(answer)
+        return None if found is None else found.start()
+    keys = [key.end() for key in _key.finditer(answer)]
+    return keys[0] if len(keys) == 1 and named.match(answer, keys[0]) else None
+
+
+def _among(tokens: Sequence[TokenLogprob], lead: str | None, chosen: str, left: Mapping[str, str]) -> float | None:
+    """Return the probability of a choice among all that the model may write from here.
 
     Args:
         tokens: the rest of the reply.
-        lead: characters of the first token before the choice.
+        lead: characters of the first token before the choice; None after the first token.
         chosen: the choice.
         left: choice -> the part of its name that is not written yet.
     """
@@ -136,24 +151,17 @@ def _among(tokens: Sequence[TokenLogprob], lead: str, chosen: str, left: Mapping
     if not tokens:
         return None
     token = tokens[0]
-    after = _after(token.token[len(lead) :], left)
-    further = _among(tokens[1:], "", chosen, after) if chosen in after else None
-    if further is None:
+    after = _after(token.token[len(lead or "") :], left)
+    further = _among(tokens[1:], None, chosen, after) if chosen in after else None
+    likely = {other: exp(min(1.0, logprob)) for other, logprob in token.others.items()}
+    taken = exp(min(1.0, token.logprob))
+    if further is None or taken + sum(likely.values()) > 1.05:  # no probabilities, beyond errors of rounding
         return None
-    taken, shares = exp(token.logprob), [exp(logprob) for logprob in token.others.values()]
-    sole = dict.fromkeys(left, 0.0)
-    begun = set(after)
-    for other, share in zip(token.others, shares, strict=True):
-        body = other[len(lead) :] if other.startswith(lead) else other.lstrip(_AROUND) if lead else other
-        fitting = _after(body, left)
-        begun |= fitting.keys()
-        if len(fitting) == 1:  # what the model would write after a token that begins several choices is not known
-            sole[next(iter(fitting))] += share
-    unseen = len(left.keys() - begun)
-    hidden = min(unseen * min(shares, default=taken), max(0.0, 1 - taken - sum(shares)))
-    mine = taken * further + sole[chosen]
-    total = taken + sum(sole.values()) + hidden
-    return mine / total if total > 0 else None
+    for other, share in likely.items():
+        body = other if lead is None else other.removeprefix(lead).lstrip(_AROUND)
+        if _after(body, left).keys() == {chosen}:
+            further += share / taken if taken else 0.0
+    return taken * further
 
 
 def _after(body: str, left: Mapping[str, str]) -> dict[str, str]:

@@ -41,7 +41,7 @@ from orchestrator.models.chat import (
 from orchestrator.models.http_errors import is_loading, refusal, words_of
 from orchestrator.models.messages import Reply
 from orchestrator.models.prices import Price, approximated, least_tokens, price_in
-from orchestrator.models.profile import Profile, profile_of
+from orchestrator.models.profile import Profile, profile_of, weaker
 from orchestrator.models.reading import ThoughtScreen
 from orchestrator.redaction import ENV, know, looked_up, without
 from orchestrator.user_code import pass_fence
@@ -113,6 +113,9 @@ class OpenAIModel(RequestModel):
         self.price = price_in(price, name)
         self.streams = streams
         self._profile = profile
+        self._found: Profile | None = None
+        """The profile found by refusals, in place of the given one."""
+        self._reported = False
         self._tools_seen = False
         self._key = SecretStr(api_key) if isinstance(api_key, str) else api_key
         self._headers = dict(headers or {})
@@ -140,7 +143,7 @@ class OpenAIModel(RequestModel):
 
     @profile.setter
     def profile(self, profile: Profile) -> None:
-        self._profile = profile
+        self._profile, self._found, self._reported = profile, None, False
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop; a later request opens new ones."""
@@ -150,22 +153,22 @@ class OpenAIModel(RequestModel):
 
     async def respond(self, request: ModelRequest) -> Reply:
         """See `RequestModel.respond`. Asks the server."""
-        call = await self._call(request)
-        found = await self._connection.post(call)
-        # Raised outside the handler, so that no error has the client's own as context: those contain the key.
-        if isinstance(found, ModelError):
-            raise found
-        return self._told(reply_to(found, self.name, clean=call.clean), request)
+        while True:
+            profile = self._found or self.profile
+            call = await self._call(request, profile)
+            found = await self._connection.post(call)
+            # Raised outside the handler, so that no error has the client's own as context: those contain the key.
+            if isinstance(found, str):
+                return self._told(reply_to(found, self.name, clean=call.clean), request)
+            if not self._goes_on(found, request, profile):
+                raise found
 
     async def _stream_request(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Yield the pieces of the reply; one piece if the server does not stream."""
-        call = await self._call(request)
         reply: Reply | None = None
         screen = ThoughtScreen()
-        async with aclosing(self._connection.read(call)) as found:
+        async with aclosing(self._read(request)) as found:
             async for one in found:
-                if isinstance(one, ModelError):
-                    raise one
                 if isinstance(one, Reply):
                     reply = one
                 else:
@@ -178,21 +181,60 @@ class OpenAIModel(RequestModel):
             yield ModelEvent(text=text, reasoning=thought)
         yield ModelEvent(reply=request.parse(self._told(reply, request)))
 
+    async def _read(self, request: ModelRequest) -> AsyncGenerator[Piece | Reply]:
+        """Yield the pieces of the server's answer, and finally the reply."""
+        while True:
+            profile = self._found or self.profile
+            async with aclosing(self._connection.read(await self._call(request, profile))) as found:
+                async for one in found:
+                    if not isinstance(one, ModelError):
+                        yield one
+                    elif self._goes_on(one, request, profile):
+                        break
+                    else:
+                        raise one
+                else:
+                    return
+
+    def _goes_on(self, error: ModelError, request: ModelRequest, profile: Profile) -> bool:
+        """Return True if the request is to be made again, because the server refused the way in which it asks for an
+        answer in a schema, and there is another way. It is used from now on."""
+        found = None if request.output is None else weaker(profile, error.flag, self.profile.model_fields_set)
+        if found is None:
+            return False
+        if profile == (self._found or self.profile):  # otherwise another request has found one meanwhile
+            self._found = found
+        return True
+
+    def _report(self, found: Profile) -> None:
+        """Warn once that answers in a schema are asked for in another way than the profile says."""
+        self._reported, before = True, self.profile
+        changes = [
+            f"{flag}={getattr(found, flag)!r}"
+            for flag in ("output", "strict_output")
+            if getattr(found, flag) != getattr(before, flag)
+        ]
+        log.warning(
+            "model %r: the server refused a schema; answers are now asked for as with Profile(%s): set it, "
+            "which saves the refused requests",
+            self.name,
+            ", ".join(changes),
+        )
+
     async def list_models(self) -> object:
         """Return the server's list of models as it answers it; None if it gives none."""
-        call = await self._call(ModelRequest(()))
+        call = await self._call(ModelRequest(()), self.profile)
         found = await self._connection.get("/models", call)
         return found if isinstance(found, dict) else None
 
-    async def _call(self, request: ModelRequest) -> HTTPCall:
-        profile = self.profile
+    async def _call(self, request: ModelRequest, profile: Profile) -> HTTPCall:
         body = body_of(request, self.name, {**self._extra_body, **self.options}, profile)
         if request.pieces:
             body["stream"] = True
             if profile.stream_usage:
                 body.setdefault("stream_options", {"include_usage": True})
         own = {name: self._header(name, value) for name, value in self._headers.items()}
-        sent = {"Authorization": f"Bearer {await self._api_key()}", **_idempotency(), **own}
+        sent = {"Authorization": f"Bearer {await self._api_key()}", **self._idempotency(profile), **own}
         key = sent["Authorization"].removeprefix("Bearer ").strip()
         for secret in (key, *_user_info(self.base_url)[:1]):
             know(secret)  # so that it is redacted in the journal if a model repeats it
@@ -206,6 +248,8 @@ class OpenAIModel(RequestModel):
             ReplyIncomplete: it cannot be taken as complete.
         """
         reply = understood(reply, request, self.profile)
+        if self._found is not None and not self._reported:
+            self._report(self._found)
         if request.tools and not self._tools_seen:
             self._check_tools(request, reply)
         usage = reply.usage or approximated(request, reply, *counts(reply.details.get("usage")))
@@ -232,6 +276,13 @@ class OpenAIModel(RequestModel):
             given,
             least,
         )
+
+    def _idempotency(self, profile: Profile) -> dict[str, str]:
+        """Return the header by which a server recognises a repeated call, so that it is charged once."""
+        key = calling_key.get()
+        if key is not None and profile is self._found:  # another body than the one that was refused under this key
+            key += f"-{profile.output}{'-strict' * profile.strict_output}"
+        return {} if key is None else {"Idempotency-Key": key}
 
     # -- secrets -------------------------------------------------------------------------------------------------
 
@@ -282,12 +333,6 @@ def _parted(base_url: str | None) -> tuple[str | None, dict[str, str]]:
         return address, {}
     address, _, query = address.partition("?")
     return address, dict(parse_qsl(query.partition("#")[0], keep_blank_values=True))
-
-
-def _idempotency() -> dict[str, str]:
-    """Return the header by which a server recognises a repeated call, so that it is charged once."""
-    key = calling_key.get()
-    return {} if key is None else {"Idempotency-Key": key}
 
 
 def _cached(reply: Reply) -> int:

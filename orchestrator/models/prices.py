@@ -103,7 +103,7 @@ def approximated(request: ModelRequest, reply: Reply, given: int | None = None, 
 
 
 def least_tokens(request: ModelRequest) -> int:
-    """Return a number of input tokens below which no tokenizer gets for a request with tools: one for each word.
+    """Return the least number of input tokens that a tokenizer can give for a request with tools: one for each word.
 
     Of the tools, names, types and descriptions count, because servers write schemas in different forms.
     """

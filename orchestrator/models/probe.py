@@ -47,7 +47,7 @@ _SCHEMA: JsonObject = {
     "additionalProperties": False,
 }
 _FORMS: tuple[dict[str, object], ...] = (
-    {"output": "json_schema"},
+    {"output": "json_schema", "strict_output": False},
     {"output": "json_schema", "strict_output": True},
     {"output": "json_object", "strict_output": False},
     {"output": "prompt", "strict_output": False},
@@ -156,7 +156,7 @@ class _Probe:
             return error
 
     async def plain(self) -> None:
-        """The plain request, and the flags that it needs: the name of `max_tokens`, the role of system messages."""
+        """Send the plain request and find its flags: the name of `max_tokens`, the role of system messages."""
         default = self.model.profile
         other = "max_tokens" if default.max_tokens == "max_completion_tokens" else "max_completion_tokens"
         refused: ModelError | None = None
@@ -181,7 +181,7 @@ class _Probe:
         self._found("usage", *_usage(reply))
 
     async def stream(self) -> None:
-        """A streamed reply, and whether it has the usage."""
+        """Find out whether replies can be streamed, and whether a streamed reply has the usage."""
         default, refused = self.model.profile, ""
         for stream_usage in dict.fromkeys((default.stream_usage, False)):
             self._use(stream_usage=stream_usage)
@@ -203,7 +203,7 @@ class _Probe:
         self._found("stream", "refused", refused)
 
     async def stop(self) -> None:
-        """Whether a reply ends before the most frequent character of the plain one."""
+        """Find out whether a reply ends before the most frequent character of the plain one."""
         if not self.model.profile.stop:
             self._found("stop", "not sent")
             return
@@ -218,7 +218,7 @@ class _Probe:
             self._found("stop", "ignored" if end in reply.text else "yes", f"{end!r}")
 
     async def tools(self) -> None:
-        """Whether tools reach the model, seen by its call, else by the number of input tokens."""
+        """Find out whether tools reach the model: by its call, else by the number of input tokens."""
         choice = "required" if self.model.profile.tool_choice_required else "auto"
         reply = await self._ask(_QUESTION, [_TOOL], tool_choice=choice)
         if isinstance(reply, ModelError) and choice == "required":
@@ -243,9 +243,9 @@ class _Probe:
         self._found("tools", "dropped" if self.text_tools else "no call", detail)
 
     async def schema(self) -> None:
-        """The best form in which an answer in a schema is asked for, and whether bounds are enforced."""
+        """Find the best form in which to ask for an answer in a schema, and whether bounds are enforced."""
         default = self.model.profile
-        begun = max(place for place, form in enumerate(_FORMS) if _has(default, form))
+        begun = max((place for place, form in enumerate(_FORMS) if _has(default, form)), default=0)
         detail = ""
         for form in _FORMS[begun:]:
             self._use(**form)
@@ -262,7 +262,7 @@ class _Probe:
         self._found("answers in a schema", "prompt", detail)
 
     async def logprobs(self) -> None:
-        """Whether a reply has the log probabilities of its tokens, and how many alternatives may be asked for."""
+        """Find out whether a reply has the log probabilities of its tokens, and how many alternatives are allowed."""
         default, refused = self.model.profile.logprobs, ""
         for most in dict.fromkeys((default, min(default, _FEW), 0)):
             self._use(logprobs=most)
@@ -284,7 +284,7 @@ class _Probe:
         self._found("bounds in a schema", "yes" if kept else "ignored", f"word={word!r:.40}, count={count!r:.20}")
 
     async def window(self) -> None:
-        """The context window, from the server's list of models, else by long requests."""
+        """Find the context window: from the server's list of models, else by long requests."""
         self.tokens = _listed(await self.model.list_models(), self.model.name)
         if self.tokens is not None:
             self._found("context window", f"{self.tokens:,}", "tokens, from the server's list of models")

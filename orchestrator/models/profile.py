@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -34,7 +35,7 @@ class Profile(BaseModel, metaclass=Spelled):
     """True if the server accepts `parallel_tool_calls`; otherwise it is left out."""
     output: Literal["json_schema", "json_object", "prompt"] = "json_schema"
     """How to ask for an answer in a schema: by the schema, as any JSON object with the schema in the prompt, or in the
-    prompt only."""
+    prompt only. Unless it is set, a model whose server refuses one way goes on with the next."""
     stream_usage: bool = True
     """True if the server accepts `stream_options`, which asks for the usage of a stream."""
     max_tokens: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
@@ -48,6 +49,24 @@ class Profile(BaseModel, metaclass=Spelled):
     """True if the model accepts pictures from tools; otherwise they are only mentioned."""
     ends: dict[str, Literal["stop", "length", "content_filter"]] = Field(default_factory=dict)
     """The meaning of the server's own words for why a reply ended (`finish_reason`), where it is not known."""
+
+
+def weaker(profile: Profile, flag: str, given: Collection[str]) -> Profile | None:
+    """Return the next profile for answers in a schema, after a server refused one because of a flag.
+
+    Args:
+        profile: the refused profile.
+        flag: see `ModelError.flag`.
+        given: the flags that may not be changed.
+
+    Returns:
+        The profile; None if there is none.
+    """
+    if flag == "strict_output" and not profile.strict_output and flag not in given:
+        return profile.model_copy(update={"strict_output": True})
+    if flag not in ("output", "strict_output") or profile.output == "prompt" or "output" in given:
+        return None
+    return profile.model_copy(update={"output": "json_object" if profile.output == "json_schema" else "prompt"})
 
 
 def profile_of(model: str, base_url: str | None) -> Profile:

@@ -103,7 +103,7 @@ def sample(cls: type[Node]) -> Mapping[str, Any]:
 
 
 def _is_graph(item: tuple[str, Any]) -> bool:
-    """Return True for the graph inside, to sort it to the end, as in files."""
+    """Return True for the field `graph`, which is sorted to the end, as in graph files."""
     return item[0] == "graph"
 
 

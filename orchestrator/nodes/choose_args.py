@@ -32,7 +32,7 @@ You choose the arguments of a function, so that its result helps to answer a que
 description of the function, and its parameters. Answer only with one JSON object whose keys are names of parameters, \
 such as {"first": 1, "second": "two"}. Optional parameters can be left out."""
 _WRAPPERS = ("function", "arguments", "parameters", "args", "input", "tool_input", "action_input")
-"""Keys under which models write a call or its arguments, beside the name of the function."""
+"""Keys under which models write a call or its arguments, in addition to the name of the function."""
 PROMPT = """\
 Question: {question}
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, Field, JsonValue, field_serializer, model_validator
 
 from orchestrator.context import Context
-from orchestrator.errors import AgentError, UserDenied
+from orchestrator.errors import AgentError, ModelError, ModelUnavailable, UserDenied
 from orchestrator.graph.model import Approval, Node, Port, node_data
 from orchestrator.graph.outcome import Outcome
 from orchestrator.json import JsonObject, digest
@@ -238,7 +238,9 @@ class Confirm(Node, kind="confirm"):
         text = json.dumps(facts | ({"shown": shown} if shown else {}), ensure_ascii=False)
         try:
             decided = await review.decide(text, ctx, criteria=CRITERIA, bare=True)
-        except AgentError as error:
+        except ModelUnavailable:
+            raise  # the run goes on once the model is reached
+        except (AgentError, ModelError) as error:
             return "", f"no decision: {error}"
         likely = "not known" if decided.probability is None else decided.probability
         words = f"{decided.choice}, by model {ctx.model.name[:100]!r}, probability {likely}"

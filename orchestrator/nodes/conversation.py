@@ -67,8 +67,8 @@ def ended_by(talk: Sequence[Message], tools: Toolbox | None = None) -> Message |
 def answer_of(talk: Sequence[Message], ended: Message) -> str:
     """Return the answer given by a call that ended the work.
 
-    It is the output of the call. If that is empty, it is the text beside the call, else the latest other result since
-    the question.
+    It is the output of the call. If that is empty, it is the text that comes with the call, else the latest other
+    result since the question.
     """
     answer = _output(ended)
     for message in reversed(talk):

@@ -158,7 +158,7 @@ class _Builder:
             self._reached(mark)
 
     def _reached(self, edge: EdgeMark) -> None:
-        """Terminals have no activations: they are visited when an edge to or from them was taken."""
+        """Mark the terminals of an edge that was taken as visited: they have no activations."""
         for key in (edge.source, edge.target):
             mark = self.by_key[key]
             if mark.terminal and not mark.states:

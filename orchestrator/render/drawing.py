@@ -153,7 +153,7 @@ class EdgeMark:
 
     @property
     def taken(self) -> bool:
-        """True if the run took it."""
+        """True if the run took the edge."""
         return "taken" in self.mark.classes
 
     @property

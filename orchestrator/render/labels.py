@@ -173,7 +173,7 @@ def _placed(order: list[_Label], room: _Room) -> tuple[dict[str, Box], set[str]]
 
 
 def _cost(rank: int) -> float:
-    """Return the cost of the part of that rank."""
+    """Return the cost of the part of a line with this rank."""
     return 0.5 + rank * 0.6
 
 

@@ -1,7 +1,7 @@
 """A layout without Graphviz: ranks down the page, each ordered by the positions of its neighbours.
 
 Its time is linear in the size of the graph, so it is used if Graphviz takes too long. Edges that skip ranks run in
-tracks beside all nodes: forward edges at the left, backward edges at the right.
+tracks next to all nodes: forward edges at the left, backward edges at the right.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def _summed(found: Mapping[tuple[str, K], V]) -> Mapping[tuple[str, K], V]:
 
 
 def node_mark(run: Overlay, path: str, node: str, asks: Asked | None = None) -> Mark:
-    """Return the marks of a node. `path`: names of the enclosing subgraph nodes; `asks`: that of its kind."""
+    """Return the marks of a node. `path`: names of the enclosing subgraph nodes; `asks`: what its kind asks."""
     at = (path, node)
     visits = run.visits.get(at, 0)
     gone = run.status == "interrupted"

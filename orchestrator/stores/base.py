@@ -447,7 +447,7 @@ class Store(ItemStore, Protocol):
 
     @abstractmethod
     async def claim(self, request: ClaimRequest) -> list[tuple[RunInfo, Lease]]:
-        """Take leases of runs that can continue and that no executor drives. No two claimers get the same run.
+        """Take leases on runs that can continue and that no executor drives. No two callers get the same run.
 
         These are runs that have messages other than notices; runs whose `due` time has passed and that are paused or
         created before it, so that time, an answer or an event continues them; runs that are `running` and whose
@@ -592,7 +592,7 @@ class Store(ItemStore, Protocol):
 
     @abstractmethod
     async def put_schedule(self, schedule: Schedule) -> None:
-        """Store a schedule, replacing one of the same name.
+        """Store a schedule, replacing one with the same name.
 
         Args:
             schedule: the schedule.
@@ -633,13 +633,13 @@ class Store(ItemStore, Protocol):
             name: the schedule's name.
 
         Returns:
-            False if there is no schedule of this name.
+            False if there is no schedule with this name.
         """
         ...
 
     @abstractmethod
     async def compact(self) -> int:
-        """Give the space of deleted runs back to the system, and remove their last traces from indexes.
+        """Give the space of deleted runs back to the system, and remove what is left of them in indexes.
 
         This works in short steps, between which other writes happen.
 
@@ -737,7 +737,7 @@ class Archivable(Protocol):
     async def objects(self, run_id: str) -> list[Archived]:
         """Return all objects that were noted for a run, the oldest first.
 
-        This includes objects that its row no longer names, and those of deleted runs of this id.
+        This includes objects that its row no longer names, and those of deleted runs with this id.
 
         Args:
             run_id: the run's id.

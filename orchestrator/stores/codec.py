@@ -86,7 +86,7 @@ class Codec(Protocol):
 
 
 class WrongKey(LookupError):
-    """Raised by codecs when the key of this id is not the key with which the value was encoded."""
+    """Raised by codecs when the key with this id is not the key with which the value was encoded."""
 
 
 class Damaged(ValueError):
@@ -185,7 +185,7 @@ def about_bytes(about: About) -> bytes:
     return json.dumps(dict(about), sort_keys=True, separators=(",", ":")).encode()
 
 
-# -- how encoded values are kept ---------------------------------------------------------------------------------------
+# -- encoded values as strings -----------------------------------------------------------------------------------------
 
 
 def as_text(key_id: str, data: bytes) -> str:
@@ -319,7 +319,7 @@ class AESGCMCodec:
         if len(data) < _HEAD + _NONCE + _TAG or data[:1] != _VERSION:
             raise ValueError("no value of this codec")
         if not hmac.compare_digest(data[1:_HEAD], check):
-            raise WrongKey("the key that is here under this id is another one, or the value was changed")
+            raise WrongKey("the key with this id is another one, or the value was changed")
         try:
             return cipher.decrypt(data[_HEAD : _HEAD + _NONCE], data[_HEAD + _NONCE :], about_bytes(about))
         except InvalidTag:

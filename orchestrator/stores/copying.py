@@ -125,7 +125,7 @@ async def _all_runs(store: Store) -> list[str]:
 
 
 async def _copy(source: Store, run_id: str, to: Store, graphs: set[str]) -> str:
-    """Copy one run; return the field of `Copied` to which it belongs."""
+    """Copy one run; return the field of `Copied` to which its id belongs."""
     info = await source.info(run_id)
     records = await source.read(run_id, upto=info.head)
     for name in graphs_named(info, records):

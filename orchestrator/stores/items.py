@@ -79,7 +79,7 @@ class FoundItem:
 
 @dataclass(frozen=True, slots=True)
 class ItemWrite:
-    """The call of a run that writes. A store makes each write once, and remembers it until the run is deleted."""
+    """The call in a run that writes an item. A store makes each write once, and keeps it until the run is deleted."""
 
     run_id: str
     key: str
@@ -110,7 +110,7 @@ class ItemStore(Protocol):
         most: int | None = None,
         evict: bool = False,
     ) -> None:
-        """Store an item, replacing one of the same namespace and key, but keeping its `created`.
+        """Store an item, replacing one with the same namespace and key, but keeping its `created`.
 
         Args:
             area: the area.
@@ -228,7 +228,7 @@ class ItemStore(Protocol):
 
     @abstractmethod
     async def add_item(self, area: Area, item: Item) -> bool:
-        """Store an item with its times, unless one of its namespace and key exists. For copies of stores.
+        """Store an item with its times, unless one with its namespace and key exists. For copies of stores.
 
         Returns:
             Whether it was stored.
@@ -281,7 +281,7 @@ def unpacked(vector: bytes) -> tuple[float, ...]:
     return struct.unpack(f"<{len(vector) // 4}f", vector) if len(vector) % 4 == 0 else ()
 
 
-# -- what every store does ---------------------------------------------------------------------------------------------
+# -- shared by all stores ----------------------------------------------------------------------------------------------
 
 
 def is_whole(item: Item) -> bool:

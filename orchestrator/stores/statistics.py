@@ -27,7 +27,7 @@ _ENDED = ("completed", "failed", "cancelled", "exhausted")
 
 @dataclass(frozen=True, slots=True)
 class StatsRow:
-    """The usage of the runs of one group. What a fork inherited is in no sum.
+    """The usage of the runs of one group. The sums do not include what a fork inherited.
 
     In groups by `model`, `tool` or `node` the numbers are those of this model, tool or node alone, and a run counts if
     it used it. Runs of graphs that are called as tools are counted as runs of their own.

@@ -85,7 +85,7 @@ def rows_of(run_id: str, records: Sequence[Record]) -> tuple[list[Row], Payloads
 
 
 async def rows_of_next(run_id: str, records: Sequence[Record]) -> tuple[list[Row], Payloads]:
-    """The same of the next records of a run. Large ones are worked on in a thread."""
+    """Like `rows_of`, for the next records of a run. Large records are converted in a thread."""
     data = _encoded(run_id, records)
     if sum(map(len, data)) <= PIECE:
         return _rows(run_id, records, data)

@@ -203,7 +203,7 @@ _forking: list[Forkable] = []
 
 
 def watch(one: Forkable) -> None:
-    """Call the methods of `one` at forks, as long as it exists."""
+    """Call the methods of an object when this process forks, as long as the object exists."""
     _all.add(one)
 
 

@@ -44,7 +44,7 @@ async def assert_replays(
     Args:
         store: the store of the runs, or its URL. The replays are stored in it, too.
         graph: the current graph.
-        runs: the runs, or their ids. None: all ended runs of a graph of this name, except replays.
+        runs: the runs, or their ids. None: all ended runs of a graph with this name, except replays.
         status: with `runs=None` only runs with this status.
         labels: with `runs=None` only runs with these labels.
         model: the model for live calls of nodes that name no model. With `live="never"` none is needed.

@@ -182,7 +182,7 @@ class ToolResult(BaseModel, metaclass=Spelled):
         return self._agreeing()
 
     def _agreeing(self) -> Self:
-        """Derive the exit code from the error."""
+        """Remove a blank error; set the exit code to 1 if it is 0 and the call must have failed."""
         if self.error is not None and not self.error.strip():
             object.__setattr__(self, "error", None)  # the model is frozen
         if not self.exit_code and self._must_fail():

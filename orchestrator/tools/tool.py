@@ -221,7 +221,7 @@ class Tool:
                 return self._output_schema()
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {attribute!r}")
 
-    # -- what it is ------------------------------------------------------------------------------------------------
+    # -- specification ---------------------------------------------------------------------------------------------
 
     def _own_doc(self) -> str:
         """Return the docstring of the class."""
@@ -512,7 +512,9 @@ class Tool:
         if self._declared and not names:
             names = list(cast("Mapping[str, object]", self.parameters.get("properties") or {}))
         if len(args) > len(names):
-            raise AgentError(f"tool {self.name!r}: {len(args)} arguments by position, it takes {len(names)}")
+            raise AgentError(
+                f"tool {self.name!r} takes at most {len(names)} positional arguments, but {len(args)} were given"
+            )
         given = dict(zip(names, args, strict=False))
         kwargs = {aliases.get(name, name): value for name, value in kwargs.items()}
         twice = sorted(given.keys() & kwargs.keys())

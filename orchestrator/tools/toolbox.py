@@ -51,7 +51,7 @@ class Toolbox:
         self._made: dict[str, Tool] | None = None
         self.current()
 
-    # -- what it has -----------------------------------------------------------------------------------------------
+    # -- tools and connections -------------------------------------------------------------------------------------
 
     def current(self) -> Mapping[str, Tool]:
         """Return the current tools, by name.

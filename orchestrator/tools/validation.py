@@ -84,7 +84,7 @@ _NOTES = frozenset(
 """Keywords that describe a value. `default` and `nullable` allow a value that the other keywords refuse."""
 KEYWORDS = BY_NAME | INNER | LISTS | _CHECKED | _NOTES
 _ELSEWHERE = {
-    "additionalItems": "in JSON Schema 2020-12 it is 'items', beside 'prefixItems'",
+    "additionalItems": "in JSON Schema 2020-12 it is 'items', next to 'prefixItems'",
     "dependencies": "in JSON Schema 2020-12 it is 'dependentRequired' or 'dependentSchemas'",
     "id": "in JSON Schema 2020-12 it is '$id'",
     "unevaluatedItems": "it is not supported: use 'items'",
@@ -353,7 +353,8 @@ class Budget:
         self._extended = False
 
     def spend(self, steps: int = 1) -> None:
-        """
+        """Count steps of a check against its limit.
+
         Raises:
             Exhausted: too few steps are left.
         """

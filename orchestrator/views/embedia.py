@@ -57,7 +57,7 @@ class EmbediaEvent(Event):
 
     @property
     def timestamp(self) -> str:
-        """Its time as ISO 8601 in UTC."""
+        """The event's time as ISO 8601 in UTC."""
         return utc(self.ts).isoformat()
 
     def to_json(self) -> dict[str, object]:

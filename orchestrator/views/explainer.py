@@ -129,7 +129,7 @@ class Explainer:
             raise ValueError(f"run {run.run_id!r} has no record {seq}: it has 1 to {run.head}")
         row = self.rows.row_at(seq)
         if row is None:  # before the first step
-            return RunExplanation(run.run_id, run.head, self.status, "nothing had begun yet")
+            return RunExplanation(run.run_id, run.head, self.status, "nothing had started yet")
         one = self.why(row)
         return RunExplanation(run.run_id, run.head, self.status, one.line, (one,))
 

@@ -48,7 +48,7 @@ class PlannedStep:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The steps of one such map, in order."""
+    """The steps of a map whose items depend on each other, in order."""
 
     path: str
     """Path of the map's graph."""

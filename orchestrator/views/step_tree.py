@@ -86,7 +86,7 @@ class TreeStep:
 
     @property
     def over(self) -> bool:
-        """True if it has ended."""
+        """True if the step has ended."""
         return self.state in ("done", "failed", "dropped")
 
 

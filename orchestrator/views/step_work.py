@@ -120,7 +120,7 @@ class AskTracker:
                 self._found.get(asker, {}).get("person", set()).discard(record.question)
 
     def settle(self, activation: str, asks: Asked | None) -> int:
-        """Return how much a step of a kind that asks this has asked since its start, or the previous call."""
+        """Return how often a step has asked since its start, or since the previous call; `asks`: what its kind asks."""
         found = self._found.pop(activation, {})
         self._places.pop(activation, None)
         asked = 0 if asks is None else len(found.get(asks, ()))
@@ -131,7 +131,7 @@ class AskTracker:
         return asked
 
     def unasked(self, activation: str, asks: Asked | None) -> Unasked:
-        """Return the `Unasked` of an ended step of a kind that asks this."""
+        """Return the `Unasked` of an ended step; `asks`: what its kind asks."""
         self.settle(activation, asks)
         if asks is None or activation in self._asked:
             return ""

@@ -106,11 +106,11 @@ class TimelineRow:
 
     @property
     def live(self) -> bool:
-        """True if it has not ended."""
+        """True if the activation has not ended."""
         return self.status in ("running", "waiting")
 
     def working(self, until: float) -> float:
-        """Return the seconds that it worked.
+        """Return the seconds for which the activation worked.
 
         Args:
             until: end of the time that counts for a row that has not ended, in Unix seconds.

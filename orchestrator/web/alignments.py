@@ -186,7 +186,7 @@ class Alignments:
     _lock: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def of(self, executor: Executor, infos: Sequence[RunInfo]) -> Alignment:
-        """Return runs side by side, in their current state.
+        """Return the alignment of runs, in their current state.
 
         Args:
             executor: reads them.

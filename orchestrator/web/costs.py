@@ -137,10 +137,10 @@ class CostsQuery(requests.Query):
     )
     days: int | None = Field(None, ge=1, le=3660, description="Today and the days before it, so many in all; in UTC.")
     since: Annotated[requests.Since | None, BeforeValidator(_given)] = Field(
-        None, description="Runs begun since: a moment, or a day in UTC."
+        None, description="Runs started since: a moment, or a day in UTC."
     )
     until: Annotated[requests.Until | None, BeforeValidator(_given)] = Field(
-        None, description="Runs begun before a moment, or up to the end of a day in UTC."
+        None, description="Runs started before a moment, or up to the end of a day in UTC."
     )
     graph: requests.Name | None = Field(None, description="The name of a graph.")
     label: Annotated[
@@ -181,7 +181,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class CostsAddress:
-    """The URL of the screen: its query, with some parameters changed."""
+    """Builds URLs of the screen: its query, with some parameters changed."""
 
     root: str
     query: Sequence[tuple[str, str]]

@@ -252,7 +252,7 @@ class WorkerRow(Document):
 
     id: str
     state: WorkerState
-    worker: Annotated[bool, Field(description="Whether it takes up runs by itself.")]
+    worker: Annotated[bool, Field(description="Whether it takes runs on its own.")]
     host: str
     pid: int | None
     graphs: Annotated[list[str], Field(description="Graphs whose runs it takes up, 50 at most.")]
@@ -282,7 +282,7 @@ class WorkersEvent(Document):
 
 
 class StatsGroup(Document):
-    """Spending of the runs of one group. What a fork inherited is in no sum."""
+    """Spending of the runs of one group. The sums do not include what a fork inherited."""
 
     group: Annotated[dict[str, str | None], Field(description="What the group is by, and its value.")]
     runs: int

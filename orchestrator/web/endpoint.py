@@ -57,7 +57,8 @@ class ReplayBatches:
     """Replay -> the versions of both runs, and the result."""
 
     def check(self) -> None:
-        """
+        """Check that another batch can be started.
+
         Raises:
             HttpProblem: no further batch can be started.
         """
@@ -248,7 +249,7 @@ class Call(Generic[QueryT, BodyT]):
         """Return a graph of the executor. Nothing is imported.
 
         Raises:
-            GraphUnknown: it has no graph of this name.
+            GraphUnknown: it has no graph with this name.
         """
         saved = self.service.saved
         if saved is not None:

@@ -94,7 +94,7 @@ class ForkForm(documents.Document):
 
 
 class CallInFork(documents.Document):
-    """A call in the records that a fork begins with."""
+    """A call in the records that a fork starts with."""
 
     seq: int
     kind: str

@@ -166,7 +166,8 @@ class Guard:
 
 
 def _check_origin(headers: Headers, host: str, scheme: str) -> None:
-    """
+    """Refuse a request that a page of another origin sent.
+
     Raises:
         HttpProblem: the request comes from a page of another origin.
     """
@@ -180,7 +181,8 @@ def _check_origin(headers: Headers, host: str, scheme: str) -> None:
 
 
 def _check_write(headers: Headers) -> None:
-    """
+    """Refuse a request that a page of another site could have sent, or whose body is not JSON.
+
     Raises:
         HttpProblem: a page of another site could have sent the request, or its body is not JSON.
     """

@@ -55,7 +55,7 @@ class Act:
 
 
 def answering(question: Question | None, records: Sequence[Record], tools: Iterable[Tool]) -> Act:
-    """Return an answer to a question for `authorize`.
+    """Return the details of a request to answer a question, for `authorize`.
 
     Args:
         question: the question; None if there is none.
@@ -177,7 +177,7 @@ class Sessions:
         return any(_digest(one) in self._ends for one in ids)
 
     def close(self, ids: Iterable[str]) -> int:
-        """End the sessions of these ids; returns how many there were."""
+        """End the sessions with these ids; returns how many there were."""
         return sum(self._ends.pop(_digest(one), None) is not None for one in ids)
 
     def _drop_ended(self) -> None:
@@ -191,6 +191,6 @@ def _digest(given: str) -> bytes:
 
 
 def cookies(headers: Headers, name: str) -> list[str]:
-    """Return all cookies of a name: a browser also sends those that another server of this host has set."""
+    """Return all cookies with a name: a browser also sends those that another server of this host has set."""
     pairs = (part.strip().partition("=") for line in headers.getlist("cookie") for part in line.split(";"))
     return [value.strip('"') for key, _, value in pairs if key == name]

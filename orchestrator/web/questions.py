@@ -253,7 +253,7 @@ def card_of(asked: documents.AskedDocument, question_of_run: str, context: Appro
 
 @dataclass(frozen=True, slots=True)
 class InboxAddress:
-    """The URL of a part of the inbox: its query, with another position."""
+    """Builds the URLs of the inbox and its pages; each keeps the filters of the current request."""
 
     root: str
     query: Sequence[tuple[str, str]]

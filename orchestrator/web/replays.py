@@ -166,7 +166,7 @@ async def start(call: Call[requests.NoQuery, ReplaysBody]) -> ReplaysDocument:
 
 
 async def stop(call: Call[requests.NoQuery, StopBody]) -> ReplaysDocument:
-    """Stop a batch: no further replay begins, and those that run are interrupted."""
+    """Stop a batch: no further replay starts, and those that run are interrupted."""
     name = call.body.batch
     runs = [one.run_id for one in call.service.replays.runs(name).values()]
     there = [info for run_id in runs if (info := await _info(call, run_id)) is not None]

@@ -195,8 +195,8 @@ class StatsQuery(Query):
     by: Annotated[str, StringConstraints(max_length=500)] = Field(
         "day,graph", description="`day`, `graph`, `model`, `tool`, `node`, `label:KEY`, with commas between them."
     )
-    since: Since | None = Field(None, description="Runs begun since: a moment, or a day in UTC.")
-    until: Until | None = Field(None, description="Runs begun before a moment, or up to the end of a day in UTC.")
+    since: Since | None = Field(None, description="Runs started since: a moment, or a day in UTC.")
+    until: Until | None = Field(None, description="Runs started before a moment, or up to the end of a day in UTC.")
     graph: Name | None = Field(None, description="The name of a graph.")
     label: Annotated[
         list[Label], Field(default_factory=list, description="A label as `name:value`; repeated: all of them.")

@@ -392,7 +392,7 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The URL of a list: its query, with some parameters changed."""
+    """Builds URLs of a list: its query, with some parameters changed."""
 
     root: str
     query: Sequence[tuple[str, str]]

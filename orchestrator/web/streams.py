@@ -55,7 +55,8 @@ class OpenStreams:
         self._limit = min(self._limit, limit)
 
     def check(self) -> None:
-        """
+        """Check that another stream can be opened.
+
         Raises:
             HttpProblem: no further stream can be opened.
         """

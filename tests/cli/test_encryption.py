@@ -84,7 +84,7 @@ def test_commands_without_the_key_say_which_one_is_missing(keyed: Shell) -> None
         assert "ORCHESTRATOR_KEYS=k1=env:VARIABLE" in done.err, (words, done.err)
     other = {"RUNS_KEY": new_key()}
     done = keyed("show", "r", env=other)
-    assert "the key that is here under this id is another one" in done.err
+    assert "the key with this id is another one" in done.err
     assert other["RUNS_KEY"] not in done.err
     checked = keyed("store", "check", "--json", env=without).json
     assert not checked["ok"]

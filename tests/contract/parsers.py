@@ -27,6 +27,7 @@ from orchestrator.models.chat.reply import read_arguments
 from orchestrator.models.chat.request import wire_names
 from orchestrator.models.http_errors import quoted
 from orchestrator.models.http_errors import words_of as words_of_error
+from orchestrator.models.logprobs import TokenLogprob, probability
 from orchestrator.models.messages import Image, Reply, user
 from orchestrator.models.offline import OfflineModel
 from orchestrator.models.offline.arithmetic import NoArithmetic, number_in, read
@@ -183,6 +184,7 @@ def _readings(text: str) -> None:
         screen.feed(text[start : start + 512])
     with suppress(NoReading):
         json_in(text)
+    probability([TokenLogprob(text, 0, {})], text, "add", ("add", "subtract"))
 
 
 def _deltas(text: str) -> None:
@@ -454,8 +456,22 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "readings of replies": Parser(
         _readings,
-        ("orchestrator.models.reading:*", "orchestrator.models.reading:_pattern()"),
-        ("<think>", "</think>", "\n<think>", "```a\n", "```", '{"a":', "{1", "add, ", "The tool is ", "Answer: ", "\n"),
+        ("orchestrator.models.reading:*", "orchestrator.models.reading:_pattern()", "orchestrator.models.logprobs:*"),
+        (
+            "<think>",
+            "</think>",
+            "\n<think>",
+            "```a\n",
+            "```",
+            '{"a":',
+            "{1",
+            "add, ",
+            "The tool is ",
+            "Answer: ",
+            "\n",
+            "{'choice':",
+            "{'choice': 'add', ",
+        ),
         usual=200_000,
     ),
     "offline model": Parser(

@@ -32,7 +32,7 @@ def test_a_url_says_where_the_server_is() -> None:
         ("temporal://127.0.0.1/?queue=agents", "no parameter 'queue'"),
         ("temporal://me:secret@127.0.0.1", "no user or password"),
         ("temporal://127.0.0.1:99999", "a port below 65536"),
-        ("temporal://127.0.0.1/shop/agents", "is no namespace"),
+        ("temporal://127.0.0.1/shop/agents", "is not a namespace"),
     ],
 )
 def test_a_wrong_url_is_refused(url: str, fault: str) -> None:

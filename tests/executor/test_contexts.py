@@ -72,7 +72,7 @@ async def test_without_its_context_a_run_is_not_taken_up(store: Store) -> None:
             executor.resume("r", background=True),
             executor.answer("r", question, Approve()),
         ):
-            with pytest.raises(ContextMissing, match=r"run 'r' was begun with a context, which is not stored"):
+            with pytest.raises(ContextMissing, match=r"run 'r' was started with a context, which is not stored"):
                 await act
         with pytest.raises(ContextMissing):
             async with executor.stream(run_id="r", answers={question: Approve()}):
@@ -98,7 +98,7 @@ async def test_an_event_that_continues_a_run_brings_its_context(store: Store) ->
     async with Executor(store, graphs=[waiting]) as executor:
         for name in "rst":
             await executor.start(waiting, run_id=name, labels={"team": "red"}, context=User("ann"))
-        with pytest.raises(ContextMissing, match=r"run 'r' was begun with a context"):
+        with pytest.raises(ContextMissing, match=r"run 'r' was started with a context"):
             await executor.send("r", "paid", 1)
         assert (await executor.load("r")).waiting  # the event was not journaled
         run = await executor.send("r", "paid", 2, context=User("bob"))
@@ -168,7 +168,7 @@ async def test_a_graph_that_is_a_tool_has_the_context_of_its_caller(store: Store
 async def test_a_fork_has_a_context_of_its_own_and_is_not_made_without_one(store: Store) -> None:
     async with Executor(store, graphs=[graph]) as executor:
         run = await executor.start(graph, run_id="r", context=User("ann"))
-        with pytest.raises(ContextMissing, match="run 'r' was begun with a context"):
+        with pytest.raises(ContextMissing, match="run 'r' was started with a context"):
             await executor.fork("r", 2)
         assert len((await executor.runs()).runs) == 1
         fork = await executor.fork("r", answers={run.waiting[0].id: Approve()}, context=User("fay"))

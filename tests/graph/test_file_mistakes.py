@@ -100,7 +100,7 @@ MISTAKES = (
     # The state
     Mistake("  fields:\n", "  feilds:\n", 2, "did you mean 'fields'"),
     Mistake("  fields:\n", "  type: {}\n  fields:\n", 2, "did you mean 'types'?"),
-    Mistake(FILE[FILE.index("state:") : FILE.index("input:")], "state: Mail\n", 2, "is no 'module:Class'"),
+    Mistake(FILE[FILE.index("state:") : FILE.index("input:")], "state: Mail\n", 2, "not have the form 'module:Class'"),
     Mistake("reducer: append", "reducer: appned", 5, "did you mean 'append'?"),
     Mistake("reducer: append", "reducer: yes", 5, "write one of append"),
     Mistake('{type: str, default: ""}', '{type: str, reducer: append, default: ""}', 2, "which needs a list"),

@@ -113,6 +113,10 @@ async def test_a_server_that_does_not_accept_the_option_is_not_sent_it() -> None
         {"tokens": ["a"], "token_logprobs": []},
         {"tokens": ["a"], "token_logprobs": [None]},
         {"content": [{"token": "a", "logprob": float("nan")}]},
+        {"content": [{"token": "a", "logprob": 10**400}]},
+        {"content": [{"token": "a", "logprob": 5.0}]},
+        {"content": [{"token": "a", "logprob": -1, "top_logprobs": [{"token": "b", "logprob": 10**400}]}]},
+        {"content": [{"token": "a", "logprob": -1, "top_logprobs": [{"token": "b", "logprob": 5}]}]},
     ],
 )
 def test_what_cannot_be_read_is_left_out(written: object) -> None:
@@ -142,7 +146,7 @@ def test_they_are_kept_small() -> None:
 
 async def test_a_model_of_the_user_that_gives_odd_ones_loses_them_alone() -> None:
     for odd in ([["yes", float("nan"), {}]], "x", [["yes"]], [["yes", -1, {"no": None}]], {"yes": 1}):
-        kept = received(Reply(text="yes", details={"logprobs": odd}))  # type: ignore[dict-item]
+        kept = received(Reply(text="yes", details={"logprobs": odd}))
         assert (kept.text, kept.logprobs) == ("yes", ())
 
 
@@ -150,28 +154,47 @@ async def test_a_model_of_the_user_that_gives_odd_ones_loses_them_alone() -> Non
     ("answer", "parts", "expected"),
     [
         (JSON_, tokens('{"choice": "', ("billing", 0.7, {"bugs": 0.2, "other": 0.1}), '"}'), 0.7),
-        # what is no choice does not count: the server of a constrained reply may list it all the same
-        (JSON_, tokens('{"', "choice", '": "', ("billing", 0.07, {"I": 0.9, "bugs": 0.03}), '"}'), 0.7),
+        # what is no choice counts against it, also if a schema excludes it: the model would rather have written that
+        (JSON_, tokens('{"', "choice", '": "', ("billing", 0.07, {"I": 0.9, "bugs": 0.03}), '"}'), 0.07),
+        ("billing", tokens(("billing", 0.1, {"I": 0.9})), 0.1),
         # several tokens, of which the first may begin two choices
         (JSON_, tokens('{"choice": "', ("b", 0.8, {"other": 0.2}), ("illing", 0.5, {"ugs": 0.5}), '"}'), 0.4),
         # other tokens that begin the same choice count for it
-        (JSON_, tokens('{"choice":', (' "bill', 0.4, {' "billing': 0.2, ' "B': 0.1, ' "bug': 0.4}), 'ing"}'), 0.6),
+        (JSON_, tokens('{"choice":', (' "bill', 0.4, {' "billing': 0.2, ' "B': 0.1, ' "bug': 0.3}), 'ing"}'), 0.6),
+        ("billing", tokens(("billing", 0.4, {" billing": 0.1, "\nBilling": 0.1, '"bugs': 0.4})), 0.6),
         # a word in the JSON around it, a fence, and the end
         ('{"choice": "choice"}', tokens('```\n{"choice', '": "', ("choice", 0.75, {"x": 0.25}), '"}\n```', ""), 0.75),
         ("billing", tokens(("billing", 0.9, {"bugs": 0.05, "other": 0.05})), 0.9),
         ("**Billing**", tokens("**", ("Bill", 0.5, {"bug": 0.25, "OTHER": 0.25}), "ing", "**"), 0.5),
-        # the server lists no alternatives: what is left belongs to the others
+        # not all alternatives are listed
         ("billing", tokens(("billing", 0.9, {})), 0.9),
         ("billing", tokens(("billing", 0.9, {"bugs": 0.06})), 0.9),
-        # a choice that a grammar forced, and that is not even listed: never surer than what is not listed either
+        # a choice that a grammar forced, and that is not even listed
         (JSON_, tokens('{"choice": "', ("billing", 1e-6, {"I": 0.6, "The": 0.3}), '"}'), 0.0),
-        (JSON_, tokens('{"choice": "', ("billing", 0.0001, {"I": 0.9, "The": 0.0001}), '"}'), 1 / 3),
+        (JSON_, tokens('{"choice": "', ("billing", 0.0001, {"I": 0.9, "The": 0.0001}), '"}'), 0.0001),
+        (JSON_, (*tokens('{"choice": "'), TokenLogprob("billing", -9999, {}), *tokens('"}')), 0.0),
+        # a choice is where the key is, and a whole word
+        (
+            '{"choice": "billing", "why": "billing"}',
+            tokens('{"choice": "', ("billing", 0.5, {"bugs": 0.5}), '", "why": "', "billing", '"}'),
+            0.5,
+        ),
+        ("Rebilling: billing", tokens("Rebilling", ": ", ("billing", 0.5, {"bugs": 0.5})), 0.5),
+        ('{"why": "billing"}', tokens('{"why": "', "billing", '"}'), None),
+        ('{"choice": "bugs", "why": "billing"}', tokens('{"choice": "bugs", "why": "billing"}'), None),
+        (
+            '{"is": {"choice": "billing"}, "choice": "billing"}',
+            tokens('{"is": {"choice": "billing"}, "choice": "billing"}'),
+            None,
+        ),
+        # no probabilities
+        ("billing", (TokenLogprob("billing", 5.0, {"bugs": -1}),), None),
+        ("billing", (TokenLogprob("billing", -1, {"bugs": 5000.0}),), None),
         # not known
         (JSON_, (), None),
         (JSON_, tokens("something else"), None),
         ("", tokens("billing"), None),
         ("money", tokens("money"), None),
-        (JSON_, (*tokens('{"choice": "'), TokenLogprob("billing", -9999, {}), *tokens('"}')), None),
     ],
 )
 def test_the_probability_of_a_choice(answer: str, parts: tuple[TokenLogprob, ...], expected: float | None) -> None:
@@ -206,6 +229,11 @@ def test_it_is_between_0_and_1_for_any_tokens(data: st.DataObject) -> None:
     )
     found = probability(made, "".join(one.token for one in made), "billing", NAMES)
     assert found is None or 0 <= found <= 1
+
+
+def test_tokens_that_begin_several_other_choices_count_against_it() -> None:
+    two = tokens('{"choice": "', ("2", 0.2, {"1": 0.8}), '"}')
+    assert probability(two, '{"choice": "2"}', "2", ("1", "10", "2")) == pytest.approx(0.2)
 
 
 def test_the_shares_of_all_choices_never_exceed_1() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from orchestrator import Approve, Context, Deny, Executor, Graph, Run, Tool, node, tool
-from orchestrator.errors import ModelUnavailable
+from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
 from orchestrator.graph.model import node_data
 from orchestrator.kernel.seals import Seal
 from orchestrator.models import Reply
@@ -294,12 +295,17 @@ async def test_probabilities_that_a_server_makes_up_do_not_pass_the_bounds() -> 
 # -- crashes, data, drawings, proofs -----------------------------------------------------------------------------------
 
 
+def _setup(reply: Any) -> Mapping[str, Any]:
+    return {"model": ScriptedModel(lambda request: reply), "tools": [sending()]}
+
+
 async def test_no_crash_repeats_a_review_or_skips_the_question() -> None:
-    for share in (0.99, 0.5):
+    replies: list[Any] = [weighed("yes", 0.99), weighed("yes", 0.5), ModelError("no"), ModelMisconfigured("no key")]
+    for reply in replies:
         await assert_crash_safe(
             graph(),
             GIVEN,
-            setup=lambda share=share: {"model": ScriptedModel([weighed("yes", share)]), "tools": [sending()]},
+            setup=partial(_setup, reply),
         )
 
 

@@ -115,7 +115,7 @@ async def test_another_key_of_the_same_id_is_told_from_damage(inner: Store) -> N
     async with executor(inner, codec(a=OLD)) as ex:
         await ex.start(SHOUT, "tea", run_id="r")
     async with executor(inner, codec(a=NEW)) as ex:
-        with pytest.raises(EncryptionKeyMissing, match="the key that is here under this id is another one") as caught:
+        with pytest.raises(EncryptionKeyMissing, match="the key with this id is another one") as caught:
             await ex.load("r")
     assert caught.value.key_id == "a"
     for text in (str(caught.value), caught.value.typed, repr(codec(a=NEW))):

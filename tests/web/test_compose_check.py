@@ -205,7 +205,7 @@ def test_a_reference_to_other_code_is_not_followed(
 
 def test_the_state_of_another_module_is_not_followed(server: Api) -> None:
     text = "name: g\nstate: tests.web.server:Server\nnodes: {a: {kind: complete}}\nedges: START -> a -> END\n"
-    with pytest.raises(GraphError, match=r"is no code of this program"):
+    with pytest.raises(GraphError, match=r"is not part of this program's code"):
         checks.graph_of(checks.read(text, "yaml"), given_code(GRAPHS))
 
 

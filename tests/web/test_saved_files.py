@@ -189,7 +189,7 @@ def test_a_file_that_names_a_tool_is_read_again_when_the_tools_are_known(folder:
     text = QUIET.replace("{kind: repeat, times: 3}", "{kind: complete, tools: ['tests.web.api:pay']}")
     (folder / "quiet.yaml").write_text(text.replace("topic", "question").replace("rounds", "reply"))
     saved = SavedGraphs(folder, executor, Texts(executor))
-    assert "is no code of this program" in saved.faults["quiet"]
+    assert "is not part of this program's code" in saved.faults["quiet"]
     remote.known = True
     saved.read_changed()
     saved.settle()

@@ -81,7 +81,7 @@ def _host_and_port(text: str, host: str, port: int) -> tuple[str, int]:
     """Parse HOST, HOST:PORT, :PORT or PORT. Missing parts are taken from the arguments."""
     if text.isdecimal():
         text = f":{text}"
-    wrong = InvalidValue(f"{text!r} is no address: use HOST:PORT, such as 127.0.0.1:{port}", where="engine")
+    wrong = InvalidValue(f"{text!r} is not an address: use HOST:PORT, such as 127.0.0.1:{port}", where="engine")
     try:
         parts = urlsplit(f"//{text}")
         found = parts.hostname or host, port if parts.port is None else parts.port

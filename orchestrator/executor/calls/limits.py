@@ -386,7 +386,7 @@ class Spend:
         return self
 
     def apply(self, log: RunLog, message: int | None = None) -> bool:
-        """Journal it. Returns False if a limit forbids it, or no step waits for the inner run."""
+        """Journal the amounts. Returns False if a limit forbids it, or no step waits for the inner run."""
         entry = log.machine.ledger.entry(self.key)
         if entry is None or log.machine.ended is not None:
             return False

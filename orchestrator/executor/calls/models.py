@@ -44,7 +44,7 @@ def model_for(effects: AttemptEffects) -> Model:
     """Return the model of a step, which journals its calls.
 
     Raises:
-        GraphUnknown: the executor has no model, or none of that name.
+        GraphUnknown: the executor has no model, or none with that name.
     """
     resources = effects.attempt.resources
     name = effects.attempt.setting("model")

@@ -156,8 +156,8 @@ def as_before(activation: Activation, timer: Question) -> Question:
 def answer_to(attempt: Attempt, question: Question) -> Answer:
     """Return the answer to a question of this step.
 
-    An answer to a question of the same id with another call (or other words, if the run is not trusted) does not count:
-    an untrusted journal may contain questions that the step never asked.
+    An answer to a question with the same id but another call (or other words, if the run is not trusted) does not
+    count: an untrusted journal may contain questions that the step never asked.
 
     Raises:
         Suspend: there is no answer yet.

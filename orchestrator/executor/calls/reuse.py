@@ -134,7 +134,7 @@ def find_and_decide(
     Args:
         effect: the effect that a step requests.
         digest: its digest.
-        occurrence: number of earlier effects of this name and request in the attempt.
+        occurrence: number of earlier effects with this name and request in the attempt.
         machine: the run.
         at: the activation of the step.
         answered: returns True if a person has answered which outcome an effect had.
@@ -244,7 +244,7 @@ def idempotency_key(run_id: str, activation: Activation, name: str, digest: str,
 
     Args:
         digest: digest of the request.
-        occurrence: number of earlier effects of this name and request in the attempt.
+        occurrence: number of earlier effects with this name and request in the attempt.
     """
     return hash_id(run_id, activation.key, str(activation.attempt), name, digest, str(occurrence))
 
@@ -267,7 +267,7 @@ def find(
     Args:
         entries: the effects of the activation, of all its attempts.
         digest: digest of the request.
-        occurrence: number of earlier effects of this name and request in the attempt.
+        occurrence: number of earlier effects with this name and request in the attempt.
         reopened: the record that reopened the run while the step had not landed; 0: none.
         continues: whether the effect is the call of a graph.
     """

@@ -123,7 +123,7 @@ class UnderWay:
         )
 
     def land(self, ticket: Ticket, ending: Ending) -> None:
-        """Journal the end of an effect in progress, and remove it from them."""
+        """Remove an effect from those in progress, and journal its end."""
         self.forget(ticket.key)
         self.settle(ticket.key, ticket.started, ending, tries=ticket.tries)
 

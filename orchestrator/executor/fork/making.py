@@ -67,7 +67,7 @@ from orchestrator.views.run import Run
 
 
 async def check_same(store: Store, run_id: str, records: Sequence[r.Record], parent: str) -> None:
-    """Accept a run of the same id if it is the same fork.
+    """Accept a run with the same id if it is the same fork.
 
     Args:
         store: the store, which has the run.
@@ -361,7 +361,8 @@ def _labels(options: ForkOptions, parent: RunState) -> Mapping[str, str]:
 
 
 def _check_seen(options: ForkOptions, changed: Changes, before: RunState | None) -> None:
-    """
+    """Check that the answered questions are those that were shown.
+
     Raises:
         StaleAnswer: an answered question is not one of those that were shown.
     """

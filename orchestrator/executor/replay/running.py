@@ -57,7 +57,7 @@ class RecordedCall:
 
     @property
     def result(self) -> r.EffectSettled | None:
-        """Return its result; None if it has none, because the run stopped it, or because the journal ends before."""
+        """Return the result of the call; None if the run stopped the call, or the journal ends before its result."""
         settled = self.settled
         if settled is None or settled.next_at is not None:
             return None
@@ -65,7 +65,7 @@ class RecordedCall:
 
     @property
     def late(self) -> bool:
-        """Return True if the time limit of its step stopped it."""
+        """Return True if the time limit of its step stopped the call."""
         return self.settled is not None and self.settled.error is not None and self.settled.error.type == _LATE
 
     @property
@@ -375,7 +375,7 @@ class RunningReplay(Observer):
                 self._questions.setdefault((*place, question_digest(one.question)), []).append(one)
 
     def _begin(self) -> None:
-        """Only records after that of a fork are the fork's own."""
+        """Reset the state of the replay; called again at the record of a fork, since only later records are its own."""
         self._counts_records = True
         self.diverged: set[tuple[str, str, int]] = set()
         """Key of an activation, digest, occurrence: places at which the replay diverges, by its journal."""

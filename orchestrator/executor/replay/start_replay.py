@@ -67,7 +67,8 @@ async def replay(host: Host, options: ReplayOptions) -> Replay:
 
 
 def check_options(live: str, approve: str | None, at: int | None) -> None:
-    """
+    """Check the options of a replay.
+
     Raises:
         ValueError: one of these is not valid.
     """
@@ -144,7 +145,7 @@ async def _from(host: Host, options: ReplayOptions, name: str, at: int) -> Drive
 async def _from_its_start(
     host: Host, options: ReplayOptions, parent: Run, name: str, resources: Resources
 ) -> Drive | None:
-    """Start the replay as the run started; None: a run of this id exists, and is the same replay."""
+    """Start the replay as the run started; None: a run with this id exists, and is the same replay."""
     graph = _graph_of(host, options, parent)
     first = parent.machine.started
     assert first is not None
@@ -273,7 +274,7 @@ async def _superseded(host: Host, run_id: str, after: int) -> Superseded:
 
 
 async def _check_same(host: Host, name: str, began: RunStarted, wanted: Forked) -> None:
-    """Accept a run of the same id if it is the same replay.
+    """Accept a run with the same id if it is the same replay.
 
     Raises:
         RunExists: the run is not the same replay.

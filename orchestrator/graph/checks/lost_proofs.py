@@ -66,7 +66,10 @@ def _calls_tools(node: Node) -> bool:
 
 
 def acts(node: Node) -> bool:
-    """Return True if a node may change the world. A node with a graph may if that graph has an unconfirmed one."""
+    """Return True if a node may change something outside the run.
+
+    A node with a graph may if that graph has an unconfirmed node of this kind.
+    """
     inner = node.subgraph
     if inner is not None:
         return any(True for _ in _unconfirmed_ways(inner))

@@ -502,7 +502,7 @@ def _join_problems(graph: GraphDefinition, name: str, node: Node) -> Iterator[Pr
 
 
 def write_problems(graph: GraphDefinition) -> Iterator[Problem]:
-    """Yield fields that such branches write. The shape must be valid."""
+    """Yield plain fields that branches of one fork write and no join merges. The shape must be valid."""
     writers = {name: _plain_writes(graph, name) for name in graph.nodes}
     if not any(writers.values()):
         return

@@ -84,7 +84,7 @@ _State: TypeAlias = tuple[Spot, Approved]
 
 
 class _Before(NamedTuple):
-    """How a state was reached: the previous state, the step, and the path inside its subgraph."""
+    """The way to a state: the previous state, the step, and the path inside its subgraph."""
 
     state: _State
     step: WitnessStep

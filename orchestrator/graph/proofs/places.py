@@ -155,8 +155,8 @@ def asks_about_calls(
         tools: the tools of nodes that name none of their own; None if not known.
 
     Returns:
-        False if it permits a call because another tool of the same name has such a risk; None if that depends on tools
-        that are not known.
+        False if it permits a call because another tool with the same name has such a risk; None if that depends on
+        tools that are not known.
     """
     seen, called = _by_name(asking.toolset(confirm), tools), _by_name(calling.toolset(node), tools)
     answer: bool | None = True

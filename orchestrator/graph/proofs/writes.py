@@ -30,7 +30,7 @@ MOST_PAIRS = 20_000
 
 
 class _Token(NamedTuple):
-    """One of the two tokens."""
+    """A token of a `_Pair`: where it is, and whether its node runs."""
 
     spot: Spot
     ready: bool
@@ -61,7 +61,7 @@ class _Pair(NamedTuple):
 
 
 class _Came(NamedTuple):
-    """How a pair was reached."""
+    """The step by which the search reached a pair of tokens, and the pair before it."""
 
     before: _Pair | None
     step: WitnessStep

@@ -64,10 +64,7 @@ def _impossible(one: CodeRef) -> Problem | None:
 
 
 def _graph(data: object, named: Collection[str] = ()) -> GraphDefinition:
-    """
-    Args:
-    Return the graph of some data. `named`: fields of the state that an enclosing graph names.
-    """
+    """Return the graph of some data. `named`: fields of the state that an enclosing graph names."""
     options = graph_keys(data)
     faults = Faults()
     nodes: dict[str, Node] = {}

@@ -57,7 +57,7 @@ def apply(run: RunState, record: Record) -> Delta:
     if seq != run.head + 1:
         raise StoreCorrupt(run.run_id, seq, f"it follows record {run.head}")
     if (run.root is None) != (kind == "run_started"):
-        raise StoreCorrupt(run.run_id, seq, f"a journal begins with run_started, this is {kind}")
+        raise StoreCorrupt(run.run_id, seq, f"only the first record of a journal is run_started, but this is {kind}")
     for observer in run.observers:
         observer.applying(record)
     delta = run.delta = Delta()

@@ -70,7 +70,7 @@ def migrated(run: RunState, record: r.Migrated) -> None:
 
 
 def ended(run: RunState, record: r.Ended) -> None:
-    """Record the end."""
+    """Record the end of the run."""
     run.ended = record
     if run.root is not None and run.result is None:
         if record.status == "exhausted":  # the limit is higher in the graph with which the run is folded now

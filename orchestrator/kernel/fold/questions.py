@@ -102,7 +102,7 @@ def _go_on(run: RunState, question: Question, answer: r.Answered) -> None:
 
 
 def answered(run: RunState, record: r.Answered) -> None:
-    """Continue the step that asked."""
+    """Continue the step that asked the question."""
     question = run.questions.get(record.question)
     if question is None:
         return

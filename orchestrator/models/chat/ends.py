@@ -52,7 +52,9 @@ def unfinished(reply: Reply, request: ModelRequest, profile: Profile) -> str | N
     word = str(reply.details.get("finish_reason", reply.finish))
     known = f'use Profile(ends={{{json.dumps(word, ensure_ascii=False)}: "stop"}})'
     if end_of(word, profile) is None and not reply.tool_calls:
-        return f"the server ended the reply with {word!r}, which is no known end of a complete reply; if it is, {known}"
+        return (
+            f"the server ended the reply with {word!r}, which is not a known end of a complete reply; if it is, {known}"
+        )
     if end_of(reply.finish, profile) is None:
         return f"the server ended the reply with {word!r}, so its calls may be incomplete; if they are not, {known}"
     if reply.details.get("finish_reason") == "" and any(call.arguments is None for call in reply.tool_calls):

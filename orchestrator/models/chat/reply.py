@@ -259,7 +259,7 @@ def counts(written: object) -> tuple[int | None, int | None]:
     return _count(written.get("prompt_tokens")), _count(written.get("completion_tokens"))
 
 
-# -- the reply to what was asked for, where the request asked for something else in its place ------------------------
+# -- replies to requests that had to be sent in another form ---------------------------------------------------------
 
 
 def understood(reply: Reply, request: ModelRequest, profile: Profile) -> Reply:

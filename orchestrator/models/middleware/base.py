@@ -198,7 +198,7 @@ def jsonable(name: str, request: ModelRequest) -> dict[str, Any]:
 
 
 class Hook(Middleware):
-    """A layer that does nothing while the reply arrives: override one or more methods."""
+    """A layer that acts only before and after a request: override one or more methods."""
 
     async def before(self, request: ModelRequest) -> ModelRequest | Reply | None:
         """Change a request before it is sent, or answer it.

@@ -144,7 +144,7 @@ def offers_of(tools: Iterable[JsonObject]) -> tuple[OfferedTool, ...]:
 
 
 def offered(name: object, offers: Sequence[OfferedTool]) -> OfferedTool:
-    """Return the tool of that name, or the only one whose name differs only in the case of ASCII letters.
+    """Return the tool with that name, or the only one whose name differs only in the case of ASCII letters.
 
     If `ANY` is offered, an unknown tool has one string parameter, its input.
 
@@ -165,7 +165,7 @@ def offered(name: object, offers: Sequence[OfferedTool]) -> OfferedTool:
 
 
 def short(text: str) -> str:
-    """Return a text as it is quoted in a reason."""
+    """Return the start of a text on one line, quoted, for an error message."""
     line = " ".join(text[:400].split())
     return repr(line if len(line) <= 80 else line[:80] + "…")
 

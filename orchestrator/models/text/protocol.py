@@ -79,7 +79,7 @@ class TextProtocol(Wrapping, RequestModel):
 
     @property
     def members(self) -> tuple[Model, ...]:
-        """Return a tuple of the inner model."""
+        """Return a tuple with only the inner model."""
         return (self.model,)
 
     async def respond(self, request: ModelRequest) -> Reply:

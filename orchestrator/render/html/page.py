@@ -94,7 +94,7 @@ def live_pane(writer: RunWriter, data: Mapping[str, Any]) -> str:
 
 
 def live_picture(writer: RunWriter) -> str:
-    """Return the picture for such a page, in all its forms."""
+    """Return the picture for a page that follows a run, in all its forms."""
     return _forms(writer.run.definition, writer.overlay(), "a")[0]
 
 
@@ -271,11 +271,11 @@ def framed(run: Run, other: Run | None = None, height: int | None = None) -> Fra
 
 
 def posted(name: str, data: Mapping[str, Any]) -> str:
-    """Return a script that posts a run to the frame `name`, immediately and after each reload name of the frame.
+    """Return a script that posts a run to the frame `name`, immediately and after each reload of the frame.
 
     Args:
-        name: of the frame.
-        data: the run, by `run_data`.
+        name: id of the frame's element.
+        data: the run, as `run_data` returns it.
     """
     return (
         f"<script>(() => {{const frame = document.getElementById({embedded(name)});"

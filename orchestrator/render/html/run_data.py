@@ -583,7 +583,7 @@ class TailList(Generic[T]):
         """Versions in which it changed, and the first index that did."""
 
     def put(self, items: list[T], version: int) -> None:
-        """Set its items, in the newest version."""
+        """Replace the items, and record the first index that changed in this version."""
         before = self.items
         same = min(len(before), len(items))
         if len(before) == len(items) and before == items:

@@ -52,7 +52,7 @@ class Archive(Protocol):
 
     @abstractmethod
     def put(self, name: str, data: bytes) -> None:
-        """Write an object durably and atomically, replacing one of this name.
+        """Write an object durably and atomically, replacing one with this name.
 
         Args:
             name: `YYYY/MM/DD/` and a file name.
@@ -62,7 +62,7 @@ class Archive(Protocol):
 
     @abstractmethod
     def get(self, name: str, *, most: int) -> bytes | None:
-        """Return the bytes of an object; None if there is no object of this name.
+        """Return the bytes of an object; None if there is no object with this name.
 
         Args:
             name: its name.

@@ -90,7 +90,7 @@ class S3Archive:
                 raise self._failure("changed", error) from error
 
     def _read(self, body: Any, size: int) -> bytes:
-        """Return the first bytes of a response, which may be long, but not slow for ever.
+        """Return the first bytes of a response, which may be long, but must not take for ever.
 
         Raises:
             ReadTimeoutError: the server sent fewer bytes per second than `_SLOWEST`.

@@ -63,7 +63,7 @@ _MOST = 4 << 30
 
 
 def object_of(run_id: str, records: Sequence[Record], graphs: Mapping[str, JsonObject], *, compress: bool) -> bytes:
-    """Return the bytes of an object. The same run always gives the same bytes.
+    """Return the bytes of the archive object of a run. The same run always gives the same bytes.
 
     Args:
         run_id: the run's id.
@@ -94,7 +94,7 @@ def _most_text(packed: bytes) -> int:
 
 
 def _unpacked(data: bytes) -> bytes:
-    """Return the text of an object, within a limit: a few compressed bytes can expand to gigabytes.
+    """Return the unpacked text of an object, within a limit: a few compressed bytes can expand to gigabytes.
 
     Raises:
         ValueError: the object cannot be decompressed, or has more text than `object_of` packs.
@@ -292,7 +292,7 @@ class ArchivedStore(StoreWrapper):
     # --------------------------------------------------------------------- deletion and copies
 
     async def delete(self, run_id: str) -> bool:
-        objects = await self._rows.objects(run_id)  # also objects left from an earlier run of this id
+        objects = await self._rows.objects(run_id)  # also objects left from an earlier run with this id
         await self.reach(run_id)
         deleted = await self.inner.delete(run_id)
         try:

@@ -145,7 +145,7 @@ _TIMELINE = "left(pg_walfile_name(pg_current_wal_lsn()), 8)"
 
 
 def _has_seen(connection: Connection, transaction: Transaction) -> bool:
-    """True if the transaction of this number is the given one on this server.
+    """True if the transaction with this number is the given one on this server.
 
     Raises:
         StoreUnavailable: the server no longer has the position at which it took over.

@@ -182,7 +182,7 @@ def _of_failed_tool(name: str) -> _Sql:
     return _Sql("SELECT run FROM failed_tools WHERE name = %s", (index_key(name),))
 
 
-# -- what each run is asked for ----------------------------------------------------------------------------------------
+# -- filters without an index ------------------------------------------------------------------------------------------
 
 
 def _conditions(connection: Connection, wanted: RunQuery) -> list[_Sql]:

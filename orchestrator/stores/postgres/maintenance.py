@@ -223,7 +223,7 @@ def _disorder(connection: Connection, payloads: Disorder) -> Iterator[_Repair]:
     yield from _payload_repairs(connection, payloads)
 
 
-# -- what belongs to no run --------------------------------------------------------------------------------------------
+# -- data of no run ----------------------------------------------------------------------------------------------------
 
 
 def _lost(connection: Connection, table: str) -> list[int]:
@@ -318,7 +318,7 @@ def _index(connection: Connection, wrong: _Words) -> str:
     return "written again from the texts"
 
 
-# -- what is damaged ---------------------------------------------------------------------------------------------------
+# -- damaged rows ------------------------------------------------------------------------------------------------------
 
 
 def _damaged_snapshots(connection: Connection) -> list[tuple[int, int]]:

@@ -54,7 +54,7 @@ class RunNumbers:
         return self._numbers.get(run_id)
 
     def keep(self, run_id: str, number: int) -> None:
-        """Store the number of a run."""
+        """Remember the number of a run in this process; the oldest entry is dropped if there are too many."""
         if self._numbers.get(run_id) == number:
             return
         with self._lock:

@@ -158,7 +158,9 @@ class Joiner:
 
 @dataclass(frozen=True, slots=True)
 class RelatedRows:
-    """The data of a run that is stored next to its row. None leaves the stored data."""
+    """The data of a run that is stored in other tables than its row. A field that is None leaves the stored data
+    unchanged.
+    """
 
     rows: Sequence[Row] = ()
     payloads: Payloads = field(default_factory=dict)

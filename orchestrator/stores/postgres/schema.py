@@ -235,8 +235,8 @@ def check_version(version: int, url: str) -> None:
     """
     if version > VERSION:
         raise StoreTooNew(
-            f"store {url} has schema version {version}, this version of the library knows up to {VERSION}; update the "
-            "library"
+            f"store {url} has schema version {version}, but this version of the library supports {VERSION} at most; "
+            "update the library"
         )
     if 0 < version < VERSION:
         raise StoreError(too_old(url, version, VERSION))

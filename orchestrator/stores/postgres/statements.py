@@ -137,7 +137,7 @@ class Table:
 
 
 def table(name: str, columns: Sequence[tuple[str, Kind]], rows: Iterable[Sequence[Value]]) -> Table:
-    """Return rows as a table of this name, for use after FROM."""
+    """Return rows as a table with this name, for use after FROM."""
     kept = [*zip(*rows, strict=True)] or [()] * len(columns)
     values = [_array(kind, column) for (_, kind), column in zip(columns, kept, strict=True)]
     marks = ", ".join(f"%{'b' if kind in ('text', 'bytea') else 's'}::{kind}[]" for _, kind in columns)

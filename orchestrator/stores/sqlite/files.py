@@ -222,7 +222,7 @@ class StoreFile:
 
 
 def patiently(action: Callable[[], T], seconds: float = BUSY_SECONDS) -> T:
-    """Call `action`, which may meet a lock of another process; try for `seconds`.
+    """Call `action`, which may fail because of another process's lock; try for `seconds`.
 
     The waits are random, so that two processes that want the same lock do not stay in step.
     """

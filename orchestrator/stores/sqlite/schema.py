@@ -214,8 +214,8 @@ def check_version(connection: sqlite3.Connection, url: str) -> int:
         raise StoreError(f"store {url} is the SQLite database of another program; name another file")
     if version > VERSION:
         raise StoreTooNew(
-            f"store {url} has schema version {version}, this version of the library knows up to {VERSION}; update the "
-            "library"
+            f"store {url} has schema version {version}, but this version of the library supports {VERSION} at most; "
+            "update the library"
         )
     if 0 < version < VERSION:
         raise StoreError(too_old(url, version, VERSION))

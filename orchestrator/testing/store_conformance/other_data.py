@@ -169,7 +169,7 @@ async def check_copy(store: Store) -> None:
 
 
 async def check_schedules(store: Store) -> None:
-    """A schedule is stored whole, replaced by one of the same name, and moved by only one of several workers."""
+    """A schedule is stored whole, replaced by one with the same name, and moved by only one of several workers."""
     a, b = (f"check-{uuid4().hex}-{letter}" for letter in "ab")
     first = Schedule(
         name=a,

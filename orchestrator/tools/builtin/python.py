@@ -246,7 +246,7 @@ def _inner(items: Iterable[tuple[object, ...]], most: int, depth: int) -> Iterat
 
 
 class _Sandboxed(Tool):
-    """Base of both tools."""
+    """Base class of `Python` and `PythonSession`."""
 
     name = "python"
     risk = "none"

@@ -1,6 +1,6 @@
 """A tool that ends the work of an agent.
 
-Without a message its output is empty, and the strategies take the text beside the call, else the last result.
+Without a message its output is empty, and the strategies take the text that comes with the call, else the last result.
 """
 
 from __future__ import annotations

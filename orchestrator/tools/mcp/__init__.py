@@ -159,7 +159,7 @@ class McpToolbox(Toolbox):
         """The server."""
         return self._connection.server
 
-    # -- what it has -----------------------------------------------------------------------------------------------
+    # -- tools and connections -------------------------------------------------------------------------------------
 
     def current(self) -> Mapping[str, Tool]:
         """Return the tools as they were when the toolbox was opened; empty before that."""
@@ -173,7 +173,7 @@ class McpToolbox(Toolbox):
 
     @property
     def connections(self) -> tuple[Toolbox, ...]:
-        """Return a tuple of this toolbox."""
+        """Return a tuple with only this toolbox."""
         return (self,)
 
     def __repr__(self) -> str:

@@ -172,7 +172,8 @@ def is_file(text: str) -> bool:
 
 
 def refuse_secrets(text: str) -> None:
-    """
+    """Refuse a reference that is too long or seems to contain a secret.
+
     Raises:
         GraphUnknown: the reference seems to contain a secret, which would be stored; or it is too long.
     """
@@ -402,7 +403,9 @@ def _in_address(text: str) -> str | None:
 
 
 def _is_value(text: str) -> bool:
-    """Return True if a text is a value itself and not the name of a variable."""
+    """Return True if a string contains a literal value: more than references such as `${NAME}` and a scheme such as
+    `Bearer`.
+    """
     left = VARIABLE.sub(lambda found: found[2] or "", text)
     words = [word for word in re.split(r"[^\w]+", left) if word]
     return any(word.lower() not in _SCHEMES for word in words)

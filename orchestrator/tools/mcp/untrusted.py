@@ -334,7 +334,7 @@ def _cleaned(schema: Any, depth: int) -> Any:
 
 
 def _is_void(keyword: str, value: object) -> bool:
-    """Return True for a keyword that says nothing, or nothing that can be checked here: the server checks it."""
+    """Return True for a keyword without effect, or without one that can be checked here: the server checks it."""
     if value is None:
         return keyword not in _NOT_NULL
     if keyword in NUMBERS:
@@ -342,7 +342,7 @@ def _is_void(keyword: str, value: object) -> bool:
     return (keyword == "required" and isinstance(value, bool)) or (keyword in LISTS and value == [])
 
 
-# -- how long checking can take ------------------------------------------------------------------------------------
+# -- the time that checks can take ---------------------------------------------------------------------------------
 
 
 def _check_steps(root: Mapping[str, Any]) -> None:

@@ -181,7 +181,8 @@ def _root_of_json(text: str) -> Any:
 
 
 def _check_size(data: object) -> None:
-    """
+    """Check that a graph is not too large for this page.
+
     Raises:
         GraphError: the graph has too many nodes, or edges.
     """
@@ -368,7 +369,7 @@ def _step(step: WitnessStep) -> WitnessDocument:
     return WitnessDocument(node=step.node, outcome=step.outcome, note=step.note)
 
 
-# -- what can be read of a faulty text -------------------------------------------------------------------------------
+# -- nodes and fields of a faulty text -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ class KindRow(Document):
     name: str
     summary: str
     category: Category
-    fields: Annotated[list[KindField], Field(description="Those beside the fields of every kind.")]
+    fields: Annotated[list[KindField], Field(description="Fields in addition to those of every kind.")]
     outcomes: Annotated[list[str] | None, Field(description="null: the node's fields decide.")]
     example: Annotated[str, Field(description="A node of it with what it must have, as YAML, without its name.")]
     node: Annotated[dict[str, object], Field(description="The same node as data.")]

@@ -85,12 +85,13 @@ def names_in(folder: int) -> list[str]:
 
 
 def check_name(name: str) -> None:
-    """
+    """Check that a name is valid for a file.
+
     Raises:
         HttpProblem: the name is not valid for a file.
     """
     if not is_name(name):
-        detail = f"{name[:100]!r} is no name for a file: {RULE}, in {_LONGEST_NAME} bytes at most"
+        detail = f"{name[:100]!r} is not a valid file name: {RULE}, at most {_LONGEST_NAME} bytes"
         raise HttpProblem(422, "name-invalid", detail)
 
 
@@ -100,7 +101,8 @@ def digest_of(data: bytes) -> str:
 
 
 def check_file(name: str, there: SavedFile | None, folder: int, text: str, replaces: str | None) -> None:
-    """
+    """Check that a file can be created, or that the existing one may be replaced.
+
     Raises:
         HttpProblem: the existing file is not the one that may be replaced.
     """

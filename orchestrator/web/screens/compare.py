@@ -204,7 +204,7 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The URL of a comparison, with some parameters changed."""
+    """Builds URLs of a comparison, with some parameters changed."""
 
     root: str
     ids: Sequence[str]
@@ -423,7 +423,7 @@ def _said(note: DifferenceNote, at: int) -> str:
 
 
 def _leading_to(first: ComparedRow, found: AlignedRuns, query: CompareQuery, address: Address) -> str:
-    """Return the page on which the first difference is, with its texts."""
+    """Return the URL of the page on which the first difference is, with its texts."""
     at = 0 if query.different else first.number // query.limit * query.limit
     return f"{address(after=str(at) if at else None, step=first.key)}#row-{key_of(first.key)}"
 

@@ -48,7 +48,7 @@ _OF_LIBRARY = "This is the graph of the library. That of this server cannot be a
 
 
 class ComposeQuery(Query):
-    """The graph to edit. Without either, a small graph to begin with."""
+    """The graph to edit. Without either, a small graph to start with."""
 
     graph: Name | None = Field(None, description="A graph of this server, to change it.")
     start: Name | None = Field(

@@ -17,7 +17,7 @@ from orchestrator.web.screens import compare, compose, shell
 
 
 async def run(call: Call[NoQuery]) -> Response:
-    """Show a run, which the page follows."""
+    """Show a run on a page that follows it."""
     pane = await call.service.feeds.of(call.run_id).page()
     return await shell.page(
         call,

@@ -72,7 +72,7 @@ class RunFeeds:
         self._feeds: dict[str, RunFeed] = {}
 
     def of(self, run_id: str) -> RunFeed:
-        """Return the run of this id; drops the least recently requested one."""
+        """Return the run with this id; drops the least recently requested one."""
         feed = self._feeds.pop(run_id, None) or RunFeed(self._executor, run_id)
         self._feeds[run_id], feed.asked = feed, monotonic()
         while len(self._feeds) > _KEPT or self._crowded(feed.asked - _LATELY):
@@ -93,7 +93,7 @@ class RunFeeds:
 
 
 class RunFeed:
-    """A run as its pages follow it."""
+    """A run for pages that follow it: its records are read once, and a page gets the changes since its last request."""
 
     def __init__(self, executor: Executor, run_id: str) -> None:
         self._executor, self._run_id = executor, run_id

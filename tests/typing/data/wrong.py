@@ -118,7 +118,7 @@ async def forgotten_await(state: Essay, ctx: Context[Library]) -> Update:
 @node
 async def wrong_result_of_an_effect(state: Essay, ctx: Context[Library]) -> EssayUpdate:
     found = await ctx.effect("count", len, state.topic, returns=int)
-    return {"topic": found}  # E: a number is no text
+    return {"topic": found}  # E: a number is not a string
 
 
 misspelt_field("tea")  # E: the function takes an Essay

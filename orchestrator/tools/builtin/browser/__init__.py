@@ -147,12 +147,12 @@ class Select(BrowserTool):
     effect = "idempotent"
 
     async def call(self, ref: Ref, element: Element, options: list[str], env: BrowserSession) -> ToolResult:
-        """Choose options of a list.
+        """Choose options in a list.
 
         Args:
             ref: the number of the element, such as e12.
             element: the element, exactly as the page text shows it before the number, such as: combobox "Country".
-            options: the options, as the page names them; more than one only if the list allows it.
+            options: the options, as the page shows them; more than one only if the list allows it.
         """
         return await self._do(env, ref=ref, element=element, options=options)
 

@@ -166,7 +166,7 @@ class Tabs:
         return await self._after()
 
     async def select(self, ref: str, element: str, options: list[str]) -> Answer:
-        """Choose options of a list by their names."""
+        """Choose options in a list by their names."""
         page, found = await self._element(ref, element)
         given = await found.evaluate("list => [...(list.options ?? [])].map(option => option.label)")
         there = [str(label)[:200] for label in given] if isinstance(given, list) else []
@@ -412,7 +412,7 @@ def _stored(source: Path, folder: Path, suggested: str) -> tuple[Path, int]:
     for number in range(1, 10_000):
         path = folder / (name if number == 1 else f"{stem}-{number}{dot}{end}")
         try:
-            target = path.open("xb")  # another run may save a file of that name, and links are not followed
+            target = path.open("xb")  # another run may save a file with that name, and links are not followed
         except FileExistsError:
             continue
         try:

@@ -211,7 +211,7 @@ class Files(Toolbox):
         """
         return self._edits.undo(path, idempotency_key)
 
-    # -- what is shown -----------------------------------------------------------------------------------------------
+    # -- text for the model ------------------------------------------------------------------------------------------
 
     def _text(self, data: bytes | None) -> Text:
         if data is None:

@@ -393,7 +393,8 @@ def is_link(found: os.stat_result) -> bool:
 
 
 def refuse_link(name: str, found: os.stat_result) -> None:
-    """
+    """Refuse a symbolic link.
+
     Raises:
         ToolError: it is a link.
     """

@@ -120,7 +120,9 @@ class History:
             return None
         found = self._load(_name(edit))
         if found is None or digest_of(found[1]) != edit.before:
-            raise ToolError(f"what {edit.path!r} held before that is no longer kept: only its last {_DEPTH} edits are")
+            raise ToolError(
+                f"the content of {edit.path!r} before that edit is no longer kept: only the last {_DEPTH} edits are"
+            )
         return found[1]
 
     def settle(self, path: str, now: str | None) -> None:

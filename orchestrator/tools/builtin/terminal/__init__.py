@@ -115,7 +115,7 @@ class Shell:
 
     @property
     def closed(self) -> bool:
-        """True if it was closed or has ended."""
+        """True if the shell was closed or has ended."""
         return self._process.closed
 
     @classmethod
