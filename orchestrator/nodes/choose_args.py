@@ -33,6 +33,9 @@ description of the function, and its parameters. Answer only with one JSON objec
 such as {"first": 1, "second": "two"}. Optional parameters can be left out."""
 _WRAPPERS = ("arguments", "parameters", "args", "input")
 """Keys under which models write the arguments of a call, in addition to the name of the function."""
+_closed = r"""(?:[^()\[\]{}"']|"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')*+[)\]][\s.;]*\Z"""
+_open_code = re.compile(rf"[^\n{{}}()\[\]=]+(?:=|[(\[](?!{_closed}))", re.DOTALL)
+"""The beginning of a text with arguments as in code, unless it is one call whose bracket is certainly closed."""
 PROMPT = """\
 Question: {question}
 
@@ -120,6 +123,8 @@ def _given(reply: Reply, tool: Tool) -> dict[str, Any]:
     """Return the arguments in a reply: a JSON object, or a call as in code, `add(2, 4)` or `a=2, b=4`."""
     properties: Any = tool.parameters["properties"]
     text = parted(reply.text)[1].strip().strip("`")
+    if reply.cut and _open_code.match(text):
+        whole(reply, ChooseArgs.kind)  # raises: the last value may be incomplete
     call = re.fullmatch(rf"\s*{re.escape(tool.name)}\s*[(\[](.*)[)\]][\s.;]*", text, re.DOTALL)
     if call is not None or re.match(rf"({'|'.join(map(re.escape, properties))})\s*=(?!=)", text):
         written = text if call is None else call[1]

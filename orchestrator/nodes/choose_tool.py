@@ -16,6 +16,7 @@ from orchestrator.models.reading import choice_in
 from orchestrator.nodes.model_decision import (
     Constrain,
     Decision,
+    certain,
     closed,
     form_of,
     question_in_hand,
@@ -107,7 +108,7 @@ class ChooseTool(Decision, Node, kind="choose_tool"):
         prompt = fill(self.prompt, question=question, tools=lines)
 
         def read(reply: Reply) -> Outcome[str]:
-            chosen = choice_in(reply.text, {tool.name: tool.description for tool in tools})
+            chosen = choice_in(certain(reply), {tool.name: tool.description for tool in tools})
             if chosen is None:
                 unknown_tool(ctx, whole(reply, self.kind), self.kind)
             return Outcome(DONE, {self.tool: chosen})

@@ -183,6 +183,12 @@ def whole(reply: Reply, task: str) -> str:
     return reply.text.strip()
 
 
+def certain(reply: Reply) -> str:
+    """Return the text of a reply; of one that was cut off, what is certainly complete."""
+    text = reply.text.rstrip()
+    return whole_words(reply.text) if reply.cut and text[-1:] not in tuple("}])\"'`") else text
+
+
 def whole_words(text: str) -> str:
     """Return a text that was cut off, without its last word, which may be incomplete."""
     return text.strip() if text[-1:].isspace() else "".join(text.rsplit(None, 1)[:-1]).strip()
