@@ -11,7 +11,7 @@ from collections.abc import Collection
 from typing import Any, Literal
 
 from orchestrator import Context, Graph, Limits, Retry, Update, node
-from orchestrator.errors import StepError
+from orchestrator.errors import AgentError, StepError
 from orchestrator.graph import Migration, Node
 from orchestrator.nodes import ChooseArgs, ChooseTool, Confirm, Constrain, Execute, Step, Think
 from orchestrator.spelling import checks_names
@@ -31,7 +31,14 @@ class ToolUserState(ChooseArgs.State, Think.State):
 
 @node(effect="pure")
 def time_out(state: ToolUserState) -> Update:
-    """Fall back to the last tool's output, because the steps or seconds are used up."""
+    """Fall back to the last tool's output, because the steps or seconds are used up.
+
+    Raises:
+        AgentError: no tool ran, because no reply could be used.
+    """
+    if state.corrections and not state.step_history:
+        fault = (state.corrections[-1].data or {}).get("fault")
+        raise AgentError(f"the steps or seconds were used up by corrections, before a tool ran: {fault}")
     last = state.step_history[-1].text if state.step_history else ""
     return {"answer": last, "exit_code": 1}
 
@@ -114,7 +121,8 @@ def tool_user(
     output; the run's status is then `exhausted`, and `exit_code` is 1.
 
     Args:
-        max_steps: the most tools to run.
+        max_steps: the most tools to run; fewer if replies are corrected, as each correction is one of the
+            `5 * max_steps` steps of the run.
         max_seconds: seconds that the run may be alive; None for no limit.
         name: the graph's name.
         tools: the only tools to choose from: names, tools, functions; None for all tools of the run.

@@ -300,7 +300,7 @@ _after_link = re.compile(_after.pattern.replace("{}", "tool|function|class|categ
 _separators = re.compile(r"[\s_-]+")
 
 
-def choice_in(text: str, choices: Mapping[str, str], *, numbered: bool = False) -> str | None:
+def choice_in(text: str, choices: Mapping[str, str]) -> str | None:
     """Return the one choice that a text names.
 
     The name may be in quotes, marks or a fence, behind a label or a list marker, before its description or a reason,
@@ -310,7 +310,6 @@ def choice_in(text: str, choices: Mapping[str, str], *, numbered: bool = False) 
     Args:
         text: the reply.
         choices: the names, each with the description that the model was shown.
-        numbered: whether the model was shown the choices with the numbers 1, 2 and so on; a number is then a name.
 
     Returns:
         The name; None if the text names no choice, or several.
@@ -319,10 +318,8 @@ def choice_in(text: str, choices: Mapping[str, str], *, numbered: bool = False) 
     if words in choices:
         return words
     names = _Names(choices)
-    if numbered:
-        names.keyed.update({str(number): name for number, name in enumerate(choices, 1)})
     before, words, after = _core(words)
-    chosen = _chosen(words, names, choices, numbered=numbered)
+    chosen = _chosen(words, names, choices)
     others = {names[one[0]] for one in _pattern(tuple(names.keyed)).finditer(f"{before}\n{after}")} - {chosen}
     return None if others or _negation.search(before) or _doubt.search(after) else chosen
 
@@ -366,7 +363,7 @@ def _core(words: str) -> tuple[str, str, str]:
     return "", words, ""
 
 
-def _chosen(words: str, names: _Names, choices: Mapping[str, str], *, numbered: bool) -> str | None:
+def _chosen(words: str, names: _Names, choices: Mapping[str, str]) -> str | None:
     """Return the one choice that an object, a list or a text names."""
     for value in _values([words] if words.startswith(("{", "[")) else []):
         return _value_named(value, names)
@@ -375,8 +372,6 @@ def _chosen(words: str, names: _Names, choices: Mapping[str, str], *, numbered: 
     if not found or words.startswith("{"):
         return None
     chosen, before = names[found[0][0]], words[: found[0].start()]
-    if len(found) > 1 and numbered and not re.search(r"\w", words[found[0].end() : found[1].start()]):
-        del found[0]  # the number before the name
     after = words[found[0].end() :]
     described = " ".join(choices.get(chosen or "", "").split())
     following = " ".join(after.lstrip(" \t*_`:-–—(").split())

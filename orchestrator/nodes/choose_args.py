@@ -127,6 +127,8 @@ def _given(reply: Reply, tool: Tool) -> dict[str, Any]:
         whole(reply, ChooseArgs.kind)  # raises: the last value may be incomplete
     call = re.fullmatch(rf"\s*{re.escape(tool.name)}\s*[(\[](.*)[)\]][\s.;]*", text, re.DOTALL)
     if call is not None or re.match(rf"({'|'.join(map(re.escape, properties))})\s*=(?!=)", text):
+        if call is None:
+            whole(reply, ChooseArgs.kind)  # the last value of a truncated reply may be incomplete
         written = text if call is None else call[1]
         planned = blueprint.PlannedCall(id="E1", tool=tool.name, input=written)
         return planned_calls.arguments_of(planned, {}, tool.parameters)

@@ -16,7 +16,7 @@ from orchestrator.models.logprobs import probability
 from orchestrator.models.messages import system as said
 from orchestrator.models.messages import user
 from orchestrator.models.reading import choice_alone, choice_in, unfenced
-from orchestrator.nodes.model_decision import Constrain, is_auto, not_refused, quoted, whole, wrong
+from orchestrator.nodes.model_decision import Constrain, certain, is_auto, not_refused, quoted, whole, wrong
 from orchestrator.nodes.templates import fill, filled_by
 
 SYSTEM = """\
@@ -114,7 +114,7 @@ class Deciding(BaseModel, metaclass=Spelled):
             reply = await ctx.model.complete(messages, output=output, task=self.task, **weighed)
             not_refused(reply, ctx.node)
             written = reply.text.strip()
-            chosen = choice_in(written, options)
+            chosen = choice_in(certain(reply), options)
             if bare:
                 chosen = None if reply.cut else choice_alone(written, options)
             if chosen is not None:

@@ -177,7 +177,7 @@ def _events(text: str) -> None:
 
 def _readings(text: str) -> None:
     parted_thoughts(text)
-    choice_in(text, {"add": "Add.", "web_search": "Search."}, numbered=True)
+    choice_in(text, {"add": "Add.", "web_search": "Search."})
     labelled(text, {"answer": "answer", "final answer": "answer"})
     screen = ThoughtScreen()
     for start in range(0, len(text), 512):

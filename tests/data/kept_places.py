@@ -134,7 +134,7 @@ class Model(RequestModel):
             await self.calls.call("an empty reply")
             return Reply(text="", model=self.name)
         last = messages[-1]
-        blueprint = any("#E1 = " in message.content for message in messages if message.role == "system")
+        blueprint = (last.data or {}).get("form") == "blueprint"
         await self.calls.call(last.content)
         if blueprint and request.task == "plan":
             return Reply(text=PLANNED, model=self.name)

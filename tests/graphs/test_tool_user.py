@@ -530,6 +530,15 @@ async def test_a_model_is_shown_the_beginning_of_its_reply_and_roles_alternate()
     assert all(len(message.content) < 1000 for message in (asked[3], asked[5]))
 
 
+async def test_a_run_whose_corrections_use_up_its_steps_fails_and_says_so() -> None:
+    found = await run(["subtract"], definition=tool_user(max_steps=1))
+    assert found.error is not None
+    assert (found.status, found.error.type) == ("failed", "AgentError")
+    assert "before a tool ran: 'subtract' is not an available tool; choose one of: add, note" in found.error.message
+    late = await run([*ADD, "Question: go on", "subtract"], definition=tool_user(max_steps=2))
+    assert (late.status, late.output) == ("exhausted", "3")
+
+
 async def test_corrections_are_bounded(store: str) -> None:
     for place, (name, replies) in enumerate(CORRECTED.items()):
         script = {one: good[-1:] for one, good in list(CORRECTED.items())[:place]}
@@ -545,6 +554,15 @@ async def test_a_reply_that_is_cut_off_is_corrected_unless_what_matters_is_there
     ]
     found = await run([*cut, "Final Answer: 3"])
     assert (found.status, found.output) == ("completed", "3")
+
+
+async def test_the_last_word_of_a_reply_that_is_cut_off_is_not_used() -> None:
+    cut = [Reply(text=text, finish="length") for text in ("add", "The tool is add", "a=1, b=2")]
+    found = await run([*cut[:2], "add", cut[2], "a=1, b=4", "Final Answer: 5"])
+    assert (found.status, steps_of(found)[0]["tool_output"]) == ("completed", 5)
+    closed = [Reply(text=text, finish="length") for text in ('{"tool": "add"}', "add(1, 2)")]
+    found = await run([*closed, "Final Answer: 3"])
+    assert (found.status, steps_of(found)[0]["tool_output"]) == ("completed", 3)
 
 
 async def test_decisions_are_requested_by_schema_unless_they_are_never_constrained() -> None:

@@ -60,14 +60,6 @@ def test_a_choice_that_stands_alone() -> None:
         assert choice_alone(text, YES_NO) is None, text
 
 
-def test_numbered_choices() -> None:
-    for text in ("2", "2.", "2) multiply", "The answer is 2.", "2. multiply: Multiply two numbers."):
-        assert choice_in(text, TOOLS, numbered=True) == "multiply", text
-    for text in ("5", "1 or 2", "1. multiply", "2\n3"):
-        assert choice_in(text, TOOLS, numbered=True) is None, text
-    assert choice_in("2", TOOLS) is None
-
-
 def test_names_that_differ_in_separators_are_read_exactly() -> None:
     names = {"web search": "", "web_search": "", "x": ""}
     assert [choice_in(text, names) for text in ("web search", "web_search", "Web-Search", "X")] == [

@@ -88,6 +88,8 @@ async def test_a_refused_reply_fails() -> None:
 async def test_a_reply_that_is_cut_off_is_corrected_unless_the_name_is_there() -> None:
     outcome, _, _ = await classified(Classify(choices=CHOICES), Reply(text="bugs: what does", finish="length"))
     assert outcome == "bugs"
+    outcome, _, _ = await classified(Classify(choices=CHOICES), Reply(text="bugs", finish="length"), "bugs")
+    assert outcome == "bugs"
     cut = Reply(text="The text is about", finish="length")
     outcome, _, model = await classified(Classify(choices=CHOICES), cut, "bugs")
     assert outcome == "bugs"
