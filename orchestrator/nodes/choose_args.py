@@ -127,11 +127,10 @@ def _given(reply: Reply, tool: Tool) -> dict[str, Any]:
     text = parted(reply.text)[1].strip().strip("`")
     call = re.fullmatch(rf"\s*{re.escape(tool.name)}\s*[(\[](.*)[)\]][\s.;]*", text, re.DOTALL)
     name = rf"(?:{'|'.join(map(re.escape, properties))})\s*"
-    if call is not None:
-        return _as_code(call[1], tool)
-    if re.match(rf"{name}=(?!=)", text):
-        whole(reply, ChooseArgs.kind)  # the last value of a truncated reply may be incomplete
-        return _as_code(text, tool)
+    if call is not None or re.match(rf"{name}=(?!=)", text):
+        if call is None:
+            whole(reply, ChooseArgs.kind)  # the last value of a truncated reply may be incomplete
+        return _as_code(text if call is None else call[1], tool)
     found = _object_in(text)
     if found is not None:
         return _unwrapped(found, tool)
