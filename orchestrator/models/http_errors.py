@@ -12,6 +12,7 @@ from http import HTTPStatus
 from itertools import islice
 
 from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
+from orchestrator.visible import shown
 
 _AGAIN = (408, 409, 425, 429)
 _QUOTED = 300
@@ -243,6 +244,6 @@ def _number(text: str | None) -> float | None:
 
 
 def quoted(words: str) -> str:
-    """Return a server's message as one line of limited length."""
+    """Return a server's message as one line of limited length, with characters that cannot be seen as escapes."""
     line = " ".join(words.split())
-    return line if len(line) <= _QUOTED else line[:_QUOTED] + "…"
+    return shown(line if len(line) <= _QUOTED else line[:_QUOTED] + "…")

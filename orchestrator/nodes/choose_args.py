@@ -9,16 +9,16 @@ from pydantic import BaseModel, JsonValue
 
 from orchestrator._lazy import lazy_modules
 from orchestrator.context import Context
-from orchestrator.errors import AgentError
 from orchestrator.graph.model import Node, Port
 from orchestrator.graph.outcome import DONE, Outcome
 from orchestrator.json import canonical
 from orchestrator.models.messages import Message, Reply, user
 from orchestrator.models.messages import system as said
-from orchestrator.models.reading import parted
+from orchestrator.models.reading import NoReading, json_in, parted
 from orchestrator.nodes.model_decision import Decision, json_object, question_in_hand, tool_named, whole
 from orchestrator.nodes.templates import fill, filled_by
 from orchestrator.tools.tool import Tool
+from orchestrator.tools.validation import kinds_taken
 
 if TYPE_CHECKING:
     from orchestrator.nodes import planned_calls
@@ -31,10 +31,10 @@ SYSTEM = """\
 You choose the arguments of a function, so that its result helps to answer a question. You get the question, a \
 description of the function, and its parameters. Answer only with one JSON object whose keys are names of parameters, \
 such as {"first": 1, "second": "two"}. Optional parameters can be left out."""
-_WRAPPERS = ("arguments", "parameters", "args", "input")
-"""Keys under which models write the arguments of a call, in addition to the name of the function."""
+_WRAPPERS = ("function", "arguments", "parameters", "args", "input", "tool_input", "action_input")
+"""Keys under which models write a call or its arguments, in addition to the name of the function."""
 _closed = r"""(?:[^()\[\]{}"']|"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')*+[)\]][\s.;]*\Z"""
-_open_code = re.compile(rf"[^\n{{}}()\[\]=]+(?:=|[(\[](?!{_closed}))", re.DOTALL)
+_open_code = re.compile(rf"[^{{}}()\[\]=]+(?:=|[(\[](?!{_closed}))", re.DOTALL)
 """The beginning of a text with arguments as in code, unless it is one call whose bracket is certainly closed."""
 PROMPT = """\
 Question: {question}
@@ -50,7 +50,8 @@ class ChooseArgs(Decision, Node, kind="choose_args"):
     """Write the arguments for the chosen tool, checked in full and in their final form.
 
     For a tool without parameters no model is called. Texts are converted to the types of the tool's schema (`"60"` to
-    the number 60); nothing that the model writes is evaluated.
+    the number 60), and a number or boolean to its JSON text where only a string fits; nothing that the model writes
+    is evaluated.
 
     Raises:
         AgentError: the reply is not a JSON object, or does not fit the tool: a parameter is missing, unknown or of the
@@ -113,32 +114,73 @@ class ChooseArgs(Decision, Node, kind="choose_args"):
         data: dict[str, JsonValue] = {**told, "parameters": parameters}
 
         def read(reply: Reply) -> Outcome[str]:
-            return Outcome(DONE, {self.args: tool.validate(_given(reply, tool))})
+            return Outcome(DONE, {self.args: tool.validate(_as_texts(_given(reply, tool), tool))})
 
         messages = [said(self.system), user(prompt, data=data)]
         return await self.decided(state, ctx, messages, dict(tool.parameters), self.kind, read)
 
 
 def _given(reply: Reply, tool: Tool) -> dict[str, Any]:
-    """Return the arguments in a reply: a JSON object, or a call as in code, `add(2, 4)` or `a=2, b=4`."""
+    """Return the arguments in a reply: a JSON object, or a call as in code, `add(2, 4)` or `a=2, b=4`.
+
+    An object may be the only item of a list, or the value of a wrapper (`_WRAPPERS`). `name: value` on each line is
+    read, too.
+    """
     properties: Any = tool.parameters["properties"]
     text = parted(reply.text)[1].strip().strip("`")
     if reply.cut and _open_code.match(text):
         whole(reply, ChooseArgs.kind)  # raises: the last value may be incomplete
     call = re.fullmatch(rf"\s*{re.escape(tool.name)}\s*[(\[](.*)[)\]][\s.;]*", text, re.DOTALL)
-    if call is not None or re.match(rf"({'|'.join(map(re.escape, properties))})\s*=(?!=)", text):
-        if call is None:
-            whole(reply, ChooseArgs.kind)  # the last value of a truncated reply may be incomplete
-        written = text if call is None else call[1]
-        planned = blueprint.PlannedCall(id="E1", tool=tool.name, input=written)
-        return planned_calls.arguments_of(planned, {}, tool.parameters)
+    name = rf"(?:{'|'.join(map(re.escape, properties))})\s*"
+    if call is not None or re.match(rf"{name}=(?!=)", text):
+        return _as_code(text if call is None else call[1], tool)
+    found = _object_in(text)
+    if found is not None:
+        return _unwrapped(found, tool)
+    whole(reply, ChooseArgs.kind)  # a truncated reply is reported as such
+    lines = [line.strip().rstrip(",") for line in text.splitlines()]
+    if lines and all(re.match(rf"{name}:", line) for line in lines):
+        return _as_code(", ".join(lines), tool)
+    return json_object(text, ChooseArgs.kind)
+
+
+def _as_code(text: str, tool: Tool) -> dict[str, Any]:
+    planned = blueprint.PlannedCall(id="E1", tool=tool.name, input=text)
+    return planned_calls.arguments_of(planned, {}, tool.parameters)
+
+
+def _object_in(written: object) -> dict[str, Any] | None:
+    """Return an object, the one in a text, or the only item of a list."""
     try:
-        found = json_object(text, ChooseArgs.kind)
-    except AgentError:
-        whole(reply, ChooseArgs.kind)  # a truncated reply is reported as such
-        raise
-    inner = [found[name] for name in _WRAPPERS if name in found and name not in properties]
-    return inner[0] if len(inner) == 1 and isinstance(inner[0], dict) and not {*found} & {*properties} else found
+        found = json_in(written) if isinstance(written, str) else written
+    except NoReading:
+        return None
+    one = found[0] if isinstance(found, list) and len(found) == 1 else found
+    return one if isinstance(one, dict) else None
+
+
+def _unwrapped(found: dict[str, Any], tool: Tool) -> dict[str, Any]:
+    """Return the arguments in an object: the object itself, or the one inside of its wrappers."""
+    properties: Any = tool.parameters["properties"]
+    for _ in range(3):  # `{"function": {"name": "add", "arguments": "{...}"}}`
+        if {*found} & {*properties}:
+            break
+        inner = [one for name in (*_WRAPPERS, tool.name) if (one := _object_in(found.get(name))) is not None]
+        if len(inner) != 1:
+            break
+        (found,) = inner
+    return found
+
+
+def _as_texts(args: dict[str, Any], tool: Tool) -> dict[str, Any]:
+    """Return the arguments, with numbers and booleans as JSON text where a parameter is a string and nothing else."""
+    properties: Any = tool.parameters["properties"]
+    return {
+        name: canonical(value)
+        if isinstance(value, int | float) and kinds_taken(properties.get(name, True), tool.parameters) == {"string"}
+        else value
+        for name, value in args.items()
+    }
 
 
 def describe(parameters: Any) -> str:

@@ -112,7 +112,7 @@ _NO_OUTPUT = frozenset(
 def checked(name: str, risk: object, effect: object, timeout: object) -> None:
     if not _NAME.fullmatch(name):
         raise TypeError(
-            f"tool {name!r} is not a name that a model can call: use letters, digits, _ . - and single spaces"
+            f"tool {name!r} is not a name that a model can call: use ASCII letters, digits, _ . - and single spaces"
         )
     if risk not in RISKS:
         raise TypeError(f"tool {name!r}: risk {risk!r} is not one of {', '.join(RISKS)}")

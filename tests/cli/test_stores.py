@@ -134,8 +134,8 @@ def cut_short(path: Path, store: bytes) -> None:
 @pytest.mark.parametrize(
     ("make", "code", "said"),
     [
-        (directory, 1, "error: store {url}: it cannot be opened, it is a directory"),
-        (pipe, 1, "error: store {url}: it cannot be opened, it is a pipe, socket or device"),
+        (directory, 1, "error: store {url}: it is a directory, which cannot be opened as a store"),
+        (pipe, 1, "error: store {url}: it is a pipe, socket or device, which cannot be opened as a store"),
         (newer, 1, "error: store {url} has schema version 99"),
         (text, 1, "wrong: store {url}: the file is not an SQLite database"),
         (cut_short, 1, "wrong: store {url}: the file is not an SQLite database"),

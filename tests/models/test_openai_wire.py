@@ -347,6 +347,12 @@ async def test_what_the_server_says_is_quoted_in_one_line_and_in_part() -> None:
     assert "\n" not in str(error)
 
 
+async def test_nothing_in_the_words_of_a_server_is_hidden_or_turned_round() -> None:
+    said = {"error": {"message": "a\x1b[31mred\u202eder\u2066"}}
+    error = await fault_of(Raw(json.dumps(said).encode(), 400, {"Content-Type": "application/json"}))
+    assert str(error).endswith(r"a\u001b[31mred\u202eder\u2066")
+
+
 async def test_a_refusal_that_is_no_json() -> None:
     error = await fault_of(Raw(b"<html>Bad gateway</html>", 502, {"Content-Type": "text/html"}))
     assert isinstance(error, ModelUnavailable)

@@ -308,6 +308,14 @@ def test_texts_without_calls_stay_as_they_are() -> None:
     assert FORMS["json"].defused("<|im_end|>&lt;|x|&gt;", ()) == "<¦im_end¦>&lt;¦x¦&gt;"
 
 
+@pytest.mark.parametrize("text", ["Action: now[today]", "Action: search", "Action: search(words=[1])", "Action: add"])
+def test_the_advice_of_a_correction_reaches_the_model_as_it_is(text: str) -> None:
+    """Only the words of the model that it quotes are changed."""
+    why = FORMS["bracket"].parse(text, OFFERS).unread
+    assert why
+    assert FORMS["bracket"].defused(why, OFFERS) == why
+
+
 class Sum(BaseModel):
     sum: int
 

@@ -388,7 +388,7 @@ def test_s70_an_input_is_read_by_the_tools_schema(which: Tool, text: str, args: 
         (multiply, "1, 2, 3", "'multiply' takes 2 inputs (a, b), and 3 are given"),
         (search, '{"x": 1}', "'x' is unknown"),
         (search, "{'query': it}", "the input of 'search' is not JSON"),
-        (now, "what time is it", "'now' takes no input, and 'what time is it' is given: write now[]"),
+        (now, "what time is it", "'now' takes no input, and 'what time is it' is given: leave its input empty"),
         (multiply, "2", "'b' is missing"),
         (multiply, "#E3, 1", "'a' must be a number"),
         (multiply, "#E2, 1", "'a' must be a number"),

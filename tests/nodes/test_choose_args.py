@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, JsonValue
 
 from orchestrator import tool
-from orchestrator.models.messages import Reply
+from orchestrator.models import Reply
 from orchestrator.nodes import ChooseArgs
 from tests.support.one_node import error_of, executing, of_one, run
 
@@ -82,6 +82,58 @@ async def test_what_a_tool_says_is_no_template() -> None:
 async def test_a_tool_without_parameters_needs_no_model() -> None:
     given = {"question": "?", "tool": "now", "args": {"left": "over"}}
     assert (await run(ChooseArgs(), ChooseArgs.State, given, [], (send, now))).values["args"] == {}
+
+
+@tool
+def add(a: int, b: int = 0) -> int:
+    """Add."""
+    return a + b
+
+
+@pytest.mark.parametrize(
+    ("reply", "args"),
+    [
+        ("add(1, 2)", {"a": 1, "b": 2}),
+        ("add[1,2]", {"a": 1, "b": 2}),
+        ("add(1, b=2)", {"a": 1, "b": 2}),
+        ("add(1)", {"a": 1}),
+        ("a: 1", {"a": 1}),
+        ("a: 1,\nb: 2", {"a": 1, "b": 2}),
+        ('[{"a": 1}]', {"a": 1}),
+        ('{"add": {"a": 1}}', {"a": 1}),
+        ('{"tool_input": {"a": 1}}', {"a": 1}),
+        ('{"arguments": "{\\"a\\": 1}"}', {"a": 1}),
+        ('{"function": {"name": "add", "arguments": {"a": 1}}}', {"a": 1}),
+        ("add(1,000)", None),  # a thousand, or 1 and 0
+        ('[{"a": 1}, {"a": 2}]', None),
+        ('{"args": {"a": 1}, "input": {"a": 2}}', None),
+        ("a: 1\nwhich is enough", None),
+    ],
+)
+async def test_a_call_with_one_reading_is_read(reply: str, args: dict[str, int] | None) -> None:
+    found = await run(ChooseArgs(), ChooseArgs.State, {"question": "?", "tool": "add"}, [reply], (add,))
+    assert (found.values["args"] if found.status == "completed" else None) == args
+
+
+@pytest.mark.parametrize(
+    ("reply", "text"),
+    [
+        ('{"text": 5}', "5"),
+        ('{"text": -1.5}', "-1.5"),
+        ('{"text": true}', "true"),
+        ("text: x, y", "x, y"),
+        ('send("x, y", times=1)', "x, y"),
+        ("send(x, times=1)", "x, times=1"),
+    ],
+)
+async def test_a_value_for_a_text_is_its_text(reply: str, text: str) -> None:
+    assert (await args_of(reply))["text"] == text
+
+
+async def test_a_text_that_was_cut_is_not_used() -> None:
+    cut = Reply(text="text: The first ha", finish="length")
+    found = await run(ChooseArgs(), ChooseArgs.State, {"question": "?", "tool": "send"}, [cut], (send,))
+    assert "was cut off" in error_of(found)[1]
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def _without_input(
     if line is None or offer is None or (line.end() == len(text) and not ended):
         raise Unread(f"an action without [input]: {short(text[named.start() : named.end() + 40])}")
     if offer.parameters.get("required"):
-        raise Unread(f"the action {name!r} without its input: write {usage(offer)}")
+        raise Unread(f"the action {name!r} without its input: write it after the name: {usage(offer)}")
     return (ToolCall(id="", name=offer.name, arguments={}),), line.end()
 
 
@@ -208,7 +208,7 @@ def _in_parentheses(text: str, start: int, offer: OfferedTool) -> tuple[dict[str
     keyword = _keyword.match(text, start, end)
     arguments = read_input(offer, text[start:end])
     if keyword is not None and keyword[1] not in arguments:
-        raise Unread(f"{offer.name!r} takes no {keyword[1]!r}: write {usage(offer)}")
+        raise Unread(f"{offer.name!r} takes no {keyword[1]!r}: write the input after the name: {usage(offer)}")
     return arguments, end + 1
 
 

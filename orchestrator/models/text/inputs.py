@@ -35,14 +35,16 @@ _object = re.compile(r"\{\s*[\"'}]")
 _MOST_SCHEMAS = 64
 """Maximum number of schemas that are searched for the types of one parameter."""
 _integer = re.compile(r"[+-]?\d{1,300}", re.ASCII)
+_string = re.compile(r'"(?:[^"\\]|\\.){0,10000}"', re.DOTALL)
+_thousands = re.compile(r"[+-]?\d{1,3}(?:,\d{3}){1,100}(?:\.\d{0,300})?", re.ASCII)
 _decimal = re.compile(r"[+-]?\d{1,300}(?:\.\d{1,300})?(?:e[+-]?\d{1,3})?", re.ASCII | re.IGNORECASE)
 
 
 def read_input(offer: OfferedTool, text: str, json_of: Callable[[str], str] = str) -> dict[str, Any]:
     """Return the arguments that an input gives. They are not validated yet.
 
-    A tool that requires one parameter gets a plain text whole. If it requires several, values separated by commas are
-    assigned in order, to the required parameters first.
+    A tool that requires one parameter gets a plain text whole. If it requires several, or if the one cannot be a text
+    or a list, values separated by commas are assigned in order, to the required parameters first.
 
     Args:
         offer: the tool.
@@ -63,9 +65,10 @@ def read_input(offer: OfferedTool, text: str, json_of: Callable[[str], str] = st
     if not words or (not known and _nothing.fullmatch(words)):
         return {}
     if not known:
-        raise Unread(f"{offer.name!r} takes no input, and {short(words)} is given: write {offer.name}[]")
+        raise Unread(f"{offer.name!r} takes no input, and {short(words)} is given: leave its input empty")
     names = [*needed, *(name for name in known if name not in needed)]
-    only = names[0] if len(needed) == 1 or len(names) == 1 else None
+    whole = len(needed) == 1 and not _is_values(words, known[names[0]], offer.parameters)
+    only = names[0] if whole or len(names) == 1 else None
     listed = _listed(offer, json_of(words), names, only)
     if listed is not None:
         return listed
@@ -74,9 +77,12 @@ def read_input(offer: OfferedTool, text: str, json_of: Callable[[str], str] = st
 
 
 def usage(offer: OfferedTool) -> str:
-    """Return how a call of a tool is written: `search[query]`."""
+    """Return how the input of a tool is written, without the name of the tool: `[query]`.
+
+    `Form.defused` changes a name with a bracket behind it, also in corrections, and a model would repeat the change.
+    """
     required = offer.parameters.get("required")
-    return f"{offer.name}[{', '.join(map(str, required)) if isinstance(required, list | tuple) else ''}]"
+    return f"[{', '.join(map(str, required)) if isinstance(required, list | tuple) else ''}]"
 
 
 def _bare(words: str) -> str:
@@ -120,6 +126,12 @@ def _is_list(words: str) -> bool:
     return False
 
 
+def _is_values(words: str, schema: object, root: Mapping[str, Any]) -> bool:
+    """Return True if a text cannot be one value of this schema, but several: `1, 2` for a number."""
+    one = kinds_in(schema, root) & {"string", "array", "object"} or _thousands.fullmatch(words)
+    return not one and len(cut_at_commas(words.strip("[]"), _apart)) > 1
+
+
 def _listed(offer: OfferedTool, words: str, names: Sequence[str], only: str | None) -> dict[str, Any] | None:
     """Return the arguments in a list of values in the order of the parameters; None if it is no such list."""
     if not _is_list(words):
@@ -137,10 +149,14 @@ def _listed(offer: OfferedTool, words: str, names: Sequence[str], only: str | No
 
 
 def _named(words: str, names: Sequence[str], only: str | None) -> dict[str, str] | None:
-    """Return `a=2, b=4`, or `2, b=4` if several are required, as a mapping; None if the text has another form."""
+    """Return `a=2, b=4`, or `2, b=4` if several are required, as a mapping; None if the text has another form.
+
+    If one text is required, a value in front of the names has to be in quotes.
+    """
     given = re.split(rf"(?:\A|,)\s{{0,99}}({'|'.join(map(re.escape, names))})\s{{0,99}}(?:=(?!=)|:)", words)
     first, named = given[0].strip(), dict(zip(given[1::2], given[2::2], strict=True))
-    if not named or len(named) < len(given) // 2 or (first and (only is not None or first.count('"') % 2)):
+    placeable = only is None or _string.fullmatch(first) is not None
+    if not named or len(named) < len(given) // 2 or (first and (not placeable or first.count('"') % 2)):
         return None
     placed = cut_at_commas(first, _apart) if first else []
     front = dict(zip(names, placed, strict=False))

@@ -162,7 +162,7 @@ def mending(connection: Connection, work: Callable[[], T]) -> T:
             make(connection, missing)
         except InsufficientPrivilege as error:
             raise StoreUnavailable(
-                f"the month of this run has no partition any more ({name_of(missing)}), and only the tables' owner can"
+                f"the month of this run no longer has a partition ({name_of(missing)}), and only the tables' owner can"
                 " make it: have the owner restore or continue a run of that month once, for example by"
                 f" `orchestrator restore`; this user can do so then ({error.diag.message_primary})"
             ) from error

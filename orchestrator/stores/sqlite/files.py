@@ -163,9 +163,11 @@ def _check_kind(path: Path, url: str) -> None:
     except OSError:
         return  # opening it reports what is wrong
     if stat.S_ISDIR(mode):
-        raise StoreUnavailable(f"store {url}: it cannot be opened, it is a directory; name a file in it")
+        raise StoreUnavailable(f"store {url}: it is a directory, which cannot be opened as a store; name a file in it")
     if not stat.S_ISREG(mode):
-        raise StoreUnavailable(f"store {url}: it cannot be opened, it is a pipe, socket or device; name a file")
+        raise StoreUnavailable(
+            f"store {url}: it is a pipe, socket or device, which cannot be opened as a store; name a file"
+        )
 
 
 def _text(data: bytes) -> str:

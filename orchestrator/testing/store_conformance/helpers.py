@@ -95,8 +95,8 @@ async def raises(kind: type[Exception], call: Awaitable[object], what: str) -> E
     except kind as error:
         return error
     except Exception as error:
-        raise AssertionError(f"{what} must raise {kind.__name__}, it raised {error!r}") from error
-    raise AssertionError(f"{what} must raise {kind.__name__}, it gave {value!r}")
+        raise AssertionError(f"{what} must raise {kind.__name__}, but it raised {error!r}") from error
+    raise AssertionError(f"{what} must raise {kind.__name__}, but it returned {value!r}")
 
 
 def equal(actual: object, wanted: object, what: str) -> None:
