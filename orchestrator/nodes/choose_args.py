@@ -132,8 +132,11 @@ def _given(reply: Reply, tool: Tool) -> dict[str, Any]:
         whole(reply, ChooseArgs.kind)  # raises: the last value may be incomplete
     call = re.fullmatch(rf"\s*{re.escape(tool.name)}\s*[(\[](.*)[)\]][\s.;]*", text, re.DOTALL)
     name = rf"(?:{'|'.join(map(re.escape, properties))})\s*"
-    if call is not None or re.match(rf"{name}=(?!=)", text):
-        return _as_code(text if call is None else call[1], tool)
+    if call is not None:
+        return _as_code(call[1], tool)
+    if re.match(rf"{name}=(?!=)", text):
+        whole(reply, ChooseArgs.kind)  # the last value of a truncated reply may be incomplete
+        return _as_code(text, tool)
     found = _object_in(text)
     if found is not None:
         return _unwrapped(found, tool)

@@ -294,7 +294,7 @@ async def test_s14_the_model_is_shown_question_function_and_parameters() -> None
         ("{}", "'text' is missing"),  # S16
         ('{"text": "x", "loud": true}', "'loud' is unknown"),  # S17
         ('{"text": "x", "times": "many"}', "'times'"),  # S18, and section 5 no 2: the wrong type
-        ('{"text": 5}', "'text'"),
+        ('{"text": ["x"]}', "'text'"),
     ],
 )
 async def test_s15_s16_s17_arguments_that_do_not_fit_fail_before_anybody_is_asked(reply: str, fault: str) -> None:
@@ -311,6 +311,7 @@ async def test_s15_s16_s17_arguments_that_do_not_fit_fail_before_anybody_is_aske
         ('{"text": "x", "times": "2"}', {"text": "x", "times": 2}),
         ('{"text": "x", "tags": "[\'a\', \'b\']"}', {"text": "x", "tags": ["a", "b"]}),
         ('{"text": "60"}', {"text": "60"}),
+        ('{"text": 60}', {"text": "60"}),
         ('{"text": "[1, 2]"}', {"text": "[1, 2]"}),
         ('```json\n{"text": "x"}\n```', {"text": "x"}),
     ],

@@ -15,6 +15,7 @@ from orchestrator.errors import ModelUnavailable
 from orchestrator.models import Cache, Price, Profile, TextProtocol, with_middleware
 from orchestrator.models.profile import profile_of
 from orchestrator.nodes import Complete
+from orchestrator.strategies.tool_user import tool_user
 from orchestrator.tools import tools_from_ref
 from tests.contract.test_readme import blocks, load
 from tests.support.wire import Raw, served
@@ -84,6 +85,26 @@ async def test_a_model_of_ones_own_is_retried_counted_priced_and_read() -> None:
         assert (await model.complete("?")).cut
     with pytest.raises(ModelUnavailable, match="bard: "):
         await model.complete("?")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("number", [0, 1])
+async def test_a_model_of_ones_own_gets_all_that_a_decision_asks(number: int) -> None:
+    """Its form, and the question, also after a correction, which is the last message."""
+    replies = ["hm", '{"tool": "power"}', '{"a": 2, "b": 3}', '{"next": {"answer": "8"}}']
+    written = {"read": 100, "written": 50}
+    lines = [b"\n".join(json.dumps(one).encode() for one in ({"text": text}, written)) for text in replies]
+    with served(*(poem(text) if number == 0 else Raw(line) for text, line in zip(replies, lines, strict=True))) as wire:
+        async with Executor(model=of_the_page(number, wire.url), tools=tools_from_ref("arithmetic")) as executor:
+            run = await executor.start(tool_user(confirm=None), "What is 2 ** 3?")
+    assert (run.status, run.output) == ("completed", "8")
+    system, question, *correction = wire.seen[1].body["texts"]
+    assert system.startswith("system: ")
+    assert "What is 2 ** 3?" in question
+    assert "user: Your reply cannot be used" in correction[1]
+    for request, name in zip(wire.seen, ("tool", "tool", "a", "next"), strict=True):
+        schema = request.body["schema"] if number else json.loads(request.body["texts"][-1].partition("Schema: ")[2])
+        assert name in schema["properties"]
 
 
 @pytest.mark.anyio
