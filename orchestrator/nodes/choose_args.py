@@ -34,7 +34,7 @@ such as {"first": 1, "second": "two"}. Optional parameters can be left out."""
 _WRAPPERS = ("function", "arguments", "parameters", "args", "input", "tool_input", "action_input")
 """Keys under which models write a call or its arguments, in addition to the name of the function."""
 _closed = r"""(?:[^()\[\]{}"']|"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')*+[)\]][\s.;]*\Z"""
-_open_code = re.compile(rf"[^\n{{}}()\[\]=]+(?:=|[(\[](?!{_closed}))", re.DOTALL)
+_open_code = re.compile(rf"[^{{}}()\[\]=]+(?:=|[(\[](?!{_closed}))", re.DOTALL)
 """The beginning of a text with arguments as in code, unless it is one call whose bracket is certainly closed."""
 PROMPT = """\
 Question: {question}

@@ -9,7 +9,6 @@ from pydantic import BaseModel, JsonValue
 
 from orchestrator import tool
 from orchestrator.models import Reply
-from orchestrator.models.messages import Reply
 from orchestrator.nodes import ChooseArgs
 from tests.support.one_node import error_of, executing, of_one, run
 
