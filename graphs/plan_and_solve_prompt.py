@@ -167,7 +167,7 @@ def plan_and_solve_prompt(
             "conclude": asked.with_(prompt=prompt + CONCLUDE + ENDINGS[form], result=last, on_cut="keep"),
             "read": Extract(text=last, form=form),
             "restate": asked.with_(
-                prompt=prompt + CONCLUDE + ENDINGS[form], result="stated", output=_schema(form), retries=2
+                prompt=prompt + CONCLUDE + ENDINGS[form], result="stated", output=_schema(form), form=form, retries=2
             ),
             "check": Extract(text="stated", form=form, required=alone, fault=fault),
         },

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache, lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import quote, quote_plus
 
 BLANK = "[redacted]"
@@ -429,10 +429,18 @@ def redacted(value: object, redact: Callable[[str], str] = redact) -> object:
             while shown in found:
                 shown = f"{shown} {len(found) + 1}"
             found[shown] = _under(name, part, redact)
-        return found
+        return _without_tokens(found) if "details" in value and found != value else found
     if isinstance(value, list | tuple):
         return [redacted(part, redact) for part in value]
     return value
+
+
+def _without_tokens(found: dict[Any, Any]) -> dict[Any, Any]:
+    """Remove the log probabilities from a redacted reply: its tokens contain the secret in pieces."""
+    details = found.get("details")
+    if isinstance(details, dict) and "logprobs" in details:
+        found["details"] = {name: part for name, part in details.items() if name != "logprobs"}
+    return found
 
 
 def _under(name: str, value: object, redact: Callable[[str], str]) -> object:
@@ -541,7 +549,7 @@ def without_known_in(value: object) -> object:
     if isinstance(value, dict):
         pairs = [(without_known(str(key)), without_known_in(part)) for key, part in value.items()]
         changed = any(a is not b or k != key for (k, a), (key, b) in zip(pairs, value.items(), strict=True))
-        return dict(pairs) if changed else value
+        return _without_tokens(dict(pairs)) if changed else value
     if isinstance(value, list):
         parts = [without_known_in(part) for part in value]
         return parts if any(a is not b for a, b in zip(parts, value, strict=True)) else value

@@ -102,9 +102,20 @@ def status_of(name: str) -> int | None:
 
 
 def refusal(
-    model: str, status: int, words: str, names: tuple[str, ...] = (), headers: Mapping[str, str] | None = None
+    model: str,
+    status: int,
+    words: str,
+    names: tuple[str, ...] = (),
+    headers: Mapping[str, str] | None = None,
+    *,
+    told: bool = True,
 ) -> ModelError:
-    """Return the error for an answer with this HTTP status. `names`: the provider's own names for it."""
+    """Return the error for an answer with this HTTP status.
+
+    Args:
+        names: the provider's own names for it.
+        told: False if the server told no status, so that the message names none.
+    """
     said = quoted(words)
     if "insufficient_quota" in names:
         return ModelMisconfigured(f"model {model!r}: the account has no credit left: {said}")
@@ -114,7 +125,9 @@ def refusal(
         wait = retry_after(headers or {})
         until = "" if wait is None else f", and asks to wait {wait:g} s"
         return ModelUnavailable(
-            f"model {model!r}: the server is refusing requests (HTTP {status}){until}: {said}", retry_after=wait
+            f"model {model!r}: the server {f'is refusing requests (HTTP {status})' if told else 'reports an error'}"
+            f"{until}: {said}",
+            retry_after=wait,
         )
     known = next((mend for name in names if (mend := _CODES.get(name))), None)
     mend = known or _MENDS.get(status, "see the server's message")
@@ -124,7 +137,7 @@ def refusal(
         flag = next((flag for name, flag in _WORDS.items() if name in low), "")
         mend = _FLAGS.get(flag, mend)
     error = (ModelMisconfigured if status in _SURROUNDINGS else ModelError)(
-        f"model {model!r}: HTTP {status}: {mend}: {said}"
+        f"model {model!r}: {f'HTTP {status}: ' if told else ''}{mend}: {said}"
     )
     error.flag = flag
     return error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import math
 import mimetypes
 from collections.abc import Iterable, Mapping
@@ -27,6 +28,7 @@ from orchestrator.graph.limits import Usage
 from orchestrator.json import cleaned, storable
 from orchestrator.models.logprobs import TokenLogprob
 from orchestrator.models.reading import parted
+from orchestrator.redaction import without_known
 from orchestrator.values import FOREIGN_DEPTH, MAX_TOKENS, Unfit, check, fault_in
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
@@ -333,6 +335,8 @@ def received(reply: Reply) -> Reply:
         ModelError: its text is too long to be stored.
     """
     reply = without_thoughts(reply)
+    if "logprobs" in reply.details and _tells_secret(reply):
+        reply = reply.model_copy(update={"details": {k: v for k, v in reply.details.items() if k != "logprobs"}})
     try:
         data = reply.model_dump(mode="json", exclude={"parsed"}, exclude_defaults=True, warnings=False)
         check(data, depth=FOREIGN_DEPTH)
@@ -340,6 +344,12 @@ def received(reply: Reply) -> Reply:
     except ValueError:
         same = False
     return reply if same else _altered(reply)
+
+
+def _tells_secret(reply: Reply) -> bool:
+    """Return True if a known secret is in a reply: its tokens would hold the parts of what is redacted in the text."""
+    words = (reply.text, "".join(token.token for token in reply.logprobs), json.dumps(reply.extras, default=str))
+    return any(without_known(one) != one for one in words)
 
 
 def _altered(reply: Reply) -> Reply:

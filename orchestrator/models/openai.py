@@ -263,7 +263,7 @@ class OpenAIModel(RequestModel):
     def _check_tools(self, request: ModelRequest, reply: Reply) -> None:
         """Warn once if the server reports fewer input tokens than a request with these tools can have."""
         self._tools_seen = bool(reply.tool_calls)
-        if self._tools_seen or reply.usage is None:
+        if self._tools_seen or reply.usage is None or not reply.usage.input_tokens:
             return
         given, cached, least = reply.usage.input_tokens, _cached(reply), least_tokens(request)
         if given + (cached if cached > given else 0) >= least:  # some gateways do not count what is cached

@@ -1,11 +1,13 @@
 """Models named by text: `offline`, `openai:NAME`, `module:attr` or `file.py:attr`.
 
 `openai:NAME?stop=false&output=prompt` sets flags of the profile, besides `streams=false` and `protocol=FORM`, which
-wraps the model in `TextProtocol`. `ends=WORD,WORD` are words of the server for the end of a complete reply.
+wraps the model in `TextProtocol`. `ends=WORD,WORD` are words of the server for the end of a complete reply; a JSON
+object, `ends={"WORD": "length"}`, says what each means.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -78,10 +80,12 @@ def _openai(name: str, query: str) -> Model:
     try:
         given: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True))
         if "ends" in given:
-            given["ends"] = {**default.ends, **dict.fromkeys(given["ends"].split(","), "stop")}
+            words = given["ends"]
+            ends = json.loads(words) if words.startswith("{") else dict.fromkeys(words.split(","), "stop")
+            given["ends"] = {**default.ends, **ends}
         protocol = given.pop("protocol", None)
         streams = TypeAdapter(bool).validate_python(given.pop("streams", True))
-        profile = Profile.model_validate({**default.model_dump(), **given})
+        profile = Profile.model_validate({**default.model_dump(exclude_unset=True), **given})
         model = OpenAIModel(name, price=_prices(), profile=profile, streams=streams)
         return model if protocol is None else TextProtocol(model, protocol)
     except ValueError as error:

@@ -33,6 +33,9 @@ description of the function, and its parameters. Answer only with one JSON objec
 such as {"first": 1, "second": "two"}. Optional parameters can be left out."""
 _WRAPPERS = ("function", "arguments", "parameters", "args", "input", "tool_input", "action_input")
 """Keys under which models write a call or its arguments, in addition to the name of the function."""
+_closed = r"""(?:[^()\[\]{}"']|"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')*+[)\]][\s.;]*\Z"""
+_open_code = re.compile(rf"[^\n{{}}()\[\]=]+(?:=|[(\[](?!{_closed}))", re.DOTALL)
+"""The beginning of a text with arguments as in code, unless it is one call whose bracket is certainly closed."""
 PROMPT = """\
 Question: {question}
 
@@ -125,12 +128,15 @@ def _given(reply: Reply, tool: Tool) -> dict[str, Any]:
     """
     properties: Any = tool.parameters["properties"]
     text = parted(reply.text)[1].strip().strip("`")
+    if reply.cut and _open_code.match(text):
+        whole(reply, ChooseArgs.kind)  # raises: the last value may be incomplete
     call = re.fullmatch(rf"\s*{re.escape(tool.name)}\s*[(\[](.*)[)\]][\s.;]*", text, re.DOTALL)
     name = rf"(?:{'|'.join(map(re.escape, properties))})\s*"
-    if call is not None or re.match(rf"{name}=(?!=)", text):
-        if call is None:
-            whole(reply, ChooseArgs.kind)  # the last value of a truncated reply may be incomplete
-        return _as_code(text if call is None else call[1], tool)
+    if call is not None:
+        return _as_code(call[1], tool)
+    if re.match(rf"{name}=(?!=)", text):
+        whole(reply, ChooseArgs.kind)  # the last value of a truncated reply may be incomplete
+        return _as_code(text, tool)
     found = _object_in(text)
     if found is not None:
         return _unwrapped(found, tool)

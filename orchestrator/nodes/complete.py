@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, get_origin
+from typing import Annotated, Any, Literal, Self, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -14,6 +14,7 @@ from pydantic import (
     ValidationError,
     field_serializer,
     field_validator,
+    model_validator,
 )
 
 from orchestrator.context import Context
@@ -25,10 +26,12 @@ from orchestrator.graph.refs import ref_of
 from orchestrator.models.messages import Message, Reply, user
 from orchestrator.models.messages import system as said
 from orchestrator.models.reading import NoReading, json_in
-from orchestrator.nodes.model_decision import quoted, sent_back, whole_words
+from orchestrator.nodes.extract import AnswerForm, find_answer
+from orchestrator.nodes.model_decision import quoted, whole_words
+from orchestrator.nodes.model_decision import wrong as told
 from orchestrator.nodes.templates import fill, filled_by, placeholders, plain
 from orchestrator.tools.result import as_text
-from orchestrator.tools.validation import faults, schema_faults
+from orchestrator.tools.validation import coerced, faults, schema_faults
 
 _MOST_FAULTS = 10
 """Maximum number of faults of a value that a message lists."""
@@ -66,7 +69,8 @@ class Complete(Node, kind="complete"):
     The fields that the prompt names are also the facts of the message (`Message.data`).
 
     With `output=`, a pydantic model or a JSON Schema, the reply is a value of that type, and the field gets the value.
-    After a reply that does not fit, the model is shown the fault and asked again, at most `retries` times in a step.
+    After a reply that does not fit, or is truncated or empty, the model is shown the fault and asked again, at most
+    `retries` times in a step.
 
     If the reply is refused, truncated or empty, or does not fit, the node takes `unusable`, provided that it has a
     field for the `fault`.
@@ -104,6 +108,10 @@ class Complete(Node, kind="complete"):
     """Field for the reason why a reply cannot be used; None: such a reply fails the step."""
     task: str | None = None
     """The kind of decision, which is passed to the model with the messages."""
+    form: AnswerForm | None = Field(default=None, exclude_if=_is_none)
+    """With a JSON Schema of one property as `output`: the form in which that answer is found in a reply that does not
+    fit, as `Extract` does; None: such a reply is corrected.
+    """
     on_cut: Literal["raise", "keep"] = Field(default="raise", exclude_if=_is_raise)
     """What happens with a text that is cut off at its length limit: it cannot be used, or it is kept, up to its last
     whole word."""
@@ -128,6 +136,13 @@ class Complete(Node, kind="complete"):
         for fault in schema_faults(output):
             raise ValueError(f"output is a JSON Schema that {fault}")
         return dict(output)
+
+    @model_validator(mode="after")
+    def _check_form(self) -> Self:
+        properties = self.output.get("properties") if isinstance(self.output, Mapping) else None
+        if self.form is not None and len(properties or ()) != 1:
+            raise ValueError("form= needs output=, a JSON Schema of an object with one property")
+        return self
 
     @property
     def sees_tools(self) -> bool:
@@ -201,18 +216,16 @@ class Complete(Node, kind="complete"):
         left = self.retries
         while True:
             reply = await ctx.model.complete(messages, output=self._schema(), task=self.task, **options)
-            fault = _fault_of(reply)
-            if fault is not None:
-                return None, fault
-            try:
-                return self._read(reply), None
-            except ValueError as error:
-                fault = str(error)
-            if not left:
-                return None, f"{fault}; the reply was {quoted(reply.text)}"
+            fault, shown = _fault_of(reply), ""
+            if fault is None:
+                try:
+                    return self._read(reply), None
+                except ValueError as error:
+                    fault, shown = str(error), f"; the reply was {quoted(reply.text)}"
+            if reply.refused or not left:
+                return None, fault + shown
             left -= 1
-            wrong = user(fill(self.correction, fault=fault), data={**facts, "fault": fault})
-            messages = [*messages, sent_back(reply.text), wrong]
+            messages = [*messages, *told(reply, fault, facts, self.correction)]
 
     def _schema(self) -> Mapping[str, Any]:
         schema: Mapping[str, Any] = self.output or {} if self._class is None else self._class.model_json_schema()
@@ -227,7 +240,9 @@ class Complete(Node, kind="complete"):
         try:
             value = json_in(reply.text) if reply.parsed is None else reply.parsed
         except NoReading as error:
-            raise ValueError(f"it {error}") from None
+            value = None if self.form is None else self._stated(reply.text)
+            if value is None:
+                raise ValueError(self._no_json(reply.text, error)) from None
         if self._class is not None:
             try:
                 found = self._class.model_validate(value)
@@ -236,10 +251,28 @@ class Complete(Node, kind="complete"):
             Codec(self._class).write(found)
             return found
         wrong = faults(value, self.output, self.output)
+        stated = self._stated(value) if wrong and self.form is not None else None
+        if stated is not None:
+            value, wrong = stated, faults(stated, self.output, self.output)
         if wrong:
             raise ValueError("; ".join(wrong[:_MOST_FAULTS]))
         JsonCodec().write(value)
         return value
+
+    def _stated(self, value: Any) -> Any:
+        """Return the answer that a text states, or the property of an object, as an object; None if it has none."""
+        (name,) = self.output["properties"]
+        said = value.get(name) if isinstance(value, Mapping) else value
+        text = "" if said is None or isinstance(said, list | Mapping | bool) else as_text(said)
+        answer = None if text.lstrip().startswith(("{", "[")) else find_answer(text, self.form or "text")
+        return None if answer is None else coerced({name: answer}, self.output, self.output)
+
+    def _no_json(self, text: str, error: NoReading) -> str:
+        """Return the fault of a reply without JSON, and what to write."""
+        if any(sign in text for sign in "{["):
+            return f"the reply {error}"
+        names = ", ".join(map(repr, self._schema().get("properties", ())))
+        return f"the reply has no JSON; write one JSON {f'object with {names}' if names else 'value'}"
 
 
 def _fault_of(reply: Reply) -> str | None:

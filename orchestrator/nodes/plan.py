@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
@@ -15,7 +15,7 @@ from orchestrator.graph.outcome import DONE, Outcome
 from orchestrator.json import JsonObject
 from orchestrator.models.messages import Message, user
 from orchestrator.models.messages import system as said
-from orchestrator.models.reading import NoReading, json_in, unfenced
+from orchestrator.models.reading import NoReading, json_in, parted
 from orchestrator.nodes.model_decision import (
     Constrain,
     bounded,
@@ -29,8 +29,8 @@ from orchestrator.nodes.model_decision import (
     unwritten,
 )
 from orchestrator.nodes.plans import PlanFault
-from orchestrator.nodes.plans.blueprint import PlannedCall, read_blueprint
-from orchestrator.nodes.plans.step_list import read_steps
+from orchestrator.nodes.plans.blueprint import PlannedCall, read_blueprint, read_items
+from orchestrator.nodes.plans.step_list import NO_STEPS, read_steps
 from orchestrator.nodes.templates import fill, filled_by
 from orchestrator.tools.tool import Tool
 
@@ -56,6 +56,19 @@ Write only the plan, two lines for each call:
 Plan: what the call is for
 #E1 = tool[input]""",
 }
+_FORMS: Mapping[tuple[Form, Constrain], str] = {
+    ("steps", "auto"): 'answer with one JSON object, {"steps": ["first step", "second step"]}',
+    ("steps", "never"): "write each step on its own line, as `1. ...`, and <END_OF_PLAN> after the last",
+    ("blueprint", "auto"): 'answer with one JSON object, {"calls": [{"plan": "...", "tool": "...", "input": "..."}]}',
+    ("blueprint", "never"): "write 'Plan: ' and what is done, and on the next line '#E1 = tool[input]'",
+}
+"""The form of a plan, as a correction tells it."""
+_json_begins = re.compile(r"""[{\[]\s*["'{\[]""")
+_begun = re.compile(
+    r"\#[ ]?E[ ]?\d | ^[ \t*_>\#]*+ (?:\d{1,3}[.)]\s | [-+•]\s | step[ ]\d | plan[ \d]*+:[*_ \t]*+[^\s*_`~{\[])",
+    re.IGNORECASE | re.MULTILINE | re.VERBOSE,
+)
+"""The first step or call of a plan in words."""
 _TEXT: JsonValue = {"type": "string", "minLength": 1}
 PROMPT = """\
 Tools:
@@ -203,8 +216,9 @@ class Plan(Node, kind="plan"):
 
     def _wrong(self, draft: str, fault: str, facts: Mapping[str, JsonValue]) -> list[Message]:
         """Return a plan that cannot be used, and the reason, as messages."""
+        told = fault if fault == CUT else f"{fault}; {_FORMS[self.form, self.constrain]}"
         shown = sent_back(draft, cut=fault == CUT)
-        return [shown, user(fill(self.correction, fault=fault), data={**facts, "fault": fault})]
+        return [shown, user(fill(self.correction, fault=told), data={**facts, "fault": fault})]
 
 
 def cut_plan(text: str) -> str:
@@ -224,25 +238,33 @@ def plan_in(draft: str, form: Form) -> list[str] | list[PlannedCall]:
     """
     if draft.endswith(_CUT_MARK):
         raise PlanFault(CUT)
+    text = _json_of(draft)
+    if text is None:
+        return read_steps(draft) if form == "steps" else read_blueprint(draft)
     try:
-        value = json_in(draft) if unfenced(draft)[:1] in ("{", "[") else None
+        value = json_in(text)
     except NoReading as error:
         raise PlanFault(f"it {error}") from None
-    if isinstance(value, dict) and len(value) == 1:
-        value = next(iter(value.values()))
+    # Texts in JSON are not read as a plan: they may be copied from a document.
+    if isinstance(value, dict):
+        key = "steps" if form == "steps" else "calls"
+        value = value.get(key, next(iter(value.values()), None) if len(value) == 1 else None)
     items = value if isinstance(value, list) else []
-    if form == "steps":
-        steps = [one.strip() for one in items if isinstance(one, str) and one.strip()]
-        return steps if steps and len(steps) == len(items) else read_steps(draft)
-    return read_blueprint("\n".join(_call_text(*one) for one in enumerate(items, 1)) if items else draft)
+    if form == "blueprint":
+        return read_items(items)
+    if not items or not all(isinstance(one, str) and one.strip() for one in items):
+        raise PlanFault(NO_STEPS if not items else "it has steps that are not texts")
+    return [one.strip() for one in items]
 
 
-def _call_text(number: int, item: object) -> str:
-    """Return a call of a plan in JSON in the form of words."""
-    given = item if isinstance(item, Mapping) else {}
-    thought, tool, value = (given.get(name, "") for name in ("plan", "tool", "input"))
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return f"Plan: {' '.join(str(thought).split())}\n#E{number} = {tool}[{text}]"
+def _json_of(draft: str) -> str | None:
+    """Return a plan from the bracket with which its JSON begins; None if it is a plan in words."""
+    bare = parted(draft)[1]
+    begin = _json_begins.search(bare)
+    if begin is None or _begun.search(bare, 0, begin.start()):
+        return None
+    # Escaped, so that a fence in one of its texts is not taken for the plan.
+    return bare[begin.start() :].replace("```", r"\u0060" * 3).replace("~~~", r"\u007e" * 3)
 
 
 def unusable(fault: str, reply: str) -> AgentError:

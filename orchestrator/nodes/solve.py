@@ -11,7 +11,7 @@ from orchestrator.context import Context
 from orchestrator.errors import AgentError
 from orchestrator.graph.model import Node, Port
 from orchestrator.graph.reducers import merge
-from orchestrator.models.messages import assistant, user
+from orchestrator.models.messages import Reply, assistant, user
 from orchestrator.models.messages import system as said
 from orchestrator.nodes.model_decision import whole, whole_words
 from orchestrator.nodes.plans.blueprint import PlannedCall
@@ -25,6 +25,7 @@ PROMPT = """\
 {steps}
 
 Task: {question}"""
+EMPTY = "Your answer was empty. Answer in one short sentence."
 CUT = "Your answer was cut off, because it was too long. Answer again, in one short sentence."
 STOPPED = "There is no result: the work was stopped"
 """The text for a step without evidence, whose progress is not known."""
@@ -33,14 +34,14 @@ STOPPED = "There is no result: the work was stopped"
 class Solve(Node, kind="solve"):
     """Write the answer to a task, from the steps of a blueprint and their evidence.
 
-    An answer that is cut off at its length limit is requested once more, briefly. If that one is cut off, too, its
-    whole words are kept.
+    An answer that is empty, or cut off at its length limit, is requested once more, briefly. If the second is cut off,
+    too, the whole words are kept.
 
     If a step ended the work (`ends=True`), its result is the answer, and no model is called; for several, that of the
     last step in the plan.
 
     Raises:
-        AgentError: the reply was refused or empty.
+        AgentError: the reply was refused, or both were empty.
     """
 
     fills = ("answer",)
@@ -92,14 +93,19 @@ class Solve(Node, kind="solve"):
         steps: list[JsonValue] = [_fact(call, evidence.get(call.id)) for call in plan]
         data: dict[str, JsonValue] = {"question": question, "steps": steps}
         asked = [said(self.system), user(prompt, data=data)]
-        reply = await ctx.model.complete(asked, task="solve")
-        if reply.cut:
-            again = [assistant(reply.text), user(CUT, data={**data, "fault": CUT})]
+        first = reply = await ctx.model.complete(asked, task="solve")
+        if reply.cut or not (reply.refused or reply.text.strip()):
+            fault = CUT if reply.cut else EMPTY
+            again = [assistant(reply.text), user(fault, data={**data, "fault": fault})]
             reply = await ctx.model.complete([*asked, *again], task="solve")
-        answer = (reply.cut and whole_words(reply.text)) or whole(reply, "solve")
+        answer = _words(reply) or _words(first) or whole(reply, "solve")
         if not answer:
             raise AgentError("solve: the reply is empty; reply with the answer")
         return {self.answer: answer}
+
+
+def _words(reply: Reply) -> str:
+    return whole_words(reply.text) if reply.cut else "" if reply.refused else reply.text.strip()
 
 
 def worker_log(plan: Sequence[PlannedCall], evidence: Mapping[str, Step]) -> str:

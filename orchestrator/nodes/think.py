@@ -46,6 +46,11 @@ Main question: {question}
 
 ANSWER = "Final Answer"
 QUESTION = "Question"
+_FORMS: Mapping[Constrain, str] = {
+    "auto": 'answer with one JSON object, {"next": {"kind": "answer", "answer": "..."}} or '
+    '{"next": {"kind": "question", "question": "..."}}',
+    "never": f"write '{ANSWER}: ' and the answer, or '{QUESTION}: ' and the next question",
+}
 LABELS = {"final answer": "answer", "answer": "answer", "question": "question", "next question": "question"}
 _TEXT: JsonValue = {"type": "string", "minLength": 1}
 NEXT = closed(
@@ -137,10 +142,7 @@ class Think(Decision, Node, kind="think"):
         text = whole(reply, self.kind)
         found = labelled(_unwrapped(text), LABELS) or (("answer", text) if text and text == output else None)
         if found is None:
-            raise AgentError(
-                f"think: the reply {quoted(text)} has neither form; "
-                f"write '{ANSWER}: ' and the answer, or '{QUESTION}: ' and the next question"
-            )
+            raise AgentError(f"think: the reply {quoted(text)} has neither form; {_FORMS[self.constrain]}")
         kind, words = found
         return Outcome(kind, {self.answer if kind == "answer" else self.current: words})
 

@@ -117,6 +117,25 @@ async def test_a_key_in_a_stream_is_not_journaled(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
+async def test_log_probabilities_of_a_reply_with_a_key_are_not_journaled(tmp_path: Path) -> None:
+    pieces = [KEY[n : n + 9] for n in range(0, len(KEY), 9)]
+    answer = said(KEY)
+    answer["choices"][0]["logprobs"] = {"content": [{"token": one, "logprob": -0.1} for one in pieces]}
+    with served(answer) as wire:
+        run, data = await ran(of(talk), tmp_path / "runs.db", wire.url)
+    assert (run.output, [one for one in pieces if one.encode() in data]) == (["[redacted]"], [])
+
+
+def test_a_redacted_reply_has_no_log_probabilities() -> None:
+    details = {"id": "1", "logprobs": [["sk-abcdefgh", -0.1, {}], ["ijklmnop0123", -0.1, {}]]}
+    assert redaction.redacted({"text": "sk-abcdefghijklmnop0123", "details": details}) == {
+        "text": "[redacted]",
+        "details": {"id": "1"},
+    }
+    assert redaction.redacted({"text": "yes", "details": details}) == {"text": "yes", "details": details}
+
+
+@pytest.mark.anyio
 async def test_a_key_in_results_and_errors_of_tools_is_not_journaled(tmp_path: Path) -> None:
     with served(said("hello")) as wire:
         run, data = await ran(of(uses), tmp_path / "runs.db", wire.url)

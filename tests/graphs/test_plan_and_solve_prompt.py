@@ -66,7 +66,11 @@ async def test_answers_have_the_form_that_was_asked_for(form: Any, replies: list
     [
         ("number", ["hm", "nobody knows", NONE], f"check: the reply {NONE!r} has no number"),
         ("choice", ["hm", "none", NONE], f"check: the reply {NONE!r} has no letter from A to E"),
-        ("yes_no", ["hm", "perhaps", *["perhaps"] * 3], "restate: it is not JSON"),
+        (
+            "yes_no",
+            ["hm", "perhaps", *["perhaps"] * 3],
+            "restate: the reply has no JSON; write one JSON object with 'answer'",
+        ),
         ("text", [Reply(text="I", finish="refusal")], "reason: the model refused to answer (refusal): 'I'"),
     ],
 )
@@ -94,6 +98,32 @@ async def test_a_conclusion_that_cannot_be_read_is_asked_for_by_its_schema(
     assert found == expected
     assert requests[2].messages == requests[1].messages
     assert requests[2].output is not None
+
+
+@pytest.mark.parametrize(
+    ("form", "stated", "expected"),
+    [
+        ("number", ["28"], "28"),
+        ("number", ["The answer is 28."], "28"),
+        ("number", ['{"answer": "28"}'], "28"),
+        ("number", ["28 coins (20 + 8)", "28"], "28"),
+        ("number", [Reply(text='{"answer": 2', finish="length"), "", "28"], "28"),
+        ("number", ['{"answer": "28", "question": "20"}'], "28"),
+        ("choice", ["B"], "B"),
+        ("choice", ['{"answer": "B or C"}', "(B)"], "B"),
+        ("yes_no", ["yes"], "yes"),
+        ("yes_no", ['{"answer": "Yes"}'], "yes"),
+    ],
+)
+@pytest.mark.parametrize("votes", [1, 2])
+async def test_an_answer_without_its_schema_is_read_or_corrected(
+    form: Any, stated: list[Any], expected: str, votes: int
+) -> None:
+    replies = {"reason": ["hm"] * votes, "conclude": ["20 or 28, (A) or (B), yes and no"] * votes}
+    strategy = plan_and_solve_prompt(form=form, votes=votes)
+    async with executing({**replies, "restate": stated * votes}, concurrency=1) as (executor, _):
+        run = await executor.start(strategy, QUESTION)
+    assert (run.status, run.output) == ("completed", expected), run.error
 
 
 async def test_what_is_cut_off_counts_up_to_its_last_whole_word() -> None:

@@ -150,6 +150,19 @@ async def test_a_model_of_the_user_that_gives_odd_ones_loses_them_alone() -> Non
         assert (kept.text, kept.logprobs) == ("yes", ())
 
 
+async def test_tokens_of_a_secret_that_is_redacted_are_not_kept() -> None:
+    key = "sk-very-secret-1234567890"
+    parts = [entry(part, 0.9) for part in ("The key", " sk", "-very-secret", "-1234567890")]
+    whole = said(f"The key {key}")
+    whole["choices"][0]["logprobs"] = {"content": parts}
+    with served(whole, said(JSON_)) as wire:
+        async with OpenAIModel("m", wire.url, key) as model:
+            reply = received(await model.complete("Hi", logprobs=True))
+    assert reply.text == f"The key {key}"  # it is redacted where it is journaled
+    assert reply.logprobs == ()
+    assert "very" not in json.dumps(reply.data()["details"])
+
+
 @pytest.mark.parametrize(
     ("answer", "parts", "expected"),
     [

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 
 from orchestrator import Approve, Deny, Executor, OpenAIModel
 from orchestrator.errors import ModelError
-from orchestrator.models import Profile
+from orchestrator.models import Profile, model_from_ref
 from orchestrator.nodes import Decide
 from tests.graphs.stopped import ANSWER, STORE, add, graph_named, multiply
 from tests.nodes import test_review as reviews
@@ -106,6 +106,16 @@ async def test_requests_at_the_same_time_go_on_alike() -> None:
                 tasks.start_soon(answered, model, False)
     assert set(forms(wire)) == {"json_schema", "json_object"}
     assert forms(wire).count("json_object") == 5
+
+
+async def test_a_model_named_with_other_flags_goes_on_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(Server()) as wire:
+        monkeypatch.setenv("OPENAI_BASE_URL", wire.url)
+        model = model_from_ref('openai:m?stop=false&ends={"eom": "length"}')
+        assert isinstance(model, OpenAIModel)
+        async with model:
+            assert await answered(model, False) == Place(city="Rome")
+            assert (model.profile.stop, model.profile.ends) == (False, {"eom": "length"})
 
 
 async def test_another_refusal_is_an_error() -> None:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, JsonValue
 
 from orchestrator import tool
 from orchestrator.models import Reply
+from orchestrator.models.messages import Reply
 from orchestrator.nodes import ChooseArgs
 from tests.support.one_node import error_of, executing, of_one, run
 
@@ -44,7 +45,7 @@ class Ports(BaseModel):
 PORTS = ChooseArgs(question="main", current="later", tool="name", args="given")
 
 
-async def args_of(reply: str) -> Any:
+async def args_of(reply: str | Reply) -> Any:
     found = await run(ChooseArgs(), ChooseArgs.State, {"question": "?", "tool": "send"}, [reply], (send, now))
     return found.values["args"] if found.status == "completed" else error_of(found)
 
@@ -153,6 +154,22 @@ async def test_what_does_not_fit_is_an_agent_error(reply: str, fault: str) -> No
     kind, message = await args_of(reply)
     assert kind == "AgentError"
     assert fault in message
+
+
+@pytest.mark.parametrize(
+    ("reply", "args"),
+    [
+        ("text=/home/us", None),
+        ("send(text=/home/us", None),
+        ("send(/home/(us)", None),
+        ('send("/home/us)', None),
+        ("send(text='a) b', times=1)", {"text": "a) b", "times": 1}),
+        ('{"text": "x(y"} and', {"text": "x(y"}),
+    ],
+)
+async def test_arguments_of_a_reply_that_is_cut_off_are_used_only_if_closed(reply: str, args: Any) -> None:
+    found = await args_of(Reply(text=reply, finish="length"))
+    assert found == args if args else "was cut off" in found[1], found
 
 
 async def test_a_tool_that_is_not_there() -> None:

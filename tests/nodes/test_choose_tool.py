@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from orchestrator import Tool, tool
 from orchestrator.errors import GraphUnknown
+from orchestrator.models.messages import Reply
 from orchestrator.nodes import ChooseTool
 from tests.support.one_node import error_of, executing, of_one, run
 
@@ -37,6 +38,14 @@ async def test_the_name_is_written_to_its_field() -> None:
     found = await run(ChooseTool(), ChooseTool.State, {"question": "Which?"}, [" a\n"], TOOLS)
     assert found.values == {"question": "Which?", "current": "", "tool": "a", "corrections": []}
     assert (await run(PORTS, Ports, None, ["b"], TOOLS)).values["chosen"] == "b"
+
+
+async def test_the_last_word_of_a_reply_that_is_cut_off_names_no_tool() -> None:
+    tools = (named("add"), named("add_all"))
+    for text, name in (("add", None), ("The tool is add", None), ('{"tool": "add"}', "add"), ("`add_all`", "add_all")):
+        reply = Reply(text=text, finish="length")
+        found = await run(ChooseTool(), ChooseTool.State, {"question": "Which?"}, [reply], tools)
+        assert found.values["tool"] == name if name else "was cut off" in error_of(found)[1], text
 
 
 @pytest.mark.parametrize(("now", "asked"), [("", "The main question"), ("A later one", "A later one")])

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError, field_validator
 
 from orchestrator import Graph
 from orchestrator.errors import InvalidGraph, NotSerialisable, UntrustedCode
+from orchestrator.models import Reply
 from orchestrator.nodes import Complete
 from orchestrator.testing import ScriptedModel, assert_crash_safe
 from tests.support.one_node import error_of, executing, of_one, run
@@ -68,17 +69,17 @@ async def test_the_state_gets_the_validated_model() -> None:
 @pytest.mark.parametrize(
     ("it", "good", "wrong", "fault"),
     [
-        (OF_CLASS, GOOD, "Here it is.", "it is not JSON (Expecting value: line 1 column 1 (char 0))"),
+        (OF_CLASS, GOOD, "Here it is.", "the reply has no JSON; write one JSON object with 'number', 'total'"),
         (OF_CLASS, GOOD, '{"number": "7"}', "total"),
         (OF_CLASS, GOOD, '{"number": "7", "total": -1}', "a total is more than 0"),
         (OF_CLASS, GOOD, "null", "input should be"),
         (OF_SCHEMA, '{"size": 1}', '{"size": 0}', "size"),
         (OF_SCHEMA, '{"size": 1}', '{"size": 1, "color": 2}', "color"),
-        (OF_SCHEMA, '{"size": 1}', "[" * 3000, "it is nested too deeply"),
-        (OF_CLASS, GOOD, '{"number": "7", "total": NaN}', "it is not JSON (NaN is not a JSON number)"),
+        (OF_SCHEMA, '{"size": 1}', "[" * 3000, "the reply is nested too deeply"),
+        (OF_CLASS, GOOD, '{"number": "7", "total": NaN}', "the reply is not JSON (NaN is not a JSON number)"),
         (OF_CLASS, GOOD, '{"number": "7", "total": "1e999"}', "inf is not a number that JSON can represent"),
         (OF_CLASS, GOOD, '{"number": "\\ud800", "total": 1}', "surrogate"),
-        (OF_ANY, '{"size": 1}', '{"size": NaN}', "it is not JSON (NaN is not a JSON number)"),
+        (OF_ANY, '{"size": 1}', '{"size": NaN}', "the reply is not JSON (NaN is not a JSON number)"),
         (OF_ANY, '{"size": 1}', '{"size": "\\ud800"}', "surrogate"),
     ],
 )
@@ -96,12 +97,30 @@ async def test_a_reply_that_does_not_fit_is_corrected_within_bounds(
     assert fault in error_of(found)[1]
 
 
+@pytest.mark.parametrize("reply", ["", Reply(text='{"size": 1', finish="length")])
+async def test_a_reply_that_is_empty_or_cut_off_is_corrected_too(reply: Any) -> None:
+    async with executing([reply, '{"size": 10}']) as (executor, model):
+        found = await executor.start(of_one(OF_SCHEMA, Asked), {})
+    assert found.values["facts"] == {"size": 10}
+    assert len(model.requests) == 2
+    refused = Reply(text="I", finish="refusal")
+    assert "refused to answer" in error_of(await run(OF_SCHEMA, Asked, replies=[refused]))[1]
+
+
+def test_a_form_needs_a_schema_of_one_property() -> None:
+    assert Complete(output=SCHEMA, form="number").form == "number"
+    for output in (None, Invoice, {"type": "object"}):
+        with pytest.raises(ValidationError, match="form= needs output="):
+            Complete(output=output, form="number")
+
+
 async def test_without_a_fitting_reply_it_takes_unusable_where_a_field_takes_the_fault() -> None:
     it = OF_CLASS.with_(fault="why", retries=0)
     graph = Graph(name="g", state=Asked, nodes={"it": it}, edges="START -> it\nit -> END : done\nit -> END : unusable")
     async with executing(["hm"]) as (executor, _):
         found = await executor.start(graph, {})
-    assert found.values["why"] == "it: it is not JSON (Expecting value: line 1 column 1 (char 0)); the reply was 'hm'"
+    why = "it: the reply has no JSON; write one JSON object with 'number', 'total'; the reply was 'hm'"
+    assert found.values["why"] == why
     assert found.values["invoice"] is None
 
 

@@ -69,8 +69,8 @@ async def test_words_and_fields_can_be_others() -> None:
     ],
 )
 async def test_what_is_no_answer_is_an_agent_error(reply: Any, why: str) -> None:
-    cut = isinstance(reply, Reply) and reply.cut
-    kind, message = error_of(await run(Solve(), Solve.State, GIVEN, [reply, reply] if cut else [reply]))
+    again = not (isinstance(reply, Reply) and reply.refused)
+    kind, message = error_of(await run(Solve(), Solve.State, GIVEN, [reply, reply] if again else [reply]))
     assert (kind, why in message) == ("AgentError", True)
 
 
@@ -88,3 +88,11 @@ async def test_an_answer_that_is_cut_off_is_requested_again_and_then_kept(second
         message.content for message in first.messages
     ]
     assert [message.content for message in again.messages[len(first.messages) :]] == [long.text, CUT]
+
+
+async def test_an_empty_answer_is_requested_again_and_words_of_the_first_are_kept() -> None:
+    long = Reply(text="Henning was born in Kiel", finish="length")
+    for replies, answer in (([" ", "Henning"], "Henning"), ([long, ""], "Henning was born in")):
+        async with executing(replies) as (executor, model):
+            done = await executor.start(of_one(Solve(), Solve.State), GIVEN)
+        assert (done.status, done.values["answer"], len(model.requests)) == ("completed", answer, 2)

@@ -121,7 +121,8 @@ async def test_a_reply_with_one_reading_is_read(reply: str) -> None:
 async def test_any_other_reply_is_an_agent_error_that_says_the_forms(reply: str) -> None:
     kind, message = error_of(await think(reply))
     assert kind == "AgentError"
-    assert message.endswith("write 'Final Answer: ' and the answer, or 'Question: ' and the next question")
+    assert message.endswith('answer with one JSON object, {"next": {"kind": "answer", "answer": "..."}} or '
+                            '{"next": {"kind": "question", "question": "..."}}')  # fmt: skip
 
 
 async def test_a_long_reply_is_quoted_in_part() -> None:

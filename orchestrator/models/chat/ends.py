@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from orchestrator.models.base import ModelRequest
@@ -79,30 +80,41 @@ def unfinished(reply: Reply, request: ModelRequest, profile: Profile) -> str | N
 # -- calls that stand in the text --------------------------------------------------------------------------------------
 
 _opening = re.compile(
-    r"^[ \t]*(?:<tool_call>|<function=|<function_calls>|<invoke |<minimax:tool_call>|\[TOOL_CALLS\]|<\|python_tag\|>"
-    r"|<\|tool_call|<｜tool▁call)",
-    re.MULTILINE,
+    r"(?<![`\"'“])(?:<tool_call>|<function=|<function_calls>|<invoke |<minimax:tool_call>|\[TOOL_CALLS\]"
+    r"|<\|python_tag\|>|<\|tool_call|<｜tool▁call|<\|channel\|>commentary to=|\bfunctools\[|```tool_code\b)"
 )
-_ENDINGS = (">", "]", "}")
+_in_python = re.compile(r"\[\s*([\w.-]+)\(.*\)\s*\]", re.DOTALL)
+_MOST_OPENINGS, _NEAR = 5, 300
+"""Maximum number of openings that are tried, and of characters between an opening and the tool's name."""
 
 
 def _call_in(text: str, request: ModelRequest) -> str | None:
-    """Return the tool whose call a text is, or ends with, in a form in which models are trained to write calls."""
+    """Return the tool whose call a text has, in a form in which models are trained to write calls.
+
+    What is quoted, or in a fence with words around it, is an explanation and no call.
+    """
     rest = text.strip()
-    if not request.tools or request.output is not None or not rest.endswith((*_ENDINGS, "`")):
+    if not request.tools or request.output is not None:
         return None
     names = [*offered_names(request), *wire_names(request).values()]
-    opening = _opening.search(rest) if rest.endswith(_ENDINGS) else None
-    if opening is not None:
-        return next((name for name in names if re.search(rf"\b{re.escape(name)}\b", rest[opening.end() - 1 :])), None)
-    written = unfenced(rest)
+    for opening in islice(_opening.finditer(rest), _MOST_OPENINGS):
+        near = rest[opening.end() - 1 : opening.end() + _NEAR]
+        found = next((name for name in names if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", near)), None)
+        if found is not None and (rest.startswith("```") or rest.count("```", 0, opening.start()) % 2 == 0):
+            return found
+    written = rest.removeprefix("Action:").strip()
+    if written.startswith(("```", "~~~", "`")) and written.endswith(written[0]):
+        written = unfenced(written).strip("`")
+    listed = _in_python.fullmatch(written) if written.startswith("[") else None
+    if listed is not None:
+        return listed[1] if listed[1] in names else None
     if not written.startswith(("{", "[")):
         return None
     try:
-        found = json.loads(written)
+        found_calls = json.loads(written)
     except (ValueError, RecursionError):
         return None
-    called = map(_name_in, found if isinstance(found, list) else [found])
+    called = map(_name_in, found_calls if isinstance(found_calls, list) else [found_calls])
     return next((name for name in called if name in names), None)
 
 
@@ -113,5 +125,5 @@ def _name_in(written: Any) -> str | None:
     if not isinstance(written, Mapping):
         return None
     given = any(isinstance(written.get(key), dict | str) for key in ("arguments", "parameters"))
-    name = written.get("name")
+    name = written.get("name", written.get("tool_name"))
     return name if given and isinstance(name, str) else None

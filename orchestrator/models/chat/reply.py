@@ -75,7 +75,7 @@ def reply_from(answer: Mapping[str, Any], model: str, *, clean: Callable[[str], 
     calls = tuple(_calls(message.get("tool_calls"))) or tuple(_calls([{"function": message.get("function_call")}]))
     content = text_of(message.get("content"))
     refused = message.get("refusal")
-    finish = choice.get("finish_reason") or ""
+    finish = word_in(choice.get("finish_reason"))
     if not content and isinstance(refused, str) and refused:
         content, finish = refused, "refusal"
     return received(
@@ -83,12 +83,21 @@ def reply_from(answer: Mapping[str, Any], model: str, *, clean: Callable[[str], 
             text=content,
             tool_calls=calls,
             usage=_usage(answer.get("usage")),
-            finish="" if finish in _ABSENT else str(finish),
+            finish="" if finish in _ABSENT else finish,
             extras=_kept(message, OWN),
             details=_kept(answer, ("choices", "object", "logprobs")) | _logprobs(choice),
             model=str(answer.get("model") or model),
         )
     )
+
+
+def word_in(finish: object) -> str:
+    """Return the word in a `finish_reason`, which some servers write as an object or a list; empty if there is none."""
+    if isinstance(finish, Mapping):
+        finish = next((finish[key] for key in ("type", "reason", "finish_reason") if key in finish), "")
+    elif isinstance(finish, list):
+        finish = finish[-1] if finish else ""
+    return finish if isinstance(finish, str) else str(finish) if isinstance(finish, int) else ""
 
 
 def _logprobs(choice: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,8 +155,8 @@ def error_in(error: object, model: str, clean: Callable[[str], str] = str, *, ot
         otherwise: the HTTP status to assume if it names none.
     """
     words, names = words_in(error)
-    status = next((found for name in names if (found := status_of(name)) is not None), otherwise)
-    return refusal(model, status, clean(words), names)
+    status = next((found for name in names if (found := status_of(name)) is not None), None)
+    return refusal(model, otherwise if status is None else status, clean(words), names, told=status is not None)
 
 
 def chunk_of(data: str, model: str, clean: Callable[[str], str] = str) -> Mapping[str, Any]:

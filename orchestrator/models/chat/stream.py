@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from orchestrator.errors import ModelError, ModelUnavailable
 from orchestrator.json import paired, storable
-from orchestrator.models.chat.reply import OWN, chunk_of, error_in, reply_from, reply_of, text_of
+from orchestrator.models.chat.reply import OWN, chunk_of, error_in, reply_from, reply_of, text_of, word_in
 from orchestrator.models.http_errors import quoted, words_of
 from orchestrator.models.messages import Reply
 
@@ -270,8 +270,8 @@ class Assembly:
                     self._logprobs.setdefault(key, []).extend(part)
             if choice.get("error"):
                 self.error = choice["error"]
-            elif choice.get("finish_reason"):
-                self.finish = str(choice["finish_reason"])
+            elif word := word_in(choice.get("finish_reason")):
+                self.finish = word
         return Piece(self._shown(text), storable(reasoning))
 
     def _shown(self, text: str) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from itertools import accumulate, islice
 
@@ -85,9 +85,11 @@ _other_reference = re.compile(r"#?\$?\{{1,2}+#?E([0-9]++)\}{1,2}+|\$E([0-9]++)\b
 _token = re.compile(rf'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|{REFERENCE.pattern}', re.IGNORECASE | re.DOTALL)
 _bare = re.compile(rf"'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|{_token.pattern}", re.IGNORECASE | re.DOTALL)
 _quotes = re.compile(r'"(?:[^"\\\n]|\\.)*+(?:(?P<closed>")|\\?$)', re.MULTILINE)
+_id = re.compile(r"#?E?([0-9]{1,9})", re.IGNORECASE)
 _decoder = json.JSONDecoder()
 _PAIRS = {"[": "]", "(": ")"}
-_FORM = "write 'Plan: ' and what is done, and on the next line '#E1 = tool[input]'"
+_INPUTS = ("input", "args", "arguments", "parameters", "tool_input")
+"""The keys of an input in JSON."""
 
 
 def read_blueprint(text: str) -> list[PlannedCall]:
@@ -100,15 +102,69 @@ def read_blueprint(text: str) -> list[PlannedCall]:
     _, text = parted(text)
     end = _end.search(text)
     text = text if end is None else text[: end.start()]
-    if len(text) > LONGEST:
-        raise PlanFault(f"it has more than {LONGEST} characters: plan fewer calls, with shorter inputs")
+    _bounded(len(text))
     broken: dict[str, str] = {}
-    calls = _referring(list(islice(_calls(text, broken), MOST_CALLS + 1)))
+    return _checked(list(islice(_calls(text, broken), MOST_CALLS + 1)), broken)
+
+
+def read_items(items: Sequence[object]) -> list[PlannedCall]:
+    """Return the calls of a plan in JSON: one call for each object with a `tool` and an `input`, and perhaps an `id`.
+
+    Texts in it remain texts, whatever they contain.
+
+    Raises:
+        PlanFault: as for `read_blueprint`, or an item is not a call.
+    """
+    found: list[PlannedCall] = []
+    broken: dict[str, str] = {}
+    own = any(isinstance(item, Mapping) and "id" in item for item in items)
+    for place, item in enumerate(items[: MOST_CALLS + 1], 1):
+        try:
+            found.append(_planned(item, f"E{place}", own=own))
+        except PlanFault as fault:
+            broken[f"E{place}"] = str(fault)
+    _bounded(sum(len(call.input) for call in found))
+    return _checked(found, broken)
+
+
+def _planned(item: object, name: str, *, own: bool) -> PlannedCall:
+    """Return the call that an object describes; `own` if the calls of the plan have ids of their own."""
+    if not isinstance(item, Mapping):
+        raise PlanFault("is not an object with a plan, a tool and an input")
+    tools, inputs = ([key for key in keys if key in item] for keys in (("tool", "name"), _INPUTS))
+    tool = item[tools[0]] if len(tools) == 1 else None
+    if not isinstance(tool, str) or not tool.strip():
+        raise PlanFault("names no tool")
+    if len(inputs) > 1 or (not inputs and item.keys() - {"id", "plan", "thought", *tools}):
+        raise PlanFault("needs exactly one input, under the key 'input'")
+    if own:
+        number = _id.fullmatch(str(item.get("id")))
+        if number is None:
+            raise PlanFault("needs an id such as 'E1', as the other calls have one")
+        name = f"E{_number(number[1])}"
+    given = item[inputs[0]] if inputs else None
+    text = given if isinstance(given, str) else "" if given is None else json.dumps(given, ensure_ascii=False)
+    thought = " ".join(str(item.get("plan") or item.get("thought") or "").split())
+    return PlannedCall(id=name, thought=thought, tool=tool.strip(), input=text.strip())
+
+
+def _bounded(length: int) -> None:
+    if length > LONGEST:
+        raise PlanFault(f"it has more than {LONGEST} characters: plan fewer calls, with shorter inputs")
+
+
+def _checked(planned: list[PlannedCall], broken: Mapping[str, str]) -> list[PlannedCall]:
+    """Return calls with their needs.
+
+    Raises:
+        PlanFault: the plan cannot be carried out.
+    """
+    calls = _referring(planned)
     if len(calls) > MOST_CALLS:
         raise PlanFault(f"it has more than {MOST_CALLS} calls: plan fewer")
     faults = [f"#{name} {fault}" for name, fault in broken.items()]
     if not calls and not faults:
-        faults.append(f"it has no call: {_FORM}")
+        faults.append("it has no call")
     faults += _wrong(calls, broken.keys())
     if faults:
         more = [f"{len(faults) - _TOLD} more faults like these"] if len(faults) > _TOLD else []
@@ -182,12 +238,12 @@ def _read_call(text: str, start: int) -> tuple[str, str, int]:
     if match is None:
         bare = text[start:line_end].strip().strip("`")
         if not bare:
-            raise PlanFault(f"calls nothing: {_FORM}")
+            raise PlanFault("calls nothing")
         return "", bare, line_end
     opened = match.start("open")
     closed = _closing(text, opened, stop)
     if closed is None:
-        raise PlanFault(f"has a bracket that is not closed: {_FORM}")
+        raise PlanFault("has a bracket that is not closed")
     if _another.match(text, closed + 1, stop):
         raise PlanFault("contains several calls: give each its own number")
     return match["tool"].strip("*` \t"), text[opened + 1 : closed].strip(), closed + 1

@@ -20,7 +20,7 @@ from orchestrator.nodes.plans import PlanFault
 
 END_OF_PLAN = "<END_OF_PLAN>"
 """The end mark of a plan; text after it is ignored."""
-_NO_STEPS = f"it has no steps: write each step on its own line, as `1. ...`, and {END_OF_PLAN} after the last"
+NO_STEPS = "it has no steps"
 _WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 _BOLD = r"(?:\*\*|__)"
 _LEAD = rf"(?:(?P<level>\#+)\s+ | >\s* | [-*+•]\s+)? (?P<bold>{_BOLD})?"
@@ -99,7 +99,7 @@ def read_steps(text: str) -> list[str]:
         steps = [step for draft in drafts if (step := draft.text(most))]
         if steps:
             return steps
-    raise PlanFault(_NO_STEPS)
+    raise PlanFault(NO_STEPS)
 
 
 def _parts(lines: Sequence[str]) -> Iterator[list[str]]:
