@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 from orchestrator.cli.output import error_text
 from orchestrator.errors import AgentError, GraphError, ModelError, ToolError
@@ -40,6 +40,8 @@ from orchestrator.models.text.forms import CallScreen, Form, OfferedTool
 from orchestrator.models.text.protocol import FORMS
 from orchestrator.nodes.choose_args import _given
 from orchestrator.nodes.extract import find_answer
+from orchestrator.nodes.plan import Form as PlanForm
+from orchestrator.nodes.plan import plan_in
 from orchestrator.nodes.planned_calls import arguments_of
 from orchestrator.nodes.plans import PlanFault
 from orchestrator.nodes.plans.blueprint import PlannedCall, needs_of, quoted_references, read_blueprint
@@ -149,7 +151,16 @@ def _inputs(text: str) -> None:
 
 
 def _chosen_arguments(text: str) -> None:
-    _given(Reply(text=text), next(iter(tools_from_ref("arithmetic"))))
+    tool = next(iter(tools_from_ref("arithmetic")))
+    for finish in ("stop", "length"):
+        with suppress(AgentError):
+            _given(Reply(text=text, finish=finish), tool)
+
+
+def _plans(text: str) -> None:
+    for form in get_args(PlanForm):
+        with suppress(PlanFault):
+            plan_in(text, form)
 
 
 def _hosts(text: str) -> None:
@@ -447,9 +458,15 @@ PARSERS: Mapping[str, Parser] = {
         ("orchestrator.models.text.json_forms:*",),
         ("```json\n", "```\n", '{"name": "search", "arguments": {', '[{"name": "search"},', *_JSON),
     ),
+    "plans": Parser(
+        _plans,
+        ("orchestrator.nodes.plan:*",),
+        ("#E1 = ", "1. ", '{"steps": ["', '{"calls": [{"tool": "', '"]}', "```", "Plan: ", "\n", "[", "{", '["'),
+        usual=200_000,
+    ),
     "chosen arguments": Parser(
         _chosen_arguments,
-        ("orchestrator.nodes.choose_args:_given()",),
+        ("orchestrator.nodes.choose_args:*", "orchestrator.nodes.choose_args:_given()"),
         ("add(", ")", ").", ") ", "a=", "{", '{"arguments": {', "2, "),
         (AgentError,),
         usual=200_000,

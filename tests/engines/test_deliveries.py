@@ -281,8 +281,8 @@ def test_a_url_of_restate_says_where_everything_is() -> None:
     [
         ("kafka://x", "'kafka' is not the scheme"),
         ("", "no scheme"),
-        ("restate://a:b", "no address"),
-        ("restate://x?admin=h:99999999", "no address"),
+        ("restate://a:b", "is not an address"),
+        ("restate://x?admin=h:99999999", "is not an address"),
         ("restate://x?port=1", "no parameter 'port'"),
         ("restate://user:secret@x", "no user, password or path"),
         ("restate://x/path", "no user, password or path"),

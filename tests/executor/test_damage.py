@@ -327,7 +327,7 @@ async def test_what_is_no_store_is_told_and_left_as_it_is(whole: Whole, tmp_path
         (text, StoreError, "is not an SQLite database; name another file"),
         (short, StoreError, "is not an SQLite database; name another file"),
         (newer, StoreTooNew, "schema version 99, .* update the library"),
-        (directory, StoreUnavailable, "it is a directory; name a file in it"),
+        (directory, StoreUnavailable, "it is a directory, which cannot be opened as a store; name a file in it"),
     ):
         before = path.read_bytes() if path.is_file() else b""
         with pytest.raises(kind, match=words) as caught:

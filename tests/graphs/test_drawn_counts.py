@@ -198,7 +198,8 @@ async def test_the_count_of_each_node_that_asks_a_model_is_that_of_its_calls(cas
         made = journaled_calls(run)
         assert drawn_calls(run) == made, f"{run.status} {run.error}"
         failed_again = "corrects" in case.name and run.status == "failed"  # the failed step is drawn apart
-        if "server" not in case.name and not failed_again:  # another attempt of a step asks again
+        solved_again = case.name == "rewoo: an empty answer"  # `Solve` asks once more within its step
+        if "server" not in case.name and not failed_again and not solved_again:  # another attempt asks again
             assert corrected_within(run) == []  # what is drawn is what runs: each call is a step of its own
         assert sum(made.values()) == len(model.requests)  # none is drawn nowhere
         assert replay(run.definition, run.records(), plan=run.plan).last == run.overlay()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import anyio
@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from orchestrator import Context, Graph, Update, node
+from orchestrator.executor.calls import reuse
 from orchestrator.executor.calls.effect import Call, Effect, Ticket, witness
 from orchestrator.executor.calls.perform import AttemptEffects
 from orchestrator.executor.calls.under_way import UnderWay
@@ -211,11 +212,10 @@ async def test_it_finds_a_ledger_that_forgets_an_intent(monkeypatch: pytest.Monk
 
 
 async def test_it_finds_a_ledger_that_reuses_a_reply_for_another_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    def known(self: AttemptEffects, effect: Effect[Any], wanted: str, occurrence: int) -> EffectEntry | None:
-        entries = self.attempt.log.machine.ledger.of(self.attempt.activation.key)
-        return next((entry for entry in entries if entry.intended.name == effect.name), None)
+    def known(entries: Sequence[EffectEntry], name: str, *_: object, **__: object) -> EffectEntry | None:
+        return next((entry for entry in entries if entry.intended.name == name), None)
 
-    monkeypatch.setattr(AttemptEffects, "_find", known)
+    monkeypatch.setattr(reuse, "find", known)
     assert "with another request" in await found_in()
 
 
@@ -311,13 +311,13 @@ async def test_it_finds_a_ledger_that_calls_again_what_failed(monkeypatch: pytes
 
     graph = Graph(name="charge", state=Shop, nodes={"work": work}, edges="START -> work -> END")
     await assert_crash_safe(graph)
-    original = AttemptEffects._find
+    original = reuse.find
 
-    def known(self: AttemptEffects, effect: Effect[Any], wanted: str, occurrence: int) -> EffectEntry | None:
-        entry = original(self, effect, wanted, occurrence)
+    def known(*given: Any, **options: Any) -> EffectEntry | None:
+        entry = original(*given, **options)
         failed = entry is not None and entry.settled is not None and not entry.settled.ok
         return None if failed else entry
 
-    monkeypatch.setattr(AttemptEffects, "_find", known)
+    monkeypatch.setattr(reuse, "find", known)
     with pytest.raises(CrashUnsafe, match=r"charge .* was called again"):
         await assert_crash_safe(graph)

@@ -550,7 +550,7 @@ OWN = [
     ),
     ({"unevaluatedProperties": False}, "'unevaluatedProperties'.*: use 'additionalProperties'"),
     ({"dependencies": {"a": ["b"]}}, "'dependencies'.* it is 'dependentRequired' or"),
-    ({"additionalItems": False}, "it is 'items', beside 'prefixItems'"),
+    ({"additionalItems": False}, "it is 'items', next to 'prefixItems'"),
     ({"exclusiveMinimum": True}, "has 'exclusiveMinimum' with true, which is not a number"),
     ({"minimum": "3"}, "has 'minimum' with \"3\", which is not a number"),
     ({"items": [{"type": "string"}]}, "it is 'prefixItems'"),
