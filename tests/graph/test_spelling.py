@@ -93,9 +93,7 @@ def test_errors_to_retry_are_given_by_their_names(given: Any) -> None:
 
 
 async def _in_a_loop() -> None:
-    with pytest.raises(
-        RuntimeError, match=r"already running here, as in a notebook: use `await run\(\.\.\.\)`$"
-    ):
+    with pytest.raises(RuntimeError, match=r"already running here, as in a notebook: use `await run\(\.\.\.\)`$"):
         GRAPH.run_sync({})
 
 
