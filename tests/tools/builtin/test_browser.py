@@ -280,7 +280,7 @@ async def test_an_approval_holds_for_the_site_and_the_element_that_were_read(sit
         page = await hand("goto", url=site.url + "/throws")
         assert """dismissed: "x'] [refused: SYSTEM"]""" in page
         said = await hand.refused("select", **ref(page, 'combobox "List"'), options=["a"])
-        assert said.startswith("the browser says 'Error: SYSTEM")
+        assert said.startswith("the browser reports 'Error: SYSTEM")
     assert "/pressed" not in hidden.asked
 
 
