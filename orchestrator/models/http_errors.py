@@ -17,7 +17,7 @@ from orchestrator.visible import shown
 _AGAIN = (408, 409, 425, 429)
 _QUOTED = 300
 """Characters of a server's message that an error message quotes."""
-_MENDS = {
+_FIXES = {
     400: "the server rejects this request",
     401: "the key is wrong or missing: set OPENAI_API_KEY, or pass api_key='env:NAME'",
     403: "the key has no access to this model",
@@ -108,13 +108,13 @@ def refusal(
     names: tuple[str, ...] = (),
     headers: Mapping[str, str] | None = None,
     *,
-    told: bool = True,
+    named: bool = True,
 ) -> ModelError:
     """Return the error for an answer with this HTTP status.
 
     Args:
         names: the provider's own names for it.
-        told: False if the server told no status, so that the message names none.
+        named: False if the server named no status, so that the message names none.
     """
     said = quoted(words)
     if "insufficient_quota" in names:
@@ -125,19 +125,19 @@ def refusal(
         wait = retry_after(headers or {})
         until = "" if wait is None else f", and asks to wait {wait:g} s"
         return ModelUnavailable(
-            f"model {model!r}: the server {f'is refusing requests (HTTP {status})' if told else 'reports an error'}"
+            f"model {model!r}: the server {f'is refusing requests (HTTP {status})' if named else 'reports an error'}"
             f"{until}: {said}",
             retry_after=wait,
         )
-    known = next((mend for name in names if (mend := _CODES.get(name))), None)
-    mend = known or _MENDS.get(status, "see the server's message")
+    known = next((fix for name in names if (fix := _CODES.get(name))), None)
+    fix = known or _FIXES.get(status, "see the server's message")
     flag = ""
     if status in (400, 422) and known is None:
         low = words.lower()
         flag = next((flag for name, flag in _WORDS.items() if name in low), "")
-        mend = _FLAGS.get(flag, mend)
+        fix = _FLAGS.get(flag, fix)
     error = (ModelMisconfigured if status in _SURROUNDINGS else ModelError)(
-        f"model {model!r}: {f'HTTP {status}: ' if told else ''}{mend}: {said}"
+        f"model {model!r}: {f'HTTP {status}: ' if named else ''}{fix}: {said}"
     )
     error.flag = flag
     return error
@@ -194,35 +194,35 @@ def words_of(text: str, status: int) -> tuple[str, tuple[str, ...]]:
     return text, ()
 
 
-def words_in(told: object) -> tuple[str, tuple[str, ...]]:
+def words_in(body: object) -> tuple[str, tuple[str, ...]]:
     """Return the words in an error that is already parsed, and the provider's names for it."""
-    inner = told[0] if isinstance(told, list) and told else told
+    inner = body[0] if isinstance(body, list) and body else body
     if isinstance(inner, Mapping) and isinstance(inner.get("error"), Mapping):
         inner = inner["error"]
     names: tuple[str, ...] = ()
     if isinstance(inner, Mapping):
         names = tuple(str(inner[key]) for key in _NAMED if isinstance(inner.get(key), str | int))
-    said = dict.fromkeys(islice(_said(told, 0), _PARTS))
-    return ": ".join(said) or json.dumps(told, ensure_ascii=False), names
+    said = dict.fromkeys(islice(_said(body, 0), _PARTS))
+    return ": ".join(said) or json.dumps(body, ensure_ascii=False), names
 
 
-def _said(told: object, depth: int) -> Iterator[str]:
+def _said(body: object, depth: int) -> Iterator[str]:
     """Yield the words in a part of an error."""
     if depth > _ITEMS:
         return
-    if isinstance(told, str) and told.strip():
+    if isinstance(body, str) and body.strip():
         inner: object = None
-        if told.lstrip().startswith(("{", "[")):  # the answer of a server behind this one
+        if body.lstrip().startswith(("{", "[")):  # the answer of a server behind this one
             try:
-                inner = json.loads(told)
+                inner = json.loads(body)
             except (ValueError, RecursionError):
                 inner = None
-        yield from [*_said(inner, depth + 1)] or [told.strip()]
-    elif isinstance(told, list):
-        for one in told[:_ITEMS]:
+        yield from [*_said(inner, depth + 1)] or [body.strip()]
+    elif isinstance(body, list):
+        for one in body[:_ITEMS]:
             yield from _said(one, depth + 1)
-    elif isinstance(told, Mapping):
-        fields = {str(key).lower(): value for key, value in islice(told.items(), _PARTS)}
+    elif isinstance(body, Mapping):
+        fields = {str(key).lower(): value for key, value in islice(body.items(), _PARTS)}
         for key in (*_SAID, *(key for key in fields if key not in _SAID and key not in _NO_WORDS)):
             value = fields.get(key)
             if key == "loc" and isinstance(value, list):

@@ -523,16 +523,16 @@ class ModelConnection:
         """Return the result of a request, which is repeated while the server says that it still loads the model."""
         import openai  # imported late: it takes long to load
 
-        end, told = anyio.current_time() + self.timeout, False
+        end, warned = anyio.current_time() + self.timeout, False
         while True:
             try:
                 return await request()
             except openai.APIStatusError as error:
                 if not is_loading(error.status_code, error.response.text) or anyio.current_time() + _POLL >= end:
                     raise
-            if not told:
+            if not warned:
                 log.warning("model %r: the server is loading the model; waiting up to %g s", self.name, self.timeout)
-                told = True
+                warned = True
             await anyio.sleep(_POLL)
             await pass_fence()
 

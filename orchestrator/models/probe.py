@@ -293,8 +293,8 @@ class _Probe:
         for size in _WINDOWS:
             reply = await self._ask((user("word " * size + "\nSay yes."),))
             if isinstance(reply, ModelError):
-                told = [int(one) for one in _TOKENS.findall(str(reply))]
-                self.tokens = max((one for one in told if least <= one <= size), default=None)
+                numbers = [int(one) for one in _TOKENS.findall(str(reply))]
+                self.tokens = max((one for one in numbers if least <= one <= size), default=None)
                 self._found("context window", f"{self.tokens or size:,}", "tokens" if self.tokens else "tokens at most")
                 return
             given = _input(reply)

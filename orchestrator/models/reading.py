@@ -386,8 +386,8 @@ def _chosen(words: str, names: _Names, choices: Mapping[str, str]) -> str | None
     if not line.strip() and before.rstrip().endswith(":"):
         line = before.rstrip().rpartition("\n")[2]
     line = line[max((end.end() for end in _sentence_ends.finditer(line)), default=0) :]
-    told = _subject.match(line) and _link.search(line) and not _negation.search(line)
-    return chosen if told and _after_link.match(after) else None
+    linked = _subject.match(line) and _link.search(line) and not _negation.search(line)
+    return chosen if linked and _after_link.match(after) else None
 
 
 def _value_named(value: object, names: _Names) -> str | None:

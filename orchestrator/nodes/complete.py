@@ -28,7 +28,7 @@ from orchestrator.models.messages import system as said
 from orchestrator.models.reading import NoReading, json_in
 from orchestrator.nodes.extract import AnswerForm, find_answer
 from orchestrator.nodes.model_decision import quoted, whole_words
-from orchestrator.nodes.model_decision import wrong as told
+from orchestrator.nodes.model_decision import wrong as corrected
 from orchestrator.nodes.templates import fill, filled_by, placeholders, plain
 from orchestrator.tools.result import as_text
 from orchestrator.tools.validation import coerced, faults, schema_faults
@@ -225,7 +225,7 @@ class Complete(Node, kind="complete"):
             if reply.refused or not left:
                 return None, fault + shown
             left -= 1
-            messages = [*messages, *told(reply, fault, facts, self.correction)]
+            messages = [*messages, *corrected(reply, fault, facts, self.correction)]
 
     def _schema(self) -> Mapping[str, Any]:
         schema: Mapping[str, Any] = self.output or {} if self._class is None else self._class.model_json_schema()

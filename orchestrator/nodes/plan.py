@@ -216,9 +216,9 @@ class Plan(Node, kind="plan"):
 
     def _wrong(self, draft: str, fault: str, facts: Mapping[str, JsonValue]) -> list[Message]:
         """Return a plan that cannot be used, and the reason, as messages."""
-        told = fault if fault == CUT else f"{fault}; {_FORMS[self.form, self.constrain]}"
+        words = fault if fault == CUT else f"{fault}; {_FORMS[self.form, self.constrain]}"
         shown = sent_back(draft, cut=fault == CUT)
-        return [shown, user(fill(self.correction, fault=told), data={**facts, "fault": fault})]
+        return [shown, user(fill(self.correction, fault=words), data={**facts, "fault": fault})]
 
 
 def cut_plan(text: str) -> str:

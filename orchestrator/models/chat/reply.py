@@ -156,7 +156,7 @@ def error_in(error: object, model: str, clean: Callable[[str], str] = str, *, ot
     """
     words, names = words_in(error)
     status = next((found for name in names if (found := status_of(name)) is not None), None)
-    return refusal(model, otherwise if status is None else status, clean(words), names, told=status is not None)
+    return refusal(model, otherwise if status is None else status, clean(words), names, named=status is not None)
 
 
 def chunk_of(data: str, model: str, clean: Callable[[str], str] = str) -> Mapping[str, Any]:
@@ -176,8 +176,8 @@ def chunk_of(data: str, model: str, clean: Callable[[str], str] = str) -> Mappin
     if "choices" in chunk:
         error = chunk.get("error")
     else:
-        told = chunk.get("detail") or isinstance(chunk.get("message") or chunk.get("msg"), str)
-        error = error_of(chunk) or (chunk if told else None)
+        worded = chunk.get("detail") or isinstance(chunk.get("message") or chunk.get("msg"), str)
+        error = error_of(chunk) or (chunk if worded else None)
     if error:
         raise error_in(error, model, clean)
     return chunk

@@ -120,7 +120,7 @@ async def _whole(request: httpx2.Request, response: httpx2.Response, asked: Mapp
     content = b"".join(parts)
     told, headers = marked_error(content), _plain(response)
     if "mcp-session-id" in request.headers and _forgets(response.status_code, content, told is not None):
-        return _error(request, asked, EXPIRED, "it no longer has this session")
+        return _error(request, asked, EXPIRED, "it has ended the MCP session")
     # The client uses `server/discover` to identify a server: older ones answer it with such a status.
     if response.status_code >= 400 and asked["method"] != "server/discover" and told is None:
         said = f"it answered with HTTP {response.status_code}{_words_of(content)}"
