@@ -88,7 +88,7 @@ CASES = {
         plan_and_solve(),
         [
             Said("Plan:\n1. What is 3 + 4?\n2. What is 2 + 4?\n3. Multiply them.\n<END_OF_PLAN>", to=asked(SUM)),
-            Said("The left one.", [SEVEN], asked("no other: What is 3 + 4?")),
+            Said("The left one.", [SEVEN], asked("step of the task now: What is 3 + 4?")),
             Said("7", to=told("7")),
             Said(calls=[SIX], to=asked("Result: 7\n\nDo only this step of the task now: What is 2 + 4?")),
             Said("6", to=told("6")),
