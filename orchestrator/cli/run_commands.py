@@ -25,7 +25,7 @@ from orchestrator.cli.run_input import input_of
 from orchestrator.cli.trust import seal as sealed
 from orchestrator.errors import GraphChanged, InvalidValue, OrchestratorError, RunUnknown
 from orchestrator.executor import Executor, ResumedRun
-from orchestrator.executor.recovery import check_statuses, find
+from orchestrator.executor.resume_many import check_statuses, find
 from orchestrator.executor.resuming import nodes_of
 from orchestrator.graph.limits import Limits
 from orchestrator.kernel.status import FINAL

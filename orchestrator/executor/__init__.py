@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from orchestrator.executor.observers import RunObserver
     from orchestrator.executor.reader import RunQuestion, RunQuestions
-    from orchestrator.executor.recovery import Resumed, ResumedRun
+    from orchestrator.executor.resume_many import Resumed, ResumedRun
     from orchestrator.executor.retention import Pruned
     from orchestrator.executor.streaming import Stream
     from orchestrator.executor.transfer import Imported
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "orchestrator.executor.executor": ("App", "Executor", "run_sync"),
-    "orchestrator.executor.recovery": ("Resumed", "ResumedRun"),
+    "orchestrator.executor.resume_many": ("Resumed", "ResumedRun"),
     "orchestrator.executor.checking": ("Checked",),
     "orchestrator.executor.namespaces": (
         "ExecutorCache", "ExecutorForks", "ExecutorGraphs", "ExecutorMemory", "ExecutorReplays", "ExecutorSchedules",

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
         checking,
         command_delivery,
         commands,
-        recovery,
+        resume_many,
         resuming,
         retention,
         start,
@@ -81,8 +81,8 @@ if TYPE_CHECKING:
     from orchestrator.views.replay_result import Replay
     from orchestrator.views.run_diff import RunDiff
 else:
-    checking, commands, command_delivery, recovery = lazy_modules(
-        "orchestrator.executor", "checking commands command_delivery recovery"
+    checking, commands, command_delivery, resume_many = lazy_modules(
+        "orchestrator.executor", "checking commands command_delivery resume_many"
     )
     resuming, retention, start = lazy_modules("orchestrator.executor", "resuming retention start")
     streaming, transfer, worker = lazy_modules("orchestrator.executor", "streaming transfer worker")
@@ -815,8 +815,8 @@ class Executor:
         migrate: Migration | None = None,
         wait: float = 0.0,
         concurrency: int = 20,
-        on_progress: recovery.OnProgress | None = None,
-    ) -> recovery.Resumed:
+        on_progress: resume_many.OnProgress | None = None,
+    ) -> resume_many.Resumed:
         """Resume all runs that match, each until it ends or pauses. Runs that cannot be resumed are reported.
 
         Replays are left out, and runs that graph tools started: these continue with the runs that called them.
@@ -840,7 +840,7 @@ class Executor:
         options = ResumeOptions(
             approve=approve, accept_changes=accept_changes, wait=wait, retry=retry, limits=limits, migrate=migrate
         )
-        return await recovery.resume_matching(
+        return await resume_many.resume_matching(
             self._host, self.runs, status, graph, labels, only, options, concurrency, on_progress
         )
 
@@ -853,7 +853,7 @@ class Executor:
         Returns:
             The resumed runs, when all have ended or paused. A run that cannot be resumed is logged and left out.
         """
-        return await recovery.recover(self._host, only)
+        return await resume_many.recover(self._host, only)
 
     async def pause(self, run_id: str, *, by: str = "", reason: str = "") -> Run:
         """Pause a run, whichever executor drives it: running steps end, and no new step starts until `resume`.

@@ -34,12 +34,12 @@ from orchestrator.stores.base import RunInfo, Store
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:
-    from orchestrator.executor.versions import migrations
-    from orchestrator.executor.versions.migrations import PlannedMigration
+    from orchestrator.executor.versions import migration_planning
+    from orchestrator.executor.versions.migration_planning import PlannedMigration
     from orchestrator.graph import diff
     from orchestrator.views.history import LateCursor, Point, StepFold
 else:
-    (migrations,) = lazy_modules("orchestrator.executor.versions", "migrations")
+    (migration_planning,) = lazy_modules("orchestrator.executor.versions", "migration_planning")
     (diff,) = lazy_modules("orchestrator.graph", "diff")
 
 log = logging.getLogger("orchestrator")
@@ -293,7 +293,7 @@ class RunLoader:
         """
         old, last = machine.plan.graph, machine.content
         if old is not None and (graph.structure != machine.structure or migrate is not None):
-            found = migrations.planned(machine, old, graph, migration=migrate, accept=accept, strict=strict)
+            found = migration_planning.planned(machine, old, graph, migration=migrate, accept=accept, strict=strict)
             machine.later[graph.content] = Plan.of(graph)
             await self._store.put_graph(graph.content, graph.data())
             return Fit(migrated=found)

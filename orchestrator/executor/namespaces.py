@@ -11,7 +11,7 @@ from anyio.abc import TaskStatus
 
 from orchestrator._lazy import lazy_modules
 from orchestrator.errors import InvalidValue, OrchestratorError
-from orchestrator.executor import heartbeat, reader
+from orchestrator.executor import reader, worker_list
 from orchestrator.executor.host import Host
 from orchestrator.executor.options import ForkOptions, ReplayOptions
 from orchestrator.graph.codec import shown
@@ -24,25 +24,25 @@ from orchestrator.stores.requests import RunQuery
 from orchestrator.values import check_position
 
 if TYPE_CHECKING:
-    from orchestrator.executor import recovery, schedules, worker
+    from orchestrator.executor import resume_many, schedules, worker
     from orchestrator.executor.calls import memory
     from orchestrator.executor.fork import making, preview
     from orchestrator.executor.fork.preview import ForkChoices, ForkPreview
     from orchestrator.executor.replay import start_replay as replays
     from orchestrator.executor.replay.running import Live
     from orchestrator.executor.replay.start_replay import ReplayBatch
-    from orchestrator.executor.versions import migrations
+    from orchestrator.executor.versions import migration_planning
     from orchestrator.executor.versions.comparison import Grade
     from orchestrator.executor.worker import Driven
     from orchestrator.executor.worker_health import WorkerHealth
     from orchestrator.views.replay_result import Replay
     from orchestrator.views.worker_info import WorkerInfo
 else:
-    recovery, schedules, worker = lazy_modules("orchestrator.executor", "recovery schedules worker")
+    resume_many, schedules, worker = lazy_modules("orchestrator.executor", "resume_many schedules worker")
     (memory,) = lazy_modules("orchestrator.executor.calls", "memory")
     making, preview = lazy_modules("orchestrator.executor.fork", "making preview")
     (replays,) = lazy_modules("orchestrator.executor.replay", "start_replay")
-    (migrations,) = lazy_modules("orchestrator.executor.versions", "migrations")
+    (migration_planning,) = lazy_modules("orchestrator.executor.versions", "migration_planning")
 
 
 class ExecutorSchedules:
@@ -130,7 +130,7 @@ class ExecutorWorkers:
 
         One that stopped normally is not listed. One that died stays listed for at least an hour.
         """
-        return await heartbeat.workers(self._host.store)
+        return await worker_list.workers(self._host.store)
 
     async def parked(self, *, limit: int = 100) -> Sequence[RunInfo]:
         """Return runs that only `resume` continues, because 5 drives in a row died or were given up.
@@ -138,11 +138,11 @@ class ExecutorWorkers:
         Args:
             limit: maximum number of runs to return, the longest parked first.
         """
-        return await heartbeat.parked(self._host.store, limit)
+        return await worker_list.parked(self._host.store, limit)
 
     async def recoverable(self) -> Sequence[str]:
         """Return the ids of the runs, of any graph, that `Executor.recover` would resume if it had their code."""
-        return await recovery.lost(self._host, None)
+        return await resume_many.lost(self._host, None)
 
     async def drive(self, run_id: str, *, wait: float = 0.0, health: WorkerHealth | None = None) -> Driven:
         """Continue a run until it ends or pauses. For programs that deliver runs to workers through their own queue.
@@ -548,7 +548,7 @@ async def _checked(host: Host, info: RunInfo, graph: GraphDefinition) -> Version
     old = machine.plan.graph
     if old is None or machine.structure == graph.structure:
         return VersionCheck(info.run_id, machine.status, "compatible", at, refs=refs, root_id=machine.root_id)
-    found = migrations.assess(machine, old, graph)
+    found = migration_planning.assess(machine, old, graph)
     remedy = found.remedy
     return VersionCheck(
         info.run_id,

@@ -5,7 +5,7 @@ is to be driven: it takes the lease, loads the state, compares the run's needs w
 a drive. A run that has ended is reopened; others may get new limits, breakpoints and code. Approvals that are not
 trusted are withdrawn.
 
-`orchestrator.executor.recovery` does this for many runs.
+`orchestrator.executor.resume_many` does this for many runs.
 """
 
 from __future__ import annotations
@@ -22,10 +22,8 @@ import anyio
 from orchestrator._lazy import lazy_modules
 from orchestrator.clock import Clock
 from orchestrator.errors import GraphUnknown, InvalidValue, RunConflict, RunEnded, RunUnknown, StoreUnavailable
-from orchestrator.executor.approvals import TrustedApprovals
 from orchestrator.executor.commands import RISKS
 from orchestrator.executor.failures import fault_of
-from orchestrator.executor.heartbeat import workers
 from orchestrator.executor.host import Host
 from orchestrator.executor.lease import LeaseHandle, is_held
 from orchestrator.executor.loader import Loaded
@@ -33,7 +31,9 @@ from orchestrator.executor.options import NO_OPTIONS, ResumeOptions
 from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.run_status import waits_to_be_taken_up
 from orchestrator.executor.run_tools import compare_offered, offered
+from orchestrator.executor.trusted_approvals import TrustedApprovals
 from orchestrator.executor.watched_runs import moved_by_others
+from orchestrator.executor.worker_list import workers
 from orchestrator.graph.faults import listed_names, suggest_name
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     import asyncio
     from contextlib import AbstractAsyncContextManager
 
-    from orchestrator.executor.approvals import TrustedApprovals
     from orchestrator.executor.replay.running import RunningReplay
+    from orchestrator.executor.trusted_approvals import TrustedApprovals
     from orchestrator.graph.limits import Limits
     from orchestrator.kernel.question import Answer
     from orchestrator.kernel.records import Caller

@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 from orchestrator.clock import SYSTEM_CLOCK
 from orchestrator.errors import InvalidValue, RunConflict, RunEnded, RunUnknown, StoreError, StoreUnavailable
 from orchestrator.executor import lease as leases
-from orchestrator.executor import recovery, schedules
+from orchestrator.executor import resume_many, schedules
 from orchestrator.executor.concurrency import Signal
 from orchestrator.executor.failures import REFUSALS, NotOpen
 from orchestrator.executor.heartbeat import WorkerFacts
@@ -225,7 +225,7 @@ class _Worker:
                 full = await self._claim(tasks)
                 pause = self._poll
                 if full:
-                    await recovery.call_observers(self._host)
+                    await resume_many.call_observers(self._host)
                 else:
                     await self._rest()
             except StoreError as error:
@@ -337,7 +337,7 @@ class _Worker:
         times = [one.next_at for one in await store.schedules() if schedules.waits_for(host, one)]
         next_due = await store.next_due(self._places.open(self._names)) if self._eager else None
         due = min(times if next_due is None else [next_due, *times], default=None)
-        unobserved = await recovery.call_observers(host)
+        unobserved = await resume_many.call_observers(host)
         others = before is None or unobserved or bool((await store.runs(RunQuery(status="running", limit=1))).runs)
         if changing is not None and before is not None and before != changing.changes():
             return

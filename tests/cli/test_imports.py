@@ -48,7 +48,7 @@ TABLE: dict[str, tuple[tuple[str, ...], frozenset[str], int]] = {
                 "web",
                 "executor.command_delivery",
                 "executor.fork.making",
-                "executor.versions.migrations",
+                "executor.versions.migration_planning",
                 "executor.replay.running",
                 "stores.sqlite.listing",
                 "views.step_tree",

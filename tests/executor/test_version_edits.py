@@ -17,7 +17,7 @@ import pytest
 
 from orchestrator.cli.fork_command import Migrating, migration_of
 from orchestrator.errors import GraphChanged, InvalidGraph
-from orchestrator.executor.versions.migrations import PlannedMigration, planned
+from orchestrator.executor.versions.migration_planning import PlannedMigration, planned
 from orchestrator.graph_class import Graph
 from orchestrator.kernel import records as r
 from orchestrator.kernel.fold import apply

@@ -20,13 +20,13 @@ from typing import Any, Literal, cast
 import anyio
 
 from orchestrator.errors import EffectFailed, RunConflict, RunUnknown, StoreCorrupt, StoreError
-from orchestrator.executor.approvals import CallDenied
 from orchestrator.executor.calls.effect import Attempt, Call, Effect
 from orchestrator.executor.calls.limits import child_id
 from orchestrator.executor.calls.questions import answer_to, asking_again, identified, unused_id
 from orchestrator.executor.calls.reuse import certainly_failed, is_suspended, settled_of
 from orchestrator.executor.calls.under_way import UnderWay, patience
 from orchestrator.executor.failures import Lost
+from orchestrator.executor.trusted_approvals import CallDenied
 from orchestrator.json import canonical
 from orchestrator.kernel import records as r
 from orchestrator.kernel.ledger import EffectEntry

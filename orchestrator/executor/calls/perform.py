@@ -41,10 +41,10 @@ from orchestrator.user_code import contained, current_fence
 
 if TYPE_CHECKING:
     from orchestrator.executor.calls import irreversible_calls
-    from orchestrator.executor.replay import steps
+    from orchestrator.executor.replay import calls as replayed_calls
 else:
     (irreversible_calls,) = lazy_modules("orchestrator.executor.calls", "irreversible_calls")
-    (steps,) = lazy_modules("orchestrator.executor.replay", "steps")
+    (replayed_calls,) = lazy_modules("orchestrator.executor.replay", "calls")
 
 T = TypeVar("T")
 
@@ -178,7 +178,7 @@ class AttemptEffects:
         effect, log, tries = call.effect, self.attempt.log, None
         self._ask_for(effect, call.key)
         if log.replay is not None:
-            found, tries = await steps.take_or_admit(self.under_way, log.replay, call, entry)
+            found, tries = await replayed_calls.take_or_admit(self.under_way, log.replay, call, entry)
             if found is not None:
                 self._reused.add(call.key)
                 return found, None

@@ -12,12 +12,12 @@ import anyio
 
 from orchestrator.context import Context
 from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ResultRefused, ToolFailed
-from orchestrator.executor.approvals import CallDenied
 from orchestrator.executor.calls.effect import Effect
 from orchestrator.executor.calls.perform import AttemptEffects
 from orchestrator.executor.calls.under_way import innermost
 from orchestrator.executor.failures import bounded, traceback_of_tool
 from orchestrator.executor.retries import TryAgain, decide, outcome_is_open
+from orchestrator.executor.trusted_approvals import CallDenied
 from orchestrator.graph.codec import Codec, as_json
 from orchestrator.graph.isolation import json_copy
 from orchestrator.graph.state import type_schema
