@@ -68,7 +68,7 @@ is one run while a process drives it, and `executor/runs` are all runs of an exe
 GROUND = """
     commands concurrency failures journal lease os_signals resources retries run_log run_search
     run_status run_tools snapshots worker_health replay/__init__ replay/running
-    versions/__init__ versions/comparison versions/migration_planning
+    trusted_approvals versions/__init__ versions/comparison versions/migration_planning
 """
 OF_A_DRIVE = "drive node_call node_result result_cache step_context step_tasks timers"
 """Files of the executor that make up these two rooms; all others that are in no room's folder are `executor/runs`."""
