@@ -108,7 +108,7 @@ _COMMANDS = {
     "stats": ("view_commands", "Show what runs spent, in groups."),
     "new": ("new_command", "Write a small project that runs."),
     "check": ("graph_commands", "Check a graph and list every problem."),
-    "explain": ("explain_command", "Explain codes of errors: meaning, example, fix."),
+    "explain": ("explain_command", "Explain the codes of errors."),
     "render": ("graph_commands", "Draw a graph, or a run over its graph."),
     "graphs": ("graph_commands", "List the graphs that come with the library."),
     "tools": ("graph_commands", "List tools: their arguments, risk and effect."),

@@ -39,7 +39,8 @@ def hint(text: str, *codes: str) -> str:
         codes: further codes.
     """
     known = [code for code in dict.fromkeys((*_CODE.findall(text), *codes)) if code in sections()]
-    return "\n".join(filter(None, (text, known and shell_command("explain", *known))))
+    lines = [text] if text else []
+    return "\n".join([*lines, shell_command("explain", *known)] if known else lines)
 
 
 def explain(
@@ -49,9 +50,10 @@ def explain(
     ] = None,
     json: options.Json = False,
 ) -> int:
-    """Explain codes of errors: what each means, an example, and how to fix it.
+    """Explain the codes of errors.
 
-    Without CODE, lists all codes. C1 stands for all codes that begin with C1.
+    Prints what each code means, an example, and how to fix it. Without CODE, lists all codes. C1 stands for all codes
+    that begin with C1.
 
     Example: orchestrator explain C2
     """
