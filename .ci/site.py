@@ -151,8 +151,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         target = (folder / link[2]).resolve()
         if target.is_relative_to(config.docs_dir):
             return link[0]
-        if target in NOTEBOOKS:
-            return f"[{link[1]}]({link[2].removeprefix('../').removesuffix('.ipynb')}.md)"
+        if target in (NOTEBOOKS[0].parent, *NOTEBOOKS):
+            page_of = link[2].removeprefix("../").replace(".ipynb", ".md")
+            return f"[{link[1]}]({page_of}{'index.md' * page_of.endswith('/')})"
         if not target.exists():
             log.warning("%s: there is no file %s", page.file.src_uri, link[2])
         return link[1]
