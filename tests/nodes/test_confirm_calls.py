@@ -312,7 +312,7 @@ async def test_a_fork_with_another_answer_asks_again_before_calls_that_its_paren
         fork = await executor.fork(run.run_id, at=last, answer=Approve())
         assert fork.status == "paused", "the parent's approvals do not count for calls of the fork"
         assert sorted(made) == before
-        assert {question.payload["tool"] for question in fork.waiting} <= {"send", "wipe"}
+        assert {question.payload.get("tool") for question in fork.waiting} <= {"send", "wipe"}
 
 
 async def test_a_run_that_waits_there_continues_with_another_version() -> None:
