@@ -161,7 +161,7 @@ class Deliveries:
         health: WorkerHealth | None = None,
     ) -> None:
         if slots < 1 or wait < 0:
-            raise ValueError(f"slots={slots}, wait={wait}: slots is 1 or more, and wait is 0 seconds or more")
+            raise ValueError(f"slots={slots}, wait={wait}: slots must be 1 or more, and wait 0 seconds or more")
         self._executor, self._graphs, self._wait, self._health = executor, graphs, wait, health
         if health is not None:
             health.delivery_slots = slots

@@ -101,7 +101,7 @@ def declared_outcomes(
         if get_origin(member) is Outcome:
             for outcome in _literals(get_args(member)[0]):
                 if not isinstance(outcome, str):
-                    raise GraphError(f"{what} returns {annotation!r}: an outcome is a text")
+                    raise GraphError(f"{what} returns {annotation!r}: an outcome must be a string")
                 found[plain_name(outcome)] = None
         elif member is Outcome:
             raise GraphError(

@@ -33,7 +33,7 @@ _GRAPHS = 50
 
 
 class Document(BaseModel):
-    """An answer."""
+    """Base class of the documents in responses."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -383,7 +383,7 @@ class ReplayDocument(Document):
 
 
 class Event(Document):
-    """The data of an event: of a record with its number, of a live event with null."""
+    """The data of an event of a run. `seq` is the number of the event's record; null for a live event."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 

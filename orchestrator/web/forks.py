@@ -55,7 +55,7 @@ class BranchForm(documents.Document):
 
 
 class ResultForm(documents.Document):
-    """The result of the call in the record."""
+    """The result of the call in the record, which a fork can replace."""
 
     kind: str
     name: str
@@ -66,7 +66,7 @@ class ResultForm(documents.Document):
 
 
 class AnswerForm(documents.Document):
-    """The answer in the record."""
+    """The answer in the record, which a fork can replace."""
 
     question: documents.QuestionDocument
     answer: dict[str, object]
@@ -306,7 +306,7 @@ async def form(call: Call[requests.AtQuery]) -> ForkForm:
 
 
 async def preview(call: Call[requests.NoQuery, requests.ForkBody]) -> ForkPreviewDocument:
-    """Return what a fork would reuse, make again and ask about. It is refused where the fork would be."""
+    """Return what a fork would reuse, make again and ask about. It is refused if the fork would be."""
     body = call.body
     labels = (await call.labelled(call.run)).labels
     await call.check_new(body.run_id, call.run.graph, {**labels, **body.labels})
@@ -316,7 +316,7 @@ async def preview(call: Call[requests.NoQuery, requests.ForkBody]) -> ForkPrevie
 
 
 async def family(call: Call[requests.NoQuery]) -> Family:
-    """The runs that a run was forked from, their other forks, and its own.
+    """Return the runs that a run was forked from, their other forks, and its own.
 
     Each run costs one row of the store, found by its id or by the index of parents, and four records.
     """

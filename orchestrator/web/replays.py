@@ -177,7 +177,7 @@ async def stop(call: Call[requests.NoQuery, StopBody]) -> ReplaysDocument:
 
 
 async def listing(call: Call[ReplaysQuery]) -> ReplaysDocument | ASGIApp:
-    """Return the results of the replays; or, if the client accepts a stream, an event for each change of them."""
+    """Return the results of the replays; or, if the client accepts a stream, an event whenever they change."""
     runs = names_of(call.query.runs)
     if streams.MEDIA in call.request.headers.get("accept", ""):
         seen = [run_id for run_id in runs if await _seen(call, run_id) is not None]
@@ -423,7 +423,7 @@ class Replayed:
 
 
 async def replay(call: Call[ReplayQuery]) -> Response:
-    """The form; or, once the replays are started, their results."""
+    """Show the form that starts replays; or, once they are started, their results."""
     query, root = call.query, root_of(call)
     runs = names_of(query.runs)
     waiting = await open_questions(call)

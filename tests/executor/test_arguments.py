@@ -81,7 +81,7 @@ async def test_other_arguments_of_another_type_are_refused_by_name(
 @pytest.mark.parametrize(
     ("call", "given", "words"),
     [
-        ("schedules.put", (GRAPH, 3), "cron: it is a int, not a text; give a str"),
+        ("schedules.put", (GRAPH, 3), "cron: it is of type int: give a str"),
         ("schedules.put", (GRAPH, "* * * * *", None), "timezone: it is a int, not a text"),
         ("enqueue", (GRAPH,), "at='2027': use a datetime with a time zone, or Unix seconds"),
     ],

@@ -145,7 +145,7 @@ class CheckDocument(Document):
 
 @dataclass(frozen=True)
 class Text:
-    """A parsed text."""
+    """The text of a graph, parsed."""
 
     data: Any
     root: Any
@@ -317,7 +317,7 @@ def _read(data: object, code: GivenCode) -> Outline:
 
 
 def _document(source: Text | None, error: GraphError, known: _Known | None, text: str) -> CheckDocument:
-    """Return the result for a faulty text."""
+    """Return the result of the check of a faulty text."""
     data = None if source is None else source.data
     name = data.get("name") if isinstance(data, Mapping) else None
     found = placed(error, text, None if source is None else source.root)
