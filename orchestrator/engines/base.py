@@ -202,7 +202,7 @@ class Deliveries:
         """Stop driving new runs, and interrupt active ones once their running steps have ended.
 
         Args:
-            grace: seconds that these steps get.
+            grace: seconds that these steps have to finish.
         """
         self.draining.set()
         with anyio.move_on_after(grace):
@@ -272,7 +272,7 @@ class _Drive:
 
 
 def _again(status: str, tries: int) -> Delivered:
-    """Return a further delivery: soon, or with growing delays if the run could not be driven."""
+    """Return the result of a delivery that is repeated: soon, or with growing delays if the run could not be driven."""
     wait = _SOON if not tries else min(_LONGEST, _FIRST * 2.0 ** min(tries - 1, 10)) * random.uniform(0.5, 1.0)
     return Delivered(status, SYSTEM_CLOCK.now() + wait, tries)
 
@@ -305,7 +305,7 @@ async def work(
         graphs: names of graphs whose runs are driven; None: of all graphs of the executor.
         stop: when set, no further run is driven, and the call returns when the active ones have been interrupted, each
             after its running steps.
-        grace: seconds that these steps get.
+        grace: seconds that these steps have to finish.
         health: source of probes and metrics. Counts delivered runs and runs found by polling.
 
     Raises:

@@ -567,11 +567,11 @@ class JsonCodec:
             raise Unfit(f"it cannot be written as JSON ({error})") from None
 
     def dump(self, value: object) -> object:
-        """Return a copy."""
+        """Return a copy of the value."""
         return json_copy(value)
 
     def show(self, value: object) -> object:
-        """Return a copy."""
+        """Return a copy of the value."""
         return json_copy(value)
 
     def load(self, value: object) -> Any:

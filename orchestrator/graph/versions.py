@@ -105,7 +105,7 @@ class Migration:
     the graph then continue by the first one that they fit.
 
     Nodes and fields inside a subgraph are named by their path: `{"draft/ask": "draft/confirm"}`. Whatever is not named
-    stays as it is. The whole migration is checked before anything is journaled.
+    is unchanged. The whole migration is checked before anything is journaled.
     """
 
     nodes: Mapping[str, str] = field(default_factory=dict)

@@ -127,7 +127,7 @@ class Live:
         return key
 
     def _edge(self, key: tuple[str, int]) -> tuple[str, int] | None:
-        """Return the key that an edge of the run's current version has in the last version; None if it is missing there."""
+        """Return an edge's key in the run's last version, given its key in the current one; None if it is gone."""
         for names, before, after in self._moves:
             there = names.place(key[0])
             edges = moved_edges(names, key[0], plan_at(before, key[0]), plan_at(after, there))

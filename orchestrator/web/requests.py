@@ -158,7 +158,7 @@ class RunsQuery(Query):
 class AtQuery(Query):
     """The record after which a run is shown."""
 
-    at: Seq | None = Field(None, description="The run after this record; default: as it is.")
+    at: Seq | None = Field(None, description="The record after which the run is shown; default: the last one.")
 
 
 class PageQuery(Query):
@@ -177,7 +177,7 @@ class EventsQuery(Query):
 class WhyQuery(Query):
     """The step to explain; without it, the run."""
 
-    seq: Seq | None = Field(None, description="The record of a step; default: the run as it is.")
+    seq: Seq | None = Field(None, description="The record of a step; default: the run as a whole.")
 
 
 class ExportQuery(Query):

@@ -151,7 +151,7 @@ def read_yaml(text: str) -> Any:
 
 
 class Marked(NamedTuple):
-    """The result of reading a text."""
+    """The data of a YAML text, and its root node."""
 
     data: Any
     root: Any
@@ -167,7 +167,7 @@ def read_marked(text: str, *, most: int = MOST) -> Marked:
         most: the most values that it may have, counting aliases in full.
 
     Raises:
-        ValueError: the text is not valid YAML, has a duplicate key, or stands for too many values.
+        ValueError: the text is not valid YAML, has a duplicate key, or has too many values.
     """
     import yaml
 
@@ -254,9 +254,7 @@ def _loader() -> Callable[[str, int], yaml.SafeLoader]:
         for place, value in node.value:
             key, line = read(place, deep=True), place.start_mark.line + 1
             if not isinstance(key, Hashable):
-                raise ValueError(
-                    f"line {line}: a key is a list or a mapping: write a string, quoted if it has braces"
-                )
+                raise ValueError(f"line {line}: a key is a list or a mapping: write a string, quoted if it has braces")
             if key in found:
                 word = f"{place.value} ({BOOLEANS})" if isinstance(key, bool) else f"{key!r}"
                 raise ValueError(f"line {line}: {word} occurs twice, first on line {lines[key]}: keep one")
@@ -455,12 +453,12 @@ class _Lines:
         return f"line {number}: " if number else ""
 
     def said(self, fault: Fault) -> str:
-        """Return a fault with its line."""
+        """Return the message of a fault, with its line."""
         number, text = self.number(fault.place, fault.error), self.message(fault)
         return f"line {number}: {text}" if number and text else text
 
     def message(self, fault: Fault) -> str:
-        """Return a fault without its line."""
+        """Return the message of a fault, without its line."""
         text = str(fault.error)
         if isinstance(fault.error, ArrowSyntaxError):
             column = f"column {fault.error.column}: " if "\n" in text else ""  # of no use without a text

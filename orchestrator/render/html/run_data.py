@@ -180,7 +180,7 @@ class RunWriter:
         self._note(version)
 
     def _note(self, version: int) -> None:
-        """Add new data other than steps to the lists of the page: states, messages, texts of edges, idle times, plans."""
+        """Add new data other than steps to the page's lists: states, messages, texts of edges, idle times, plans."""
         self._whole.extend((clean(state) for state in self._states.whole[len(self._whole.items) :]), version)
         for known, found in (
             (self._messages, self._calls.messages),
