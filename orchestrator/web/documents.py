@@ -119,7 +119,7 @@ class RunsEvent(Document):
 
     type: Literal["ready", "changed"]
     run_ids: Annotated[
-        list[str], Field(description="Runs that are new on the page, are not as they were, or have left it.")
+        list[str], Field(description="Runs that are new on the page, have changed, or have left it.")
     ] = []
     questions: Annotated[int, Field(description="Number of questions that wait for people; 100 means more than 99.")]
 

@@ -108,12 +108,14 @@ class ReplayRow(documents.Document):
     input: Annotated[str, Field(description="The first line of the input of the run.")]
     graph: Annotated[str, Field(description="The graph of the replay.")]
     outcome: Outcome
-    status: Annotated[RunStatus | Literal["diverged", ""], Field(description="Of the replay; empty: there is none.")]
+    status: Annotated[
+        RunStatus | Literal["diverged", ""], Field(description="The status of the replay; empty: there is no replay.")
+    ]
     error: Annotated[str, Field(description="Why the run cannot be replayed.")]
     first: Annotated[str, Field(description="The first difference.")]
     step: Annotated[str, Field(description="The `key` of its row in a comparison.")]
     before: Annotated[str, Field(description="The first line of what the run answered.")]
-    after: Annotated[str, Field(description="That of the replay.")]
+    after: Annotated[str, Field(description="The first line of what the replay answered.")]
     made: Annotated[int, Field(description="Number of calls that were made.")]
     saved_calls: int
     saved_cost: float
@@ -124,7 +126,7 @@ class ReplaysDocument(documents.Document):
     """Replays of many runs."""
 
     batch: str
-    going: Annotated[bool, Field(description="Whether this server works on it.")]
+    going: Annotated[bool, Field(description="Whether this server is working on it.")]
     done: Annotated[int, Field(description="Number of replays that have ended.")]
     same: int
     different: int

@@ -366,7 +366,7 @@ class ForkBody(Body):
     run_id: Name | None = None
     labels: Labels = {}
     by: Name = Field("", description="Who forks and answers. With a login of the application, its name or nothing.")
-    start: bool = Field(True, description="Go on with the fork at once, in the background.")
+    start: bool = Field(True, description="Continue the fork at once, in the background.")
 
     def changes(self, graph: GraphDefinition | None) -> dict[str, Any]:
         """Return the arguments of `Executor.fork`, except `start`.
