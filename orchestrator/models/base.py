@@ -319,7 +319,9 @@ def _messages(messages: Sequence[Message]) -> tuple[Message, ...]:
     found = tuple(messages)
     for message in found:
         if not isinstance(message, Message):
-            raise TypeError(f"{message!r:.60} is not a Message: use a text, or messages made by system(), user(), ...")
+            raise TypeError(
+                f"{message!r:.60} is not a Message: give a string or messages made by system(), user(), ..."
+            )
     return with_results(found)
 
 

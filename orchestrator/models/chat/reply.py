@@ -264,7 +264,10 @@ def counts(written: object) -> tuple[int | None, int | None]:
 
 
 def understood(reply: Reply, request: ModelRequest, profile: Profile) -> Reply:
-    """Convert the reply to the requested form, if `body_of` had to request another one, and its end to a known one."""
+    """Convert a reply to the form that was requested, if `body_of` had to ask for another one.
+
+    Also convert its finish reason to a known one.
+    """
     reply = ended(named_back(reply, request), profile)
     if reply.tool_calls and profile.strict_tools:
         schemas = {tool["function"]["name"]: tool["function"] for tool in map(_told, request.tools)}
