@@ -15,6 +15,10 @@ from orchestrator.graph.faults import Spelled
 from orchestrator.graph.names import plain_name
 
 
+def _is_zero(value: object) -> bool:
+    return value == 0
+
+
 class Usage(BaseModel, metaclass=Spelled):
     """The usage of a run or a call. `seconds` is time alive, `cost` is in the currency of the price table."""
 
@@ -24,6 +28,10 @@ class Usage(BaseModel, metaclass=Spelled):
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    cached_tokens: int = Field(default=0, exclude_if=_is_zero)
+    """Input tokens of a call that were read from the provider's cache. Runs do not add them up."""
+    written_tokens: int = Field(default=0, exclude_if=_is_zero)
+    """Input tokens of a call that were written to the provider's cache. Runs do not add them up."""
     cost: float = 0.0
     seconds: float = 0.0
     estimated: bool = False
