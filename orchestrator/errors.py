@@ -90,12 +90,15 @@ def install_command(extra: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A fault of a graph: `message` names the place and the fix, `code` the check that found it."""
+    """A fault of a graph: `message` names the place and the fix, `code` the check that found it; see docs/errors.md."""
 
     code: str
     message: str
     nodes: tuple[str, ...] = ()
     edges: tuple[str, ...] = field(default=())
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.code})" if self.code else self.message
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +202,7 @@ class InvalidGraph(GraphError):
         self.name = name
         self.problems = tuple(problems)
         count = len(self.problems)
-        lines = "\n".join(f"  - {problem.message}" for problem in self.problems)
+        lines = "\n".join(f"  - {problem}" for problem in self.problems)
         super().__init__(f"graph {name!r} has {count} problem{'s' if count != 1 else ''}:\n{lines}")
 
 

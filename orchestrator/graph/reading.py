@@ -478,7 +478,7 @@ def _add_problems(
             ends = {end for text in problem.edges for edge in parse_edges(text) for end in (edge.source, edge.target)}
             named = {*problem.nodes, *ends}
             if wrong.isdisjoint(named) and (about is None or not about.search(problem.message)):
-                faults.found.append(Fault(place_of(problem), GraphError(problem.message)))
+                faults.found.append(Fault(place_of(problem), GraphError(str(problem))))
     except GraphError:
         return
 
