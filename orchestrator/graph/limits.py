@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, field_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from orchestrator.graph.faults import Spelled
 from orchestrator.graph.names import plain_name
@@ -28,9 +29,10 @@ class Usage(BaseModel, metaclass=Spelled):
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
-    cached_tokens: int = Field(default=0, exclude_if=_is_zero)
+    # The next two are not in the schema, a part of the structure of graphs whose state has a `Reply`: their runs go on.
+    cached_tokens: SkipJsonSchema[int] = Field(default=0, exclude_if=_is_zero)
     """Input tokens of a call that were read from the provider's cache. Runs do not add them up."""
-    written_tokens: int = Field(default=0, exclude_if=_is_zero)
+    written_tokens: SkipJsonSchema[int] = Field(default=0, exclude_if=_is_zero)
     """Input tokens of a call that were written to the provider's cache. Runs do not add them up."""
     cost: float = 0.0
     seconds: float = 0.0
