@@ -423,6 +423,11 @@ class Wrapping(ABC):
         return getattr(self.members[0], "price", None)
 
     @property
+    def window(self) -> int | None:
+        """Return the tokens of the smallest context window of the inner models; None if none is known."""
+        return min((size for member in self.members if (size := getattr(member, "window", None))), default=None)
+
+    @property
     def streams(self) -> bool:
         """Return True if the inner model returns its replies in pieces."""
         return gives_pieces(self.members[0])
