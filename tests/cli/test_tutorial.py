@@ -181,7 +181,8 @@ def test_it_happens_as_it_is_written(tmp_path: Path) -> None:
         "8080": port,
     }
     typed = [*steps(PAGE)]
-    with on_screen(shells[0], 100, 50, PROMPT, LOGNAME="ann") as one, on_screen(shells[1], 100, 50, PROMPT) as two:
+    ann = {"LOGNAME": "ann", "HOME": str(tmp_path)}
+    with on_screen(shells[0], 100, 50, PROMPT, **ann) as one, on_screen(shells[1], 100, 50, PROMPT, **ann) as two:
         two.write("cd ../hour")
         two.type("Enter")
         reader = Reader((one, two), hour, own)
@@ -191,7 +192,7 @@ def test_it_happens_as_it_is_written(tmp_path: Path) -> None:
             if step.keys == "orchestrator watch second":
                 approved_on_the_page(page)
             elif step.keys == "orchestrator show third":
-                shells[0].until(lambda: shells[0]("runs", "--waiting", "--graph", "refund", "--json").json)
+                shells[0].until(lambda: shells[0]("show", "third", "--json").json["status"] == "paused")
             elif step.keys == "orchestrator workers":
                 shells[0].until(lambda: [one for one in shells[0]("workers", "--json").json["workers"] if one["held"]])
             later = [other for other in typed[number + 1 :] if other.second == step.second]
