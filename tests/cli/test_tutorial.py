@@ -49,6 +49,8 @@ class Typed:
     answers: bool
     """Whether it is the answer to a question."""
     shown: tuple[str, ...]
+    files: tuple[tuple[str, str], ...] = ()
+    """The files that are written before it: name and text."""
 
 
 def blocks(page: str) -> Iterator[tuple[str, str]]:
@@ -57,20 +59,18 @@ def blocks(page: str) -> Iterator[tuple[str, str]]:
         yield found[1], found[2]
 
 
-def files(page: str) -> Iterator[tuple[str, str]]:
-    """The files of the page: name and text."""
-    for head, text in blocks(page):
-        if head == "python" and (name := re.match(r"# (\w+\.py)\n", text)):
-            yield name[1], text
-
-
 def steps(page: str) -> Iterator[Typed]:
     """What is typed, in the order of the page."""
+    files: list[tuple[str, str]] = []
     for head, text in blocks(page):
-        if head.startswith("console"):
-            for begins, shown in re.findall(rf"^(\$ .+|\^C|{re.escape(ASKED)} .+)\n((?:(?!\$ |\^C).*\n)*)", text, re.M):
+        if head == "python" and (name := re.match(r"# (\w+\.py)\n", text)):
+            files.append((name[1], text))
+        elif head.startswith("console"):
+            lines = rf"^(\$ .+|\^C|{re.escape(ASKED)} .+)\n((?:(?!\$ |\^C).*\n)*)"
+            for begins, shown in re.findall(lines, text, re.M):
                 keys = begins.removeprefix("$ ").removeprefix(f"{ASKED} ")
-                yield Typed("Second" in head, keys, begins.startswith(ASKED), tuple(shown.splitlines()))
+                yield Typed("Second" in head, keys, begins.startswith(ASKED), tuple(shown.splitlines()), tuple(files))
+                files = []
 
 
 def pattern(shown: Sequence[str]) -> str:
@@ -92,12 +92,11 @@ class Reader:
 
     Args:
         terminals: the first and the second one.
-        place: the folder in which they are.
         own: what is typed in place of words of the page.
     """
 
-    def __init__(self, terminals: tuple[Screen, Screen], place: Path, own: dict[str, str]) -> None:
-        self._terminals, self._place, self._own = terminals, place, own
+    def __init__(self, terminals: tuple[Screen, Screen], own: dict[str, str]) -> None:
+        self._terminals, self._own = terminals, own
 
     def do(self, step: Typed, *, ends: bool) -> None:
         """Type keys, and wait until the terminal shows what the page shows.
@@ -149,14 +148,14 @@ def approved_on_the_page(port: str) -> None:
 def test_every_block_is_a_file_a_command_or_an_installation() -> None:
     heads = {head for head, _ in blocks(PAGE)}
     assert heads == {"sh", "python", "console", 'console title="Second terminal"'}
-    assert len([*files(PAGE)]) == PAGE.count("```python")
     typed = [*steps(PAGE)]
+    assert sum(len(step.files) for step in typed) == PAGE.count("```python")
     assert len(typed) == len(re.findall(rf"^(?:\$ |\^C|{re.escape(ASKED)} )", PAGE, re.M))
     assert [step.keys for step in typed].count(f"kill -9 {PID}") == 2
 
 
 def test_its_graphs_are_right(tmp_path: Path) -> None:
-    for name, text in files(PAGE):
+    for name, text in (file for step in steps(PAGE) for file in step.files):
         (tmp_path / name).write_text(text, encoding="utf-8")
     assert [graph_from_ref(f"{tmp_path}/{name}.py").name for name in ("refund", "letter")] == ["refund", "letter"]
 
@@ -185,10 +184,10 @@ def test_it_happens_as_it_is_written(tmp_path: Path) -> None:
     with on_screen(shells[0], 100, 50, PROMPT, **ann) as one, on_screen(shells[1], 100, 50, PROMPT, **ann) as two:
         two.write("cd ../hour")
         two.type("Enter")
-        reader = Reader((one, two), hour, own)
-        for name, text in files(PAGE):
-            (hour / name).write_text(text, encoding="utf-8")
+        reader = Reader((one, two), own)
         for number, step in enumerate(typed):
+            for name, text in step.files:
+                (hour / name).write_text(text, encoding="utf-8")
             if step.keys == "orchestrator watch second":
                 approved_on_the_page(page)
             elif step.keys == "orchestrator show third":
