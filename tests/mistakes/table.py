@@ -19,9 +19,22 @@ class Mistake:
 
 
 PYTHON_WORDS = (
-    "Traceback", "KeyError", "TypeError", "ValueError", "AttributeError", "NoneType", "None", "'str' object", "dict",
-    "<class", "pydantic", "object has no", "unexpected keyword", "validation error", "errors.pydantic.dev",
-)  # fmt: skip
+    "Traceback",
+    "KeyError",
+    "TypeError",
+    "ValueError",
+    "AttributeError",
+    "NoneType",
+    "None",
+    "'str' object",
+    "dict",
+    "<class",
+    "pydantic",
+    "object has no",
+    "unexpected keyword",
+    "validation error",
+    "errors.pydantic.dev",
+)
 """What no answer on the command line says: whoever types a command may not know Python."""
 
 FILES = {
@@ -79,8 +92,8 @@ def divide(state: State):
 def greet(state: State):
     return {"x": "hello"}
 
-fails = Graph(name="fails", state=State, input="x", nodes={"divide": divide}, edges="START -> divide -> END", output="x")
-hello = Graph(name="hello", state=State, input="x", nodes={"greet": greet}, edges="START -> greet -> END", output="x")
+fails = Graph(name="fails", state=State, input="x", nodes={"divide": divide}, edges="START -> divide -> END")
+hello = Graph(name="hello", state=State, input="x", nodes={"greet": greet}, edges="START -> greet -> END")
 """,
     "empty.py": "x = 1\n",
     "syntax.py": "def f(:\n",
@@ -109,15 +122,25 @@ COMMANDS = (
     Mistake("input that is a text", ("run", "two.yaml", "--input", '"hi"'), ("question", "lang", "object")),
     Mistake("the type of an input", ("run", "approval.yaml", "--input", '{"order": 19}'), ("order", "text", "19")),
     Mistake("an option of a graph", ("run", "tool_user", "x", "--set", "max_step=5"), ("max_step", "max_steps")),
-    Mistake("a value of an option", ("run", "tool_user", "x", "--set", "max_steps=many"), ("max_steps", "many", "number")),
+    Mistake(
+        "a value of an option", ("run", "tool_user", "x", "--set", "max_steps=many"), ("max_steps", "many", "number")
+    ),
     Mistake("an option without a value", ("run", "tool_user", "x", "--set", "max_steps"), ("max_steps", "NAME=VALUE")),
     Mistake("options of a file", ("run", "shop.yaml", "x", "--set", "rounds=3"), ("rounds", "shop.yaml", "no options")),
-    Mistake("a group of tools", ("run", "tool_user", "x", "--tools", "arithmetics"), ("arithmetics", "did you mean", "arithmetic")),
+    Mistake(
+        "a group of tools",
+        ("run", "tool_user", "x", "--tools", "arithmetics"),
+        ("arithmetics", "did you mean", "arithmetic"),
+    ),
     Mistake("a file of tools", ("run", "tool_user", "x", "--tools", "mine.py"), ("mine.py", "no file")),
     Mistake("a bare model", ("run", "tool_user", "x", "--model", "gpt-5"), ("gpt-5", "openai:gpt-5")),
     Mistake("a model without a key", ("run", "tool_user", "x", "--model", "openai:gpt-5"), ("OPENAI_API_KEY",)),
-    Mistake("a risk", ("run", "tool_user", "x", "--approve", "all"), ("--approve", "all", "none, read, write or dangerous")),
-    Mistake("a run's id with a space", ("run", "tool_user", "x", "--run-id", "my run"), ("--run-id", "my run", "letters")),
+    Mistake(
+        "a risk", ("run", "tool_user", "x", "--approve", "all"), ("--approve", "all", "none, read, write or dangerous")
+    ),
+    Mistake(
+        "a run's id with a space", ("run", "tool_user", "x", "--run-id", "my run"), ("--run-id", "my run", "letters")
+    ),
     Mistake("no steps", ("run", "tool_user", "x", "--max-steps", "0"), ("--max-steps", "0", "1")),
     Mistake("a path in place of a store", ("runs", "--store", "runs.db"), ("runs.db", "sqlite:///runs.db")),
     Mistake("a run that is not there", ("show", "nothing"), ("nothing", "orchestrator runs")),
@@ -129,7 +152,9 @@ COMMANDS = (
     Mistake("answering an approval", ("answer", "asks", "yes"), ("approve asks", "deny asks")),
     Mistake("resuming a run that failed", ("resume", "failed"), ("failed", "--retry")),
     Mistake("resuming a run that completed", ("resume", "done"), ("done", "completed", "fork"), ("--retry",)),
-    Mistake("an event's name", ("send", "waits", "payed", '{"order": "19"}'), ("payed", "no node", "did you mean", "paid")),
+    Mistake(
+        "an event's name", ("send", "waits", "payed", '{"order": "19"}'), ("payed", "no node", "did you mean", "paid")
+    ),
     Mistake("an event's data", ("send", "waits", "paid", "{order: 19}"), ("not JSON", '"')),
     Mistake("an event that does not match", ("send", "waits", "paid", '{"order": 19}'), ("order", '"19"')),
     Mistake("an event after the end", ("send", "done", "paid", "{}"), ("done", "completed", "ended")),
@@ -137,7 +162,7 @@ COMMANDS = (
     Mistake("an empty key of memory", ("memory", "put", "users/1", "", "x"), ("key", "empty")),
     Mistake("a format", ("render", "shop.yaml", "--format", "jpg"), ("jpg", "svg", "png")),
     Mistake("a broken graph file", ("check", "broken.json"), ("broken.json", "line 1")),
-)  # fmt: skip
+)
 
 YAML: tuple[tuple[Mistake, str], ...] = (
     (Mistake("a kind", "kind: wait, ", ("line 10", "wiat", "did you mean", "wait")), "kind: wiat, "),
@@ -176,7 +201,7 @@ Graph(
         ("answer", "reducer"),
     ),
     Mistake("a limit", "Limits(step=5)", ("step", "did you mean", "steps")),
-)  # fmt: skip
+)
 """Programs behind `BEGIN`, in a coroutine."""
 
 BEGIN = """

@@ -30,7 +30,7 @@ def check(mistake: Mistake, answer: str, *, never: tuple[str, ...] = ()) -> None
     flat = " ".join(answer.split())
     missing = [part for part in mistake.says if part not in flat]
     wrong = [part for part in (*mistake.never, *never) if part in flat]
-    assert not missing and not wrong, f"missing {missing}, wrong {wrong}:\n{answer}"
+    assert (missing, wrong) == ([], []), answer
 
 
 def test_there_are_sixty() -> None:
