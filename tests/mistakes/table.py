@@ -120,10 +120,14 @@ COMMANDS = (
     Mistake("input that is not JSON", ("run", "two.yaml", "--input", "{question: hi}"), ("--input", "not JSON", '"')),
     Mistake("a field of the input", ("run", "two.yaml", "--input", '{"quesion": "hi"}'), ("quesion", "question")),
     Mistake("input that is a text", ("run", "two.yaml", "--input", '"hi"'), ("question", "lang", "object")),
-    Mistake("the type of an input", ("run", "approval.yaml", "--input", '{"order": 19}'), ("order", "text", "19")),
+    Mistake(
+        "the type of an input",
+        ("run", "approval.yaml", "--input", '{"order": 19}'),
+        ("order", "string", "19", "a number"),
+    ),
     Mistake("an option of a graph", ("run", "tool_user", "x", "--set", "max_step=5"), ("max_step", "max_steps")),
     Mistake(
-        "a value of an option", ("run", "tool_user", "x", "--set", "max_steps=many"), ("max_steps", "many", "number")
+        "a value of an option", ("run", "tool_user", "x", "--set", "max_steps=many"), ("max_steps", "many", "integer")
     ),
     Mistake("an option without a value", ("run", "tool_user", "x", "--set", "max_steps"), ("max_steps", "NAME=VALUE")),
     Mistake("options of a file", ("run", "shop.yaml", "x", "--set", "rounds=3"), ("rounds", "shop.yaml", "no options")),
@@ -139,9 +143,11 @@ COMMANDS = (
         "a risk", ("run", "tool_user", "x", "--approve", "all"), ("--approve", "all", "none, read, write or dangerous")
     ),
     Mistake(
-        "a run's id with a space", ("run", "tool_user", "x", "--run-id", "my run"), ("--run-id", "my run", "letters")
+        "a run's id with a space",
+        ("run", "tool_user", "x", "--run-id", "my run"),
+        ("--run-id", "my run", "without spaces"),
     ),
-    Mistake("no steps", ("run", "tool_user", "x", "--max-steps", "0"), ("--max-steps", "0", "1")),
+    Mistake("no steps", ("run", "tool_user", "x", "--max-steps", "0"), ("--max-steps", "greater than or equal to 1")),
     Mistake("a path in place of a store", ("runs", "--store", "runs.db"), ("runs.db", "sqlite:///runs.db")),
     Mistake("a run that is not there", ("show", "nothing"), ("nothing", "orchestrator runs")),
     Mistake("a status", ("runs", "--status", "done"), ("done", "completed")),
@@ -159,7 +165,7 @@ COMMANDS = (
     Mistake("an event that does not match", ("send", "waits", "paid", '{"order": 19}'), ("order", '"19"')),
     Mistake("an event after the end", ("send", "done", "paid", "{}"), ("done", "completed", "ended")),
     Mistake("an item of memory", ("memory", "get", "users/1", "diet"), ("diet", "users/1", "memory list")),
-    Mistake("an empty key of memory", ("memory", "put", "users/1", "", "x"), ("key", "empty")),
+    Mistake("an empty key of memory", ("memory", "put", "users/1", "", "x"), ("key", "''", "1 to 200")),
     Mistake("a format", ("render", "shop.yaml", "--format", "jpg"), ("jpg", "svg", "png")),
     Mistake("a broken graph file", ("check", "broken.json"), ("broken.json", "line 1")),
 )
@@ -174,7 +180,7 @@ YAML: tuple[tuple[Mistake, str], ...] = (
     (Mistake("a field of a node", "into: payment", ("paymnt", "did you mean", "payment")), "into: paymnt"),
     (Mistake("a setting of a node", "event: paid", ("evnt", "did you mean", "event")), "evnt: paid"),
     (Mistake("a tab", "  wait:", ("line 10", "tab")), "\twait:"),
-    (Mistake("a default", 'default: ""', ("order", "text", "7")), "default: 7"),
+    (Mistake("a default", 'default: ""', ("order", "string", "7", "quote it")), "default: 7"),
 )
 """Mistake in `shop.yaml`: what it replaces, and by what; found by `check`."""
 
@@ -182,23 +188,28 @@ PYTHON = (
     Mistake(
         "an edge to nowhere",
         'Graph(name="g", state=S, nodes={"a": a}, edges="START -> a -> b")',
-        ("'b'", "not a node", "'a'"),
+        ("'b'", "not a node", "add the node"),
     ),
     Mistake("an update of no field", 'await one(lambda state: {"anser": "x"})', ("anser", "did you mean", "answer")),
-    Mistake("a text in place of an update", 'await one(lambda state: "x")', ("'a'", "str", '{"answer":')),
+    Mistake(
+        "a text in place of an update",
+        'await one(lambda state: "x")',
+        ("a returned 'x'", "mapping", "such as {'field': value}"),
+    ),
     Mistake("a store's path", 'Executor(store="runs.db")', ("runs.db", "sqlite:///runs.db")),
-    Mistake("a model's name", 'Executor(model="gpt-5")', ("gpt-5", "openai:gpt-5")),
+    Mistake("a model's name", 'Executor(model="gpt-5")', ("gpt-5", "OpenAIModel('gpt-5')")),
     Mistake("a closed executor", 'await Executor().start(graph, "x")', ("async with",)),
     Mistake("a risk", '@tool(risk="low")\ndef f(x: str) -> str:\n    "F."\n    return x', ("low", "read", "write")),
     Mistake("a tool's arguments", '@tool\ndef f(*words: str) -> str:\n    "F."\n    return ""', ("*words", "list")),
     Mistake(
         "two branches, one field",
         """
-Graph(
-    name="g", state=S, nodes={"a": a, "b": a.with_(join="all"), "c": a, "d": a.with_(join="all")},
-    edges="START -> a\\na -> b\\na -> c\\nb -> d\\nc -> d\\nd -> END",
-)""",
-        ("answer", "reducer"),
+g = Graph(
+    name="g", state=S, nodes={"fork": node(lambda: None), "a": a, "b": a, "join": node(lambda: None).with_(join="all")},
+    edges="START -> fork\\nfork -> a\\nfork -> b\\na -> join\\nb -> join\\njoin -> END",
+)
+(await g.run({})).raise_for_status()""",
+        ("'answer'", "a and b", "reducer"),
     ),
     Mistake("a limit", "Limits(step=5)", ("step", "did you mean", "steps")),
 )
