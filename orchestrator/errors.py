@@ -44,6 +44,7 @@
     │   ├── ModelUnavailable      temporary (`retryable`)
     │   ├── ReplyIncomplete       the reply has no known end, or lacks the tool calls that it announces
     │   ├── ReplyTooLarge         the answer exceeds the size limit
+    │   ├── RequestTooLong        the request is longer than the model's window
     │   └── ModelMisconfigured    wrong key, model name, address or account
     ├── EngineUnavailable         an engine that delivers runs cannot be asked (`retryable`)
     └── StoreError                a journal cannot be read or written
@@ -89,12 +90,15 @@ def install_command(extra: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A fault of a graph: `message` names the place and the fix, `code` the check that found it."""
+    """A fault of a graph: `message` names the place and the fix, `code` the check that found it; see docs/errors.md."""
 
     code: str
     message: str
     nodes: tuple[str, ...] = ()
     edges: tuple[str, ...] = field(default=())
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.code})" if self.code else self.message
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +202,7 @@ class InvalidGraph(GraphError):
         self.name = name
         self.problems = tuple(problems)
         count = len(self.problems)
-        lines = "\n".join(f"  - {problem.message}" for problem in self.problems)
+        lines = "\n".join(f"  - {problem}" for problem in self.problems)
         super().__init__(f"graph {name!r} has {count} problem{'s' if count != 1 else ''}:\n{lines}")
 
 
@@ -615,6 +619,13 @@ class ReplyTooLarge(ModelError):
     """
 
     resumable = True
+
+
+class RequestTooLong(ModelError):
+    """Raised when a request is longer than the model's window, or than its server accepts.
+
+    Nodes that ask with a conversation take the outcome `too_long` if an edge names it.
+    """
 
 
 class StoreError(OrchestratorError):

@@ -77,7 +77,9 @@ def _code(command: Callable[[], int], store: str | None = None) -> int:
             raise
         return _code(_raiser(found), store)
     except (UsageError, OrchestratorError, OSError) as error:
-        warn(f"error: {redacted(error_text(error, store))}")
+        from orchestrator.cli.explain_command import hint  # only errors need it
+
+        warn(hint(f"error: {redacted(error_text(error, store))}", type(error).__name__))
         return of_error(error)
 
 
@@ -106,6 +108,7 @@ _COMMANDS = {
     "stats": ("view_commands", "Show what runs spent, in groups."),
     "new": ("new_command", "Write a small project that runs."),
     "check": ("graph_commands", "Check a graph and list every problem."),
+    "explain": ("explain_command", "Explain the codes of errors."),
     "render": ("graph_commands", "Draw a graph, or a run over its graph."),
     "graphs": ("graph_commands", "List the graphs that come with the library."),
     "tools": ("graph_commands", "List tools: their arguments, risk and effect."),

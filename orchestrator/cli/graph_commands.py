@@ -14,6 +14,7 @@ import typer
 from orchestrator import render as drawings
 from orchestrator._lazy import lazy_modules
 from orchestrator.cli import environment, exits, options, signals, storage
+from orchestrator.cli.explain_command import hint
 from orchestrator.cli.graph_options import with_options
 from orchestrator.cli.graph_refs import absolute, graph_from_ref, is_file_ref, shape_from_ref, shipped, unknown
 from orchestrator.cli.launch_refs import load_tools
@@ -103,7 +104,7 @@ def check(
     except InvalidGraph as error:
         name, report = error.name, CheckReport(errors=error.problems)
     except ArrowSyntaxError as error:
-        report = CheckReport(errors=(Problem("C1", str(error)),))
+        report = CheckReport(errors=(Problem("ArrowSyntaxError", str(error)),))
     runs = runs_against(graph, trust or (), against, store) if against is not None and not report.errors else None
     if json:
         proofs = {"proofs": [proof_data(proof) for proof in report.proofs]} if prove else {}
@@ -116,6 +117,8 @@ def check(
         )
     else:
         out("\n".join((report_text(name, report, skipped), *([] if runs is None else refused_text(runs)))))
+        if report.errors:
+            warn(hint("", *(problem.code for problem in report.errors)))
     if draw is not None and form is not None and found is not None and not report.errors:
         warn(draw_witness(found, report.proofs, draw, form))
     broken = report.errors or any(not proof.holds for proof in report.proofs)

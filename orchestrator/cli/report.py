@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from orchestrator._lazy import lazy_modules
+from orchestrator.cli.explain_command import hint
 from orchestrator.cli.output import out, out_json, out_line, quoted, redacted, shell_command, warn
 from orchestrator.errors import StoreCorrupt
 from orchestrator.render.terminal import texts
@@ -202,16 +203,18 @@ def tell_status(run: Run, next_commands: NextCommands) -> None:
         asked = "".join(f"\n{question_text(question)}" for question in run.waiting)
         warn(f"{run.run_id} was {run.status}, and is lost: its store was in memory. Name a file with --store{asked}")
     elif run.status == "paused":
-        warn(waiting_text(run.run_id, run.waiting, next_commands))
+        text = waiting_text(run.run_id, run.waiting, next_commands)
+        warn(hint(text, *(question.kind for question in run.waiting)))
     elif run.status == "interrupted":
         warn(f"{run.run_id} was interrupted; to continue:\n  {next_commands.resume(run.run_id)}")
     elif run.status == "failed":
         place = f" at {narrow(run.error.node)}" if run.error is not None and run.error.node else ""
-        warn(f"{run.run_id} failed{place}: {behind(str(redacted(str(run.error))))}")
+        kind = "" if run.error is None else run.error.type
+        warn(hint(f"{run.run_id} failed{place}: {behind(str(redacted(str(run.error))))}", kind))
     elif run.status == "exhausted":
         why = behind(str(redacted(run.error.message))) if run.error else "a limit was spent"
         after = f"after {run.steps} steps, {run.usage.calls} calls and {texts.duration(run.seconds)}"
-        warn(f"{run.run_id} is exhausted: {why}, {after}; its output is the last one it had")
+        warn(hint(f"{run.run_id} is exhausted: {why}, {after}; its output is the last one it had", "exhausted"))
     elif run.status == "cancelled":
         warn(f"{run.run_id} was cancelled")
     elif run.queued:

@@ -27,6 +27,7 @@ OF_RUNS = frozenset(
 """What is not needed to read rows of runs."""
 TABLE: dict[str, tuple[tuple[str, ...], frozenset[str], int]] = {
     "help": (("--help",), OF_RUNS | {"stores", "render", "views"}, 41),
+    "explain": (("explain", "C2"), OF_RUNS | {"stores", "render", "views"}, 41),
     "runs": (("runs", "--limit", "5"), OF_RUNS | {"views.run", "views.trace", "graph.limits"}, 72),
     "show": (
         ("show", "one"),
@@ -96,7 +97,7 @@ def test_a_command_imports_what_it_needs(name: str, place: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["help", "runs"])
+@pytest.mark.parametrize("name", ["help", "explain", "runs"])
 def test_a_short_command_loads_no_validators(name: str, place: Path) -> None:
     assert not VALIDATORS & modules(place, *TABLE[name][0])
 

@@ -497,7 +497,7 @@ def _join_problems(graph: GraphDefinition, name: str, node: Node) -> Iterator[Pr
         yield Problem("C1.field", message, (name,))
 
 
-# -- Plain fields written by branches of one fork that no join brings together ---------------------------------
+# -- C9: plain fields written by branches of one fork that no join brings together ---------------------------------
 # Such updates meet when the graph ends, and are then certain to conflict. Only `writes=` declares what a node updates.
 
 
@@ -532,7 +532,7 @@ def _fan_problems(
         for name in regions[0]:
             field = min(writers[name])
             fault = f"{name} runs once per item of {fan.field!r} and writes {field!r}, with no join after it"
-            yield Problem("writes", f"{fault}: give {field!r} a reducer, or join the map", (name,))
+            yield Problem("C9", f"{fault}: give {field!r} a reducer, or join the map", (name,))
         return
     for (one, first), (other, second) in combinations(zip(fan.targets, regions, strict=True), 2):
         for left in first:
@@ -542,7 +542,7 @@ def _fan_problems(
                     field = min(both)
                     where = f"in branches {one} and {other} of fork {place} that never join"
                     fault = f"{left} and {right} both write {field!r}, {where}"
-                    yield Problem("writes", f"{fault}: give {field!r} a reducer, or join them", (left, right))
+                    yield Problem("C9", f"{fault}: give {field!r} a reducer, or join them", (left, right))
 
 
 def _plain_writes(graph: GraphDefinition, name: str) -> frozenset[str]:
