@@ -74,7 +74,7 @@ class Context(ABC, Generic[DepsT, ContextT]):
     @property
     @abstractmethod
     def error(self) -> Failure | None:
-        """The failure, if an edge for `error`, `timeout`, `failed` or `exhausted` led here; otherwise None."""
+        """The failure, if an edge for `error`, `timeout`, `failed`, `too_long` or `exhausted` led here; else None."""
 
     @property
     @abstractmethod

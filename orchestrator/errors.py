@@ -44,6 +44,7 @@
     │   ├── ModelUnavailable      temporary (`retryable`)
     │   ├── ReplyIncomplete       the reply has no known end, or lacks the tool calls that it announces
     │   ├── ReplyTooLarge         the answer exceeds the size limit
+    │   ├── RequestTooLong        the request is longer than the model's window
     │   └── ModelMisconfigured    wrong key, model name, address or account
     ├── EngineUnavailable         an engine that delivers runs cannot be asked (`retryable`)
     └── StoreError                a journal cannot be read or written
@@ -618,6 +619,13 @@ class ReplyTooLarge(ModelError):
     """
 
     resumable = True
+
+
+class RequestTooLong(ModelError):
+    """Raised when a request is longer than the model's window, or than its server accepts.
+
+    Nodes that ask with a conversation take the outcome `too_long` if an edge names it.
+    """
 
 
 class StoreError(OrchestratorError):

@@ -7,9 +7,9 @@ from typing import Generic, TypeAlias, overload
 
 from typing_extensions import TypeVar
 
-from orchestrator.graph.topology import DONE, FAILED, RESERVED
+from orchestrator.graph.topology import DONE, FAILED, RESERVED, TOO_LONG
 
-__all__ = ["DONE", "FAILED", "RESERVED", "Failing", "Guarded", "NodeResult", "Outcome", "Update"]
+__all__ = ["DONE", "FAILED", "RESERVED", "TOO_LONG", "Failing", "Guarded", "NodeResult", "Outcome", "Update"]
 
 Update: TypeAlias = Mapping[str, object] | None
 """New values of state fields, by name. None changes nothing. As a node's result it means the outcome `done`."""

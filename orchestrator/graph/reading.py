@@ -30,7 +30,7 @@ from orchestrator.graph.model import DRAWN, LOOKS, Asked, GraphDefinition, Node,
 from orchestrator.graph.refs import Trust, Trusted, code_refs, node_tools, refuse_impossible
 from orchestrator.graph.state import StateSchema
 from orchestrator.graph.text.source import located, read_source
-from orchestrator.graph.topology import DONE, FAILED, IF_NAMED
+from orchestrator.graph.topology import DONE, FAILED, IF_NAMED, TOO_LONG
 from orchestrator.json import JsonObject
 from orchestrator.spelling import close_to, unknown_field
 
@@ -44,7 +44,7 @@ class UnresolvedNode(Node, kind="unresolved"):
     """The kind of the node that it represents."""
     stored: Mapping[str, Any]
     """The node's data, as stored."""
-    if_named = (FAILED,)
+    if_named = (FAILED, TOO_LONG)
     declared: tuple[str, ...] = (DONE,)
 
     @property

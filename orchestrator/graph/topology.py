@@ -25,8 +25,11 @@ DONE = "done"
 RESERVED = ("error", "timeout", "exhausted")
 FAILED = "failed"
 """The outcome for a failed tool, in nodes that call tools: taken only if an edge names it."""
-IF_NAMED = (*RESERVED, FAILED)
-"""Outcomes that an edge without an outcome does not cover: the reserved ones of every node, and `failed`."""
+TOO_LONG = "too_long"
+"""The outcome for a request that is longer than the model accepts, in nodes that ask with a conversation: taken only if
+an edge names it."""
+IF_NAMED = (*RESERVED, FAILED, TOO_LONG)
+"""Outcomes that an edge without an outcome does not cover: the reserved ones of every node, `failed` and `too_long`."""
 
 V = TypeVar("V")
 Join: TypeAlias = int | str | None

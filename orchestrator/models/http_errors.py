@@ -11,7 +11,7 @@ from html import unescape
 from http import HTTPStatus
 from itertools import islice
 
-from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
+from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable, RequestTooLong
 from orchestrator.visible import shown
 
 _AGAIN = (408, 409, 425, 429)
@@ -22,17 +22,41 @@ _FIXES = {
     401: "the key is wrong or missing: set OPENAI_API_KEY, or pass api_key='env:NAME'",
     403: "the key has no access to this model",
     404: "the model does not exist, or base_url is not the server's API root (it often ends in /v1)",
-    413: "the request is too long: shorten the conversation",
     422: "the server rejects this request",
 }
 _SURROUNDINGS = (401, 402, 403, 404)
 """Statuses whose cause is outside the request."""
 _CODES = {
-    "context_length_exceeded": "the conversation is longer than the model accepts: shorten it",
     "content_filter": "the provider's content filter rejected this request",
     "content_policy_violation": "the provider's content filter rejected this request",
-    "exceed_context_size_error": "the conversation is longer than the model accepts: shorten it",
 }
+_TOO_LONG = "the request is longer than the model accepts: shorten the conversation, or use a model with more context"
+_TOO_LONG_NAMES = frozenset(
+    ("context_length_exceeded", "exceed_context_size_error", "request_too_large", "tokens_limit_reached")
+)
+"""Names of servers for a request that is too long: OpenAI, llama.cpp, Anthropic, GitHub."""
+_too_long = re.compile(
+    "|".join(
+        (
+            r"context[ _](?:length|size|window)[ _](?:is )?exceed",
+            r"context overflow",
+            r"\b(?:exceed(?:s|ed)?|overflows|(?:longer|greater) than) (?:[\w'`]+ ){0,4}?(?:context|window|model len)",
+            r"\b(?:exceeds|exceeded) (?:\w+ ){0,3}?(?:maximum number of tokens allowed|token limit)",
+            r"\bmax(?:imum)? (?:context|prompt|input|model) (?:length|size)",
+            r"\b(?:prompt|input|request|conversation) (?:is|was) too (?:long|large)",
+            r"\b(?:prompt|input) exceeds max",
+            r"\btoken count\b.{0,60}\bexceeds the (?:maximum|limit)",
+            r"\binput length should be",
+            r"\breduce the length of the (?:messages|prompt|input)",
+            r"`inputs` (?:tokens|must have less)",
+            r"\bstring too long",
+        )
+    ),
+    re.IGNORECASE,
+)
+"""Words of servers for a request that is too long."""
+
+
 _FLAGS = {
     "strict_output": "the server does not support a bound in the schema: use Profile(strict_output=True), which leaves "
     "bounds out",
@@ -90,7 +114,7 @@ _NAMES = {
     "UNAVAILABLE": 503,
     "DEADLINE_EXCEEDED": 504,
     "tool_use_failed": 400,
-    **dict.fromkeys(_CODES, 400),
+    **dict.fromkeys((*_CODES, *_TOO_LONG_NAMES), 400),
 }
 
 
@@ -121,6 +145,8 @@ def refusal(
         return ModelMisconfigured(f"model {model!r}: the account has no credit left: {said}")
     if 300 <= status < 400:
         return ModelMisconfigured(f"model {model!r}: HTTP {status}: the server has moved: correct base_url: {said}")
+    if is_too_long(status, words, names):
+        return RequestTooLong(f"model {model!r}: {f'HTTP {status}: ' if named else ''}{_TOO_LONG}: {said}")
     if status in _AGAIN or status >= 500:
         wait = retry_after(headers or {})
         until = "" if wait is None else f", and asks to wait {wait:g} s"
@@ -141,6 +167,13 @@ def refusal(
     )
     error.flag = flag
     return error
+
+
+def is_too_long(status: int, words: str, names: tuple[str, ...]) -> bool:
+    """Return True if a server refuses a request because of its length. Some servers call that an error of theirs."""
+    if status == 413 or not _TOO_LONG_NAMES.isdisjoint(names):
+        return True
+    return status in (400, 422, 500) and _too_long.search(words) is not None
 
 
 def is_loading(status: int, words: str) -> bool:

@@ -18,10 +18,10 @@ from typing import Annotated, Any, ClassVar, Literal, NoReturn, TypeAlias, get_a
 from pydantic import BaseModel, Field, JsonValue, NonNegativeInt, PositiveInt
 
 from orchestrator.context import Context
-from orchestrator.errors import AgentError, StepError
+from orchestrator.errors import AgentError, RequestTooLong, StepError
 from orchestrator.graph.faults import Spelled
 from orchestrator.graph.model import Effect, GraphDefinition, Node, Port
-from orchestrator.graph.outcome import Outcome
+from orchestrator.graph.outcome import DONE, TOO_LONG, Failing, Outcome
 from orchestrator.graph.reducers import append
 from orchestrator.json import JsonObject, digest
 from orchestrator.models.base import Model, ToolLike
@@ -391,6 +391,7 @@ class Respond(Continuation, Interpretation, Node, kind="respond"):
 
     If a call of the last round ended the work (`ends=True`), the node takes `answer` with the result of that call, and
     does not call the model. With `unreadable="observe"`, it takes `unreadable` after an action that cannot be read.
+    With an edge for it, it takes `too_long` if the request is longer than the model accepts.
 
     The question is added to the conversation when it is the user's turn: at the start, and after an answer. The system
     message is part of each request but not of the conversation. An unusable reply (an unreadable call, a thought
@@ -406,6 +407,7 @@ class Respond(Continuation, Interpretation, Node, kind="respond"):
 
     fills = ("messages", "calls", "answer")
     after_model = ("calls",)
+    if_named = (TOO_LONG,)
 
     class State(BaseModel):
         """The fields that the ports name by default."""
@@ -437,7 +439,11 @@ class Respond(Continuation, Interpretation, Node, kind="respond"):
         whole = [*talk, *asked]
         model, corrections = self.model_of(ctx, whole), list[Message]()
         while True:
-            found = self.read(await self.complete(model, ctx, whole, corrections), whole, corrections)
+            try:
+                reply = await self.complete(model, ctx, whole, corrections)
+            except RequestTooLong as error:
+                return Failing(TOO_LONG, {self.messages: joined(state, self.messages, asked)}, error=error)
+            found = self.read(reply, whole, corrections)
             if not found.fault or (found.unread and self.observes):
                 return self.outcome(found, state, talk, asked)
             corrections = corrected(corrections, found)
@@ -456,12 +462,16 @@ class CallModel(Continuation, Node, kind="call_model"):
     `ReadReply` could not use, each with the reason. A step reached through an error or a spent limit starts without
     them.
 
+    With an edge for it, it takes `too_long` if the request is longer than the model accepts.
+
     Raises:
         AgentError: there is no question, and the conversation is empty.
     """
 
+    declares = (DONE,)
     fills = ("messages", "reply", "corrections")
-    after_model = ("done",)
+    after_model = (DONE,)
+    if_named = (TOO_LONG,)
 
     class State(BaseModel):
         """The fields that the ports name by default."""
@@ -490,7 +500,7 @@ class CallModel(Continuation, Node, kind="call_model"):
         """See `Node.does`."""
         return "thinks, chooses calls" if self.tools_offered else "answers without tools"
 
-    async def run(self, state: object, ctx: Context) -> dict[str, object]:
+    async def run(self, state: object, ctx: Context) -> Outcome[str]:
         talk: Sequence[Message] = list(getattr(state, self.messages))
         corrections: Sequence[Message] = getattr(state, self.corrections)
         update: dict[str, object] = {}
@@ -500,8 +510,11 @@ class CallModel(Continuation, Node, kind="call_model"):
         if asked:
             update[self.messages] = added(state, self.messages, asked)
         whole = [*talk, *asked]
-        update[self.reply] = await self.complete(self.model_of(ctx, whole, corrections), ctx, whole, corrections)
-        return update
+        try:
+            update[self.reply] = await self.complete(self.model_of(ctx, whole, corrections), ctx, whole, corrections)
+        except RequestTooLong as error:
+            return Failing(TOO_LONG, update, error=error)
+        return Outcome(DONE, update)
 
 
 class ReadReply(Interpretation, Node, kind="read_reply"):

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, OpenAIModel, Retry, node
-from orchestrator.errors import AgentError, ModelError, ModelUnavailable
+from orchestrator.errors import AgentError, ModelError, ModelMisconfigured, ModelUnavailable, RequestTooLong
 from orchestrator.graph import Usage
 from orchestrator.models import (
     Ask,
@@ -461,6 +461,14 @@ async def test_when_all_fail_the_error_tells_of_each_and_can_be_retried_if_one_c
     with pytest.raises(ModelError) as final:
         await model.complete("?")
     assert not final.value.retryable
+
+
+async def test_when_one_needs_a_shorter_request_and_none_can_be_retried_the_request_is_too_long() -> None:
+    model = with_middleware(
+        ScriptedModel([RequestTooLong("long")]), Fallback(ScriptedModel([ModelMisconfigured("key")]))
+    )
+    with pytest.raises(RequestTooLong, match="all 2 models failed"):
+        await model.complete("?")
 
 
 async def test_errors_of_other_kinds_pass() -> None:

@@ -129,7 +129,6 @@ async def test_options_reach_the_server(server: LLMockServer) -> None:
         (401, "the key is wrong or missing: set OPENAI_API_KEY, or pass api_key='env:NAME'"),
         (403, "the key has no access to this model"),
         (404, "the model does not exist, or base_url is not the server's API root"),
-        (413, "shorten the conversation"),
         (422, "rejects this request"),
     ],
 )

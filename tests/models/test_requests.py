@@ -14,7 +14,14 @@ import pytest
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from orchestrator import OpenAIModel, tool
-from orchestrator.errors import AgentError, GraphUnknown, ModelError, ModelMisconfigured, ModelUnavailable
+from orchestrator.errors import (
+    AgentError,
+    GraphUnknown,
+    ModelError,
+    ModelMisconfigured,
+    ModelUnavailable,
+    RequestTooLong,
+)
 from orchestrator.graph.limits import Usage
 from orchestrator.models import Image, Message, Price, Profile, Reply, model_from_ref, system, user
 from orchestrator.models.prices import unpriced
@@ -434,7 +441,7 @@ async def test_a_key_is_in_no_local_of_a_traceback_and_follows_no_redirect() -> 
         ({"code": "429", "message": "x"}, ModelUnavailable),
         ({"type": "overloaded_error", "message": "x"}, ModelUnavailable),
         ({"code": "invalid_api_key", "message": "x"}, ModelMisconfigured),
-        ({"code": "context_length_exceeded", "message": "x"}, ModelError),
+        ({"code": "context_length_exceeded", "message": "x"}, RequestTooLong),
         ({"code": None, "type": "invalid_request_error", "message": "x"}, ModelError),
     ],
 )
@@ -471,7 +478,6 @@ async def test_a_key_that_a_function_gives() -> None:
         ("Invalid value for 'top_logprobs': must be at most 5", None, "or a lower number"),
         ("tool_choice 'required' is not supported", None, "use Profile(tool_choice_required=False)"),
         ("Unsupported parameter: 'stop' is not supported with this model", None, "use Profile(stop=False)"),
-        ("too many tokens", "context_length_exceeded", "longer than the model accepts: shorten it"),
         ("filtered", "content_filter", "filter rejected this request"),
     ],
 )

@@ -6,7 +6,14 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
-from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable, ReplyIncomplete, message_of
+from orchestrator.errors import (
+    ModelError,
+    ModelMisconfigured,
+    ModelUnavailable,
+    ReplyIncomplete,
+    RequestTooLong,
+    message_of,
+)
 from orchestrator.graph.limits import Usage
 from orchestrator.models.base import Model, ModelEvent, ModelRequest, calling_key, closing
 from orchestrator.models.http_errors import quoted
@@ -18,8 +25,8 @@ class Fallback(Middleware):
     """Sends the request to the next model if one fails before the first piece of its reply.
 
     `details["fallback"]` of such a reply names the model that answered, and the preceding failure. If all models fail,
-    the error lists each failure. It is a `ModelUnavailable` if a retry may help, else `ModelMisconfigured` if a person
-    can help, else a `ModelError`.
+    the error lists each failure. It is a `ModelUnavailable` if a retry may help, else `RequestTooLong` if a
+    shorter request may help, else `ModelMisconfigured` if a person can help, else a `ModelError`.
     """
 
     def __init__(self, *others: Model, on: tuple[type[Exception], ...] = (ModelError,)) -> None:
@@ -87,8 +94,8 @@ def _all(failed: list[tuple[str, Exception]]) -> ModelError:
     summary = f"all {len(failed)} models failed: " + "; ".join(f"{name!r}: {_line(error)}" for name, error in failed)
     again = [error for _, error in failed if getattr(error, "retryable", False) or isinstance(error, OSError)]
     if not again:
-        mended = any(isinstance(error, ModelMisconfigured) for _, error in failed)
-        return (ModelMisconfigured if mended else ModelError)(summary)
+        kinds = (RequestTooLong, ModelMisconfigured)  # the request can be shortened, or a person can help
+        return next((kind for kind in kinds if any(isinstance(one, kind) for _, one in failed)), ModelError)(summary)
     if all(isinstance(error, ReplyIncomplete) for error in again):
         return ReplyIncomplete(summary, usage=_used(failed))
     waits: list[Any] = [getattr(error, "retry_after", None) for error in again]
