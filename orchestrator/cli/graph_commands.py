@@ -214,8 +214,8 @@ def render(
     except drawings.RenderError as error:
         raise exits.UsageError(str(error)) from None
     if output is not None:
-        if form == "yaml":
-            made = f"{editor_line(output)}{made}"
+        if form == "yaml" and isinstance(made, str):
+            made = editor_line(output) + made
         output.write_bytes(made if isinstance(made, bytes) else made.rstrip("\n").encode() + b"\n")
         warn(f"wrote {output}")
     elif isinstance(made, bytes):
