@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from orchestrator.graph.limits import Limits, Retry
 from orchestrator.graph.model import Node, is_shipped
+from orchestrator.graph.names import RULE
 from orchestrator.graph.reading import GRAPH_KEYS
 from orchestrator.graph.reducers import BUILTIN
 from orchestrator.graph.state import FIELD_KEYS, STATE_KEYS, PlainSchema
@@ -18,12 +19,22 @@ from orchestrator.nodes import Decide, catalog
 
 _PART = r"[^\s!-,./:-@\[-^`{-~]"
 """A character of a name, in the syntax of Python and JavaScript: letters of any script, digits, `_` and `-`."""
-_NAME: Mapping[str, object] = {"pattern": rf"^(?![0-9-]){_PART}+$", "not": {"enum": ["START", "END", "STOP", "*"]}}
+_NAME: Mapping[str, object] = {
+    "pattern": rf"^(?!(?:START|END|STOP)$)(?![0-9-]){_PART}+$",
+    "patternErrorMessage": f"{RULE}; START, END and STOP have a meaning in edges",
+}
 _FIELD: Mapping[str, object] = {"pattern": r"^(?![0-9_])[^\s!-/:-@\[-^`{-~]+$"}
 _TEXT: Mapping[str, object] = {"type": "string"}
 _TEXTS: Mapping[str, object] = {"type": "array", "items": _TEXT}
 _REF: Mapping[str, object] = {"type": "string", "pattern": r"^[^:\s]+:[^:\s]+$", "description": "module:name"}
 _EDGES = "SOURCE -> TARGET : outcome; several targets are branches; `: each FIELD` is a branch for each item"
+_ARROWS: Mapping[str, object] = {
+    **_TEXT,
+    "pattern": r"^(?:[ \t]*(?:#[^\n]*)?(?:\n|$)|(?![ \t]*#)[^\n]*->[^\n]*(?:\n|$))*$",
+    "patternErrorMessage": "write one statement per line: SOURCE -> TARGET : outcome",
+}
+_DEFAULTS: Mapping[str, str] = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
+"""Type of a field -> the type of its default in JSON Schema."""
 _KEYS: Mapping[str, str] = {
     "name": "the name of the graph",
     "version": "a version of the graph, as text",
@@ -82,7 +93,7 @@ def _graph(limits: Mapping[str, object]) -> dict[str, Any]:
         "limits": limits,
         "pools": _mapping(_NAME, {"type": ["integer", "null"], "minimum": 1}),
         "nodes": {**_mapping(_NAME, {"$ref": "#/$defs/node"}), "minProperties": 1},
-        "edges": {"anyOf": [{**_TEXT, "pattern": "->"}, {"type": "array", "items": {**_TEXT, "pattern": "->"}}]},
+        "edges": {"anyOf": [_ARROWS, {"type": "array", "items": _ARROWS}]},
     }
     properties = {key: {**form, "description": _KEYS[key]} for key, form in forms.items()}
     return _object(properties, ("name", "state", "nodes", "edges"))
@@ -94,7 +105,11 @@ def _state() -> dict[str, Any]:
     keys: dict[str, Mapping[str, object]] = {"type": kind, "reducer": reducer, "default": {}, "description": _TEXT}
     spec = {key: {**form, "description": FIELD_KEYS[key]} for key, form in keys.items()}
     plain = {key: one for key, one in spec.items() if key != "reducer"}
-    fields, of_model = ({"anyOf": [kind, _object(one, ("type",))]} for one in (spec, plain))
+    rules = [
+        {"if": {"properties": {"type": {"const": name}}}, "then": {"properties": {"default": {"type": form}}}}
+        for name, form in _DEFAULTS.items()
+    ]
+    fields, of_model = ({"anyOf": [kind, _object(one, ("type",), allOf=rules)]} for one in (spec, plain))
     forms = {
         "name": _TEXT,
         "fields": _mapping(_FIELD, fields),

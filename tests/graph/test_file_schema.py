@@ -158,6 +158,9 @@ WRONG = [
     ("lines: {type:", "lines: {reducer: append, type:"),
     ("state:\n", "states:\n"),
     ("edges: |\n", "edge: |\n"),
+    ("send  -> END ", "send  => END "),
+    ('answer: {type: str, default: ""}', "answer: {type: str, default: no}"),
+    ('answer: {type: str, default: ""}', "answer: {type: int, default: many}"),
 ]
 """A text of the graph above, and what stands in its place; the loader refuses each for its form."""
 
