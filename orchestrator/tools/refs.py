@@ -34,7 +34,7 @@ from orchestrator.tools.toolbox import Toolbox, as_tool
 
 
 def builtin_groups() -> tuple[str, ...]:
-    """Names of the groups of tools that come with the library."""
+    """Return the names of the groups of tools that come with the library."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules([str(Path(__file__).with_name("builtin"))])))
 
 

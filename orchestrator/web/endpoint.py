@@ -188,7 +188,7 @@ class Call(Generic[QueryT, BodyT]):
         return self.principal or given
 
     def risk(self, approve: Risk | None) -> Risk | None:
-        """Return the policy that a request asks for.
+        """Return the policy that a request asks for, if any.
 
         Raises:
             HttpProblem: the server does not allow a risk that high.
@@ -202,7 +202,7 @@ class Call(Generic[QueryT, BodyT]):
         return approve
 
     async def limits(self, changes: LimitChanges | None, own: Limits, run: RunInfo) -> Limits | None:
-        """Return the limits that a request asks for.
+        """Return the limits that a request asks for, if any.
 
         Args:
             changes: the limits in the request.
