@@ -157,7 +157,7 @@ class Ledger:
         return tuple(entry for entries in self._failed.values() for entry in entries)
 
     def messages(self) -> list[str]:
-        """Digests of the messages in the journal, sorted."""
+        """Return the digests of the messages in the journal, sorted."""
         return sorted(self._messages)
 
     def restore(

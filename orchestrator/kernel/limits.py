@@ -61,17 +61,17 @@ def must_wait(activation: Activation, reserve: Reserve) -> bool:
 
 
 def reserve_of(run: RunState, key: str) -> Reserve:
-    """Reservation of a call in progress."""
+    """Return the reservation of a call in progress."""
     return run.reserves.get(key) or Reserve()
 
 
 def total_reserve(run: RunState) -> Reserve:
-    """Sum of the reservations of all calls in progress."""
+    """Return the sum of the reservations of all calls in progress."""
     return sum(run.reserves.values(), Reserve())
 
 
 def limits_left(run: RunState, activation: Activation) -> LimitsLeft:
-    """Limits left for an activation: for each limit, the least of all graphs around it."""
+    """Return the limits left for an activation: for each limit, the least of all graphs around it."""
     left: dict[str, float] = {}
 
     def note(name: str, most: float | None, spent: float) -> None:

@@ -52,7 +52,7 @@ def branches(run: RunState) -> list[Branch]:
 
 
 def open_questions(run: RunState) -> list[Question]:
-    """Open questions, ordered by the places of the steps that ask; the question of a pause comes last."""
+    """Return the open questions, ordered by the places of the steps that ask; the question of a pause comes last."""
     return sorted(run.questions.values(), key=partial(_asking_place, run))
 
 

@@ -126,7 +126,7 @@ def _pools(run: RunState) -> Data:
 
 
 def dump_frame(frame: FrameState) -> Data:
-    """One running graph as plain JSON."""
+    """Return one running graph as plain JSON."""
     return _SnapshotWriter(frame).data()
 
 

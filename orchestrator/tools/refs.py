@@ -158,7 +158,7 @@ def toolbox_of(things: ToolsLike) -> Toolbox:
         things: a tool, function, toolbox or reference, or a list of them.
 
     Returns:
-        The toolbox; a toolbox is returned as it is.
+        The toolbox; a toolbox is returned unchanged.
 
     Raises:
         ValueError: two tools have the same name.

@@ -75,7 +75,7 @@ class ReplayBatches:
             del self._batches[one]
 
     def going(self, name: str) -> bool:
-        """Return True if this server works on a batch."""
+        """Return True if this server is working on a batch."""
         return any(not batch.over for batch in self._batches.get(name, ()))
 
     def stop(self, name: str) -> None:
