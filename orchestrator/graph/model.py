@@ -89,7 +89,8 @@ class Approval:
     outcome: str
     """The outcome; any other outcome approves nothing."""
     call: tuple[str, str] | None = None
-    """The fields that contain the approved tool's name and its arguments; None: the node approves all calls after it.
+    """The fields that contain the approved tool's name and its arguments, or twice the field with a list of approved
+    calls; None: the node approves all calls after it.
     """
     unasked: tuple[str, ...] = ()
     """Risks of tools that it permits without asking a person."""
@@ -291,7 +292,10 @@ class Node(BaseModel, metaclass=Spelled):
 
     @property
     def called_from(self) -> tuple[str, str] | None:
-        """The fields with the name and the arguments of the node's only call; None if it makes no such call."""
+        """The fields with the name and the arguments of the node's only call; None if it makes no such call.
+
+        For the calls of a list, the field with the list stands for both.
+        """
         return None
 
     def port_type(self, port: str) -> Any:

@@ -646,6 +646,10 @@ PARSERS: Mapping[str, Parser] = {
 }
 
 OWN: Mapping[str, str] = {
+    "orchestrator.cli.explain_command:_LINK": "a page of ours",
+    "orchestrator.cli.explain_command:_CODE": "messages of ours, whose last characters are the code",
+    "orchestrator.cli.explain_command:sections()": "a page of ours",
+    "orchestrator.cli.explain_command:_summary()": "a page of ours",
     "orchestrator.cli.app:_NUMBER": "an argument that the user types",
     "orchestrator.cli.app:_BROKEN": "an argument that the user types",
     "orchestrator.stores.fair_claims:_NAME": "an argument of the program, or one that the user types",
