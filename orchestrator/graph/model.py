@@ -89,7 +89,8 @@ class Approval:
     outcome: str
     """The outcome; any other outcome approves nothing."""
     call: tuple[str, str] | None = None
-    """The fields that contain the approved tool's name and its arguments; None: the node approves all calls after it.
+    """The fields that contain the approved tool's name and its arguments, or twice the field with a list of approved
+    calls; None: the node approves all calls after it.
     """
     unasked: tuple[str, ...] = ()
     """Risks of tools that it permits without asking a person."""
@@ -291,7 +292,10 @@ class Node(BaseModel, metaclass=Spelled):
 
     @property
     def called_from(self) -> tuple[str, str] | None:
-        """The fields with the name and the arguments of the node's only call; None if it makes no such call."""
+        """The fields with the name and the arguments of the node's only call; None if it makes no such call.
+
+        For the calls of a list, the field with the list stands for both.
+        """
         return None
 
     def port_type(self, port: str) -> Any:
@@ -477,7 +481,7 @@ def _mapping_of(name: str, value: object) -> object:
     found: dict[object, object] = {}
     for pair in value:
         if not isinstance(pair, list | tuple) or len(pair) != 2 or pair[0] in found:
-            raise ValueError(f"{name} is a mapping, or a list of pairs with different names")
+            raise ValueError(f"{name} must be a mapping, or a list of pairs with different names")
         found[pair[0]] = pair[1]
     return found
 
