@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -285,6 +285,14 @@ class Node(BaseModel, metaclass=Spelled):
         found = {"look": self._look, "asks": self.asks, "does": self.does}
         return {key: value for key, value in found.items() if value}
 
+    def _receives(self, name: str) -> Collection[str] | None:
+        """Return the names of the events that its steps may take; None if they are not known: code may take any.
+
+        Args:
+            name: the node's name.
+        """
+        return None if self.calls_tools or not is_shipped(type(self)) else ()
+
     @property
     def approves(self) -> Approval | None:
         """The calls that a person approves in the node, for proofs; None if there are none."""
@@ -421,7 +429,7 @@ class Node(BaseModel, metaclass=Spelled):
 
     @classmethod
     def port_types(cls) -> dict[str, Port]:
-        """The fields of this kind that are ports."""
+        """Return the fields of this kind that are ports."""
         return {
             name: extra for name, info in cls.model_fields.items() for extra in info.metadata if isinstance(extra, Port)
         }
@@ -671,9 +679,9 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
                 f"({', '.join(names)}), or set Graph(input=...)"
             )
         others = ", ".join(repr(name) for name in given if name not in names) if isinstance(given, Mapping) else ""
-        many = "one value" if len(names) == 1 else f"{len(names)} values"
+        many = "one value" if len(names) == 1 else f"a list of {len(names)} values"
         raise InvalidInput(
-            f"input of graph {self.name!r} is {', '.join(names)}: give {many}, or a mapping"
+            f"input of graph {self.name!r} is {', '.join(names)}: give {many}, or a mapping (a JSON object)"
             + (f" without {others}" if others else "")
         )
 
@@ -738,7 +746,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
         return data
 
     def data(self) -> JsonObject:
-        """The whole graph as JSON, with the graphs inside it: enough to draw its runs without the code.
+        """Return the whole graph as JSON, with the graphs inside it: enough to draw its runs without the code.
 
         Raises:
             NotSerialisable: a field of a node has no JSON form.

@@ -55,6 +55,9 @@ class UnresolvedNode(Node, kind="unresolved"):
     def calls_tools(self) -> bool:
         return bool(self.tools)
 
+    def _receives(self, name: str) -> None:
+        """See `Node._receives`: its code is not loaded."""
+
     @property
     def takes_tools(self) -> bool:
         return False
@@ -354,6 +357,9 @@ def graph_from_data(cls: type[GraphT], data: JsonObject, trust: Trust | None) ->
 
     Args:
         trust: the references to follow; None to follow none and refuse none.
+
+    Raises:
+        GraphError: the data has faults; they are collected into one error.
     """
     options = graph_keys(data)
     faults, nodes = Faults(), {}
