@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -285,6 +285,14 @@ class Node(BaseModel, metaclass=Spelled):
         found = {"look": self._look, "asks": self.asks, "does": self.does}
         return {key: value for key, value in found.items() if value}
 
+    def _receives(self, name: str) -> Collection[str] | None:
+        """Return the names of the events that its steps may take; None if they are not known: code may take any.
+
+        Args:
+            name: the node's name.
+        """
+        return None if self.calls_tools or not is_shipped(type(self)) else ()
+
     @property
     def approves(self) -> Approval | None:
         """The calls that a person approves in the node, for proofs; None if there are none."""
@@ -481,7 +489,7 @@ def _mapping_of(name: str, value: object) -> object:
     found: dict[object, object] = {}
     for pair in value:
         if not isinstance(pair, list | tuple) or len(pair) != 2 or pair[0] in found:
-            raise ValueError(f"{name} is a mapping, or a list of pairs with different names")
+            raise ValueError(f"{name} must be a mapping, or a list of pairs with different names")
         found[pair[0]] = pair[1]
     return found
 
@@ -671,9 +679,9 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
                 f"({', '.join(names)}), or set Graph(input=...)"
             )
         others = ", ".join(repr(name) for name in given if name not in names) if isinstance(given, Mapping) else ""
-        many = "one value" if len(names) == 1 else f"{len(names)} values"
+        many = "one value" if len(names) == 1 else f"a list of {len(names)} values"
         raise InvalidInput(
-            f"input of graph {self.name!r} is {', '.join(names)}: give {many}, or a mapping"
+            f"input of graph {self.name!r} is {', '.join(names)}: give {many}, or a mapping (a JSON object)"
             + (f" without {others}" if others else "")
         )
 

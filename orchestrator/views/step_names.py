@@ -156,7 +156,7 @@ Places: TypeAlias = tuple[tuple[int, int], ...]
 
 @dataclass(slots=True)
 class MapGroup:
-    """A map that was opened."""
+    """A map that the run opened, with the items that its steps used."""
 
     source: str
     """The activation whose outcome opened it; for a graph's start the key of the graph."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator.graph.limits import Usage
 from orchestrator.models.base import ModelRequest, RequestModel
-from orchestrator.models.messages import Message, Reply, ToolCall
+from orchestrator.models.messages import Message, Reply, ToolCall, is_summary
 from orchestrator.models.offline.arithmetic import (
     NoArithmetic,
     Term,
@@ -45,6 +45,9 @@ _word = re.compile(r"\w+|[^\w\s]")
 
 class OfflineModel(RequestModel):
     """Answers questions of arithmetic with the tools that it is offered, and replies to any others that it cannot.
+
+    Among several choices it names the one with most words in common with the text, else the last one; to a question of
+    yes or no it says no.
 
     It reads only the request: the kind of task, the tools, and the facts in `Message.data`, else the text of the user's
     last message; the wording of prompts makes no difference. Equal requests get equal replies. Fractions are exact in
@@ -84,6 +87,9 @@ class OfflineModel(RequestModel):
             return _plan(facts, request), ()
         if request.task == "solve":
             return solve(facts), ()
+        choices = facts.get("choices")
+        if request.task in ("classify", "decide") and isinstance(choices, Mapping):
+            return _choose(str(facts.get("text")), choices), ()
         if request.tools:
             return _call_tools(request)
         return _work_out(facts, request.output), ()
@@ -92,6 +98,8 @@ class OfflineModel(RequestModel):
 def _facts(messages: Sequence[Message]) -> Mapping[str, object]:
     """Return the facts of the last message that has any; else the user's last message as the question."""
     for message in reversed(messages):
+        if is_summary(message):
+            continue
         if message.data is not None and message.role != "tool":
             return {"question": message.content, **message.data}
         if message.role == "user":
@@ -161,6 +169,18 @@ def _think(facts: Mapping[str, Any]) -> str:
     except Unanswerable as none:
         return f"Final Answer: {none}"
     return f"Question: What is {written(operation)}?"
+
+
+def _choose(text: str, choices: Mapping[str, object]) -> str:
+    if choices.keys() == {"yes", "no"}:
+        return "no"
+    words = _stems(text)
+    return max(reversed([*choices]), key=lambda name: len(words & _stems(f"{name} {choices[name]}")))
+
+
+def _stems(text: str) -> set[str]:
+    """Return the beginnings of the longer words of a text."""
+    return {word[:5] for word in _word.findall(text.casefold()) if len(word) > 3 or word.isdigit()}
 
 
 # -- calling tools -----------------------------------------------------------------------------------------------
