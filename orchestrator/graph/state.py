@@ -415,7 +415,7 @@ class StateSchema:
         return self._stored or self.inline or class_data(self)
 
     def data(self) -> JsonObject:
-        """The state as JSON: its name, fields, types, reducers, defaults and `ref`."""
+        """Return the state as JSON: its name, fields, types, reducers, defaults and `ref`."""
         return self._data
 
     def field(self, name: str) -> Field:
