@@ -26,7 +26,7 @@ from orchestrator.graph.reducers import BUILTIN, Extend, Replace, local
 from orchestrator.graph.refs import Trust, ref_of
 from orchestrator.graph.text.types import InlineTypes, model_faults
 from orchestrator.json import JsonObject
-from orchestrator.spelling import close_to, unknown_field
+from orchestrator.spelling import close_to, did_you_mean, unknown_field
 from orchestrator.values import Unfit
 
 _set = object.__setattr__
@@ -297,7 +297,8 @@ class StateSchema:
         )
         if name in aliases:
             return f"{name!r} is an alias: write the field's name, {aliases[name]!r}"
-        return f"there is no field {name!r} (the fields are {', '.join(self.fields)})"
+        guess = did_you_mean(name, self.fields) or f" (the fields are {', '.join(self.fields)})"
+        return f"there is no field {name!r}{guess}"
 
     def apply(self, values: Mapping[str, object], update: JsonObject, ops: Mapping[str, str]) -> dict[str, object]:
         """Reduce a journaled update into values. Changes nothing in place.

@@ -418,7 +418,7 @@ PARSERS: Mapping[str, Parser] = {
     "commands in messages": Parser(
         lambda text: error_text(ValueError(text), "runs.db"),
         ("orchestrator.cli.output:*",),
-        ("`orchestrator show ", "`orchestrator why 'a`", "`", "'", "\\"),
+        ("`orchestrator show ", "`orchestrator why 'a`", "`", "'", "\\", "got ", "got {1: (int)", "[Errno 1"),
         usual=200_000,
     ),
     "labels": Parser(
@@ -663,6 +663,7 @@ OWN: Mapping[str, str] = {
     "orchestrator.cli.launch_refs:_NAMED_MODEL": "an argument that the user types",
     "orchestrator.cli.replay_command:_NAMED": "an argument that the user types",
     "orchestrator.cli.options:_AGE": "an option that the user types",
+    "orchestrator.models.refs:_NAME": "an option that the user types",
     "orchestrator.cli.new_command:suggestion()": "an argument that the user types",
     "orchestrator.graph.model:__init_subclass__()": "names of classes in the program",
     "orchestrator.nodes:KINDS": "names of classes of ours",
