@@ -280,7 +280,7 @@ class GraphChanged(GraphError):
         self.typed = self.with_command(command)
 
     def with_command(self, command: str | None) -> str:
-        """Return the message for the command line, with the command that solves the problem; None if none is known."""
+        """Return the message for the command line. `command`: the command that solves the problem, if it is known."""
         choose = "name one with --rename state.{0}=NEW, or give its value up with --drop state.{0}"
         return self._message(f"\n  {command}", choose, self._beside[1])
 

@@ -561,7 +561,7 @@ def _with_plain_names(node: Node) -> Node:
 def _migrations_of(given: object) -> tuple[Migration, ...]:
     if isinstance(given, Sequence) and all(isinstance(one, Migration) for one in given):
         return tuple(given)
-    raise GraphError("migrations is a list of `Migration`s: write migrations=[Migration(...)]")
+    raise GraphError("migrations must be a list of `Migration`s: write migrations=[Migration(...)]")
 
 
 def _node_of(name: str, thing: object) -> Node:

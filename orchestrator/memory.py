@@ -302,8 +302,8 @@ def _check_plain(value: object, where: str, place: str = "") -> None:
             return
         wrong = f"its key {shown(keys[0])} is a {type(keys[0]).__name__}"
     raise InvalidValue(
-        f"{where}{f', at {place}' if place else ''}: {wrong}, which would not be read back equal; give texts, numbers, "
-        "booleans, None, lists, dicts with str keys, or a pydantic model",
+        f"{where}{f', at {place}' if place else ''}: {wrong}, which would not be read back equal; give strings, "
+        "numbers, booleans, None, lists, dicts with str keys, or a pydantic model",
         where=where,
     )
 

@@ -225,7 +225,9 @@ async def _why_not(executor: Executor, run: Run, name: str) -> QuestionUnknown |
 def send(
     words: Annotated[
         list[str],
-        typer.Argument(metavar="[RUN] EVENT [JSON]", help="The run, unless --label names it; the event; its data."),
+        typer.Argument(
+            metavar="[RUN] EVENT [JSON]", help="The run's id (not with --label), the event's name, and its data."
+        ),
     ],
     *,
     name: Annotated[

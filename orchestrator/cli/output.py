@@ -178,7 +178,7 @@ def show_log() -> None:
 
 
 def program() -> tuple[str, ...]:
-    """Return the words that call this command line again."""
+    """Return the command that starts this program again, as a list of arguments."""
     called = sys.argv[0] if sys.argv else ""
     if called.endswith("__main__.py"):
         return _found(sys.executable or "python"), "-m", "orchestrator"

@@ -35,7 +35,7 @@ log = logging.getLogger("orchestrator")
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The place where a command was journaled."""
+    """How a command was delivered: to a run that is driven here, held for it, or driven by another process."""
 
     live: Drive | None = None
     """The drive, if this executor drives the run."""

@@ -1495,7 +1495,7 @@ def executor_like(
     """Return a new executor with the tools, dependencies and contexts of another one, and no graphs. It is not opened.
 
     Args:
-        executor: the other one.
+        executor: the executor to copy them from.
         store: the store of the new executor.
         model: the model of nodes that name no model.
         models: named models.

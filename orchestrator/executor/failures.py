@@ -75,7 +75,7 @@ _CONTEXT = "\nDuring handling of the above exception, another exception occurred
 
 
 def find_exception(error: BaseException, kinds: tuple[type[E], ...]) -> E | None:
-    """Return the first exception of these kinds: the given one, or one in the groups of a node's task group."""
+    """Return the first exception of these types, also from inside exception groups; None if there is none."""
     if isinstance(error, kinds):
         return error
     if isinstance(error, BaseExceptionGroup):

@@ -169,7 +169,7 @@ class Host:
         observers: Sequence[RunObserver],
         on_pause: RunObserver | None,
     ) -> None:
-        """All other arguments are those of `Executor`.
+        """Arguments that are not listed are those of `Executor`.
 
         Args:
             children: makes the object through which calls of graphs as tools access other runs.
@@ -277,7 +277,7 @@ class Host:
                 await anyio.sleep(0.005)
 
     def background(self) -> TaskGroup:
-        """The executor's task group.
+        """Return the executor's task group.
 
         Raises:
             RuntimeError: the executor is not open.

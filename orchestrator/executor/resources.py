@@ -118,7 +118,7 @@ def _check_model(where: str, model: object) -> None:
     if isinstance(model, type) or not callable(getattr(model, "complete", None)):
         raise _wrong(where, model, "give a model: an object with name and complete")
     if not isinstance(getattr(model, "name", None), str):
-        raise _wrong(where, model, "its name is missing; give it an attribute `name`, a text")
+        raise _wrong(where, model, "its name is missing; give it a string `name`")
 
 
 def _wrong(where: str, value: object, fix: str, part: str = "") -> InvalidValue:

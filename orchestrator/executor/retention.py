@@ -213,7 +213,7 @@ def time_of(older_than: timedelta | datetime | None, now: float) -> float | None
 
 
 def final_statuses(status: Collection[str] | str | None, what: str) -> frozenset[str]:
-    """Return the statuses of ended runs, or some of them. `what`: the operation on such runs, for the error."""
+    """Return the given statuses of ended runs; None: all of them. `what`: the operation on such runs, for the error."""
     statuses = FINAL if status is None else frozenset([status] if isinstance(status, str) else status)
     if not statuses or statuses - FINAL:
         named = ", ".join(sorted(statuses - FINAL)) or "none"

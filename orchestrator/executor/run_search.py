@@ -174,7 +174,7 @@ def _row_texts(info: RunInfo) -> list[str]:
 
 
 def _looked(missing: set[str], records: Sequence[Record]) -> tuple[set[str], int]:
-    """Return the words that are still missing after some records, and the number of characters read."""
+    """Return the words that were not found in the records, and the number of characters read."""
     count = 0
     for record in records:
         for text in _texts(record):

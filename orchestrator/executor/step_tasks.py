@@ -304,7 +304,7 @@ class Steps(Protocol):
     """A drive, which journals the records of steps."""
 
     def land(self, record: Record) -> list[Activation]:
-        """Journal the end of a step. Returns the activations that it started."""
+        """Journal the record with which an attempt ends, and return the activations that it started."""
         ...
 
     def fail(self, error: BaseException) -> None:

@@ -128,7 +128,7 @@ class WatchedRuns:
     ) -> None:
         """
         Args:
-            store: the runs.
+            store: the store of the runs.
             clock: the clock by which they are due.
             awake: whether the executor watches any; False for `Executor(idle="sleep")`.
             take_up: resumes a run and drives it.

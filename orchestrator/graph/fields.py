@@ -50,7 +50,7 @@ class Field:
     """The annotation; None if the class is not loaded."""
 
     def extend(self, old: Any, items: Any) -> Any:
-        """Reduce many items."""
+        """Return a list with the items of many updates appended."""
         return grown(old, [self.taken.load(item) for item in items])
 
 

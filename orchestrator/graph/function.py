@@ -290,7 +290,7 @@ def function_node(
     title = name or getattr(fn, "__name__", None) or getattr(getattr(fn, "func", fn), "__name__", type(fn).__name__)
     what = f"node function {title}"
     if isinstance(outcomes, str):
-        raise GraphError(f"{what}: outcomes is a list of names: write outcomes=({outcomes!r},)")
+        raise GraphError(f"{what}: outcomes must be a list of names: write outcomes=({outcomes!r},)")
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise GraphError(f"{what} is a generator: return an Outcome or an update instead of yielding")
     declared = tuple(outcomes) if outcomes is not None else declared_outcomes(fn, what, around) or (DONE,)

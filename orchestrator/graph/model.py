@@ -489,7 +489,7 @@ def _mapping_of(name: str, value: object) -> object:
     found: dict[object, object] = {}
     for pair in value:
         if not isinstance(pair, list | tuple) or len(pair) != 2 or pair[0] in found:
-            raise ValueError(f"{name} is a mapping, or a list of pairs with different names")
+            raise ValueError(f"{name} must be a mapping, or a list of pairs with different names")
         found[pair[0]] = pair[1]
     return found
 

@@ -687,7 +687,7 @@ def inline_schema(data: JsonObject, trust: Trust | None = None) -> StateSchema:
 def _check_name(name: object) -> None:
     """Raise `GraphError` if a file's name for a field would not work in graphs or prompts."""
     if isinstance(name, bool):
-        raise GraphError(f"field name {name} is not a text; {BOOLEANS}")
+        raise GraphError(f"field name {name} is not a string; {BOOLEANS}")
     if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
         raise GraphError(f"field name {name!r}: use a name of letters, digits and _ that begins with a letter")
     if name.startswith("model_") and hasattr(BaseModel, name):

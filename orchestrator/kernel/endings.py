@@ -101,7 +101,7 @@ def all_tokens(frame: FrameState) -> Iterator[Activation]:
 
 
 def has_aside(frame: FrameState) -> bool:
-    """True if a graph keeps tokens from a spent limit, or failed graphs inside it."""
+    """Return True if a graph keeps tokens set aside when a limit was spent, or frozen graphs inside its steps."""
     return frame.before_limit is not None or any(token.kept is not None for token in frame.live.values())
 
 

@@ -163,7 +163,7 @@ class Ledger:
     def restore(
         self, entries: Iterable[EffectEntry], messages: Iterable[str], failed: Iterable[EffectEntry] = ()
     ) -> None:
-        """Replace the contents."""
+        """Fill an empty ledger from a snapshot."""
         self._messages = set(messages)
         for entry in entries:
             self._by_key[entry.intended.key] = entry
@@ -269,7 +269,7 @@ class Totals:
             tally.failed += not record.ok or (place[1] == "tool" and failed_result(record.result) is not None)
 
     def begin_fork(self, running: Mapping[str, Activation], seconds: float) -> None:
-        """Discard what was spent before a fork. Whatever runs in it now counts for the fork."""
+        """Discard the tallies from before a fork, and start to time the running steps for the fork."""
         self.tallies.clear()
         self.under_way.clear()
         self.working.clear()

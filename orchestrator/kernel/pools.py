@@ -93,7 +93,7 @@ _NOTHING = Reserve()
 
 
 def reserve(run: RunState, key: str, line: tuple[FrameState, ...], amount: Reserve | None) -> None:
-    """Reserve for a call in progress, in place of its last reservation.
+    """Reserve tokens, cost and calls for a call in progress, in place of its previous reservation.
 
     Args:
         run: the run.

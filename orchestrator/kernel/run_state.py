@@ -233,7 +233,7 @@ class RunState:
 
     @property
     def shared_usage(self) -> Usage:
-        """The part of its own usage that the runs around it share: all but steps and seconds."""
+        """The part of the run's own usage that its calling runs count as well: all but steps and seconds."""
         return self.own_usage.model_copy(update={"steps": 0, "seconds": 0.0})
 
     def frames(self) -> Iterator[FrameState]:

@@ -36,6 +36,8 @@ Detail: TypeAlias = Literal["auto", "low", "high"]
 
 REASONING = ("reasoning_content", "reasoning")
 """Names of the field with a model's reasoning, in `extras`."""
+WINDOW = "window"
+"""Key in the details of a journaled reply: the tokens of the context window of the model that was asked."""
 NO_RESULT = (
     "There is no result: the work was stopped before one was written down. "
     "Whether the call was carried out is not known; look before you make it again."
@@ -231,6 +233,11 @@ def user(content: str, *, images: Iterable[Image] = (), data: Mapping[str, JsonV
     return Message(role="user", content=content, images=tuple(images), data=None if data is None else dict(data))
 
 
+def is_summary(message: Message) -> bool:
+    """Return True for the summary of a part of a conversation, written by a `Compact`: its `data` says so."""
+    return message.role == "user" and "summary_of" in (message.data or {})
+
+
 def assistant(content: str = "", tool_calls: Iterable[ToolCall] = ()) -> Message:
     """Make a message of the model.
 
@@ -347,7 +354,7 @@ def received(reply: Reply) -> Reply:
 
 
 def _tells_secret(reply: Reply) -> bool:
-    """Return True if a known secret is in a reply: its tokens would hold the parts of what is redacted in the text."""
+    """Return True if a reply contains a known secret. Its log probabilities would reveal what its text redacts."""
     words = (reply.text, "".join(token.token for token in reply.logprobs), json.dumps(reply.extras, default=str))
     return any(without_known(one) != one for one in words)
 

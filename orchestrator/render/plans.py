@@ -29,7 +29,7 @@ _GAP, _HEAD = 18.0, 38.0
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A plan laid out."""
+    """A plan with the layout of its drawing."""
 
     id: str
     name: str

@@ -495,7 +495,7 @@ class MemoryItems:
     # ------------------------------------------------------------------------------- helpers
 
     def _in(self, area: Area, prefix: Namespace) -> list[Item]:
-        """Return the items of a prefix, in order."""
+        """Return the items whose namespaces begin with a prefix, in order."""
         low, high = prefix_range(prefix)
         with self._lock:
             there, now = self._areas[area], SYSTEM_CLOCK.now()

@@ -423,7 +423,7 @@ Name: TypeAlias = tuple[str, str, str]
 
 
 def packed(totals: RunTotals) -> tuple[str, bytes]:
-    """Return the names and the numbers of a run's usage."""
+    """Return a run's usage in stored form: the names of its parts, and their numbers."""
     names = json.dumps([(row.node, row.kind, row.name) for row in totals.rows], separators=(",", ":"))
     numbers = (
         _ROW.pack(row.calls, row.failed, row.input_tokens, row.output_tokens, row.cost, row.seconds)

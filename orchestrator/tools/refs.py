@@ -98,7 +98,7 @@ def tools_from_ref(ref: str, directory: str | None = None) -> Toolbox:
 
 @contextmanager
 def _named(ref: str, *errors: type[Exception]) -> Iterator[None]:
-    """Add the reference to the message of these errors."""
+    """Raise these errors as `GraphUnknown`, with the reference in the message."""
     try:
         yield
     except errors as error:

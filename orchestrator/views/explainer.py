@@ -40,7 +40,7 @@ class StepExplanation:
 
     @property
     def line(self) -> str:
-        """The edges taken, the reason, and the edges not taken; for a step that has not ended, why it ran."""
+        """The edges taken and not taken, and the reason; before the step ends, what it waits for, or why it runs."""
         said = self.went or self.waits or self.came
         return f"{said}; not taken: {'; '.join(self.not_taken)}" if self.not_taken else said
 

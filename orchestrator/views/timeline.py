@@ -319,7 +319,7 @@ class Timeline(Fold):
                 pass
 
     def _answered(self, answered: r.Answered, question: str, seq: int, ts: float) -> None:
-        """Record the answer of a question, which a record contains or causes."""
+        """Record the answer to a question, which a record contains or causes."""
         asking, span = self._asked.get(question, (None, None))
         if asking is None or span is None or asking.answer is not None:
             return
@@ -380,7 +380,10 @@ _SHORTEST = 0.001
 
 
 def working_seconds(timeline: Timeline) -> list[float]:
-    """Return the seconds that each row worked, by row number; rows with inner graphs work while inner rows do."""
+    """Return the seconds that each row worked, by row number.
+
+    For a row with an inner graph: the sum over its inner rows, but at most its own working time.
+    """
     found = [row.working(timeline.end) for row in timeline.rows]
     inside = [0.0] * len(found)
     for row in reversed(timeline.rows):

@@ -53,7 +53,7 @@ class AlignedStep:
 
     @classmethod
     def of(cls, row: TimelineRow, now: float) -> AlignedStep:
-        """Make the step of a row of a timeline.
+        """Make a step from a row of a timeline.
 
         Args:
             row: the row.

@@ -45,7 +45,10 @@ class StatsEvent(documents.Document):
 
 
 async def stats(call: Call[requests.StatsQuery]) -> documents.StatsDocument | ASGIApp:
-    """Return the spending of runs in groups; or, if the client accepts a stream, an event for each change of it."""
+    """Return the spending of runs in groups.
+
+    If the client accepts a stream: an event whenever it, or the number of open questions, changes.
+    """
     if streams.MEDIA in call.request.headers.get("accept", ""):
         return call.stream(_changes(call))
     return documents.StatsDocument(groups=await _asked(call))

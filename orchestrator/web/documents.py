@@ -33,7 +33,7 @@ _GRAPHS = 50
 
 
 class Document(BaseModel):
-    """An answer."""
+    """Base class of the documents in responses."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -119,7 +119,7 @@ class RunsEvent(Document):
 
     type: Literal["ready", "changed"]
     run_ids: Annotated[
-        list[str], Field(description="Runs that are new on the page, are not as they were, or have left it.")
+        list[str], Field(description="Runs that are new on the page, have changed, or have left it.")
     ] = []
     questions: Annotated[int, Field(description="Number of questions that wait for people; 100 means more than 99.")]
 
@@ -398,7 +398,7 @@ class ReplayDocument(Document):
 
 
 class Event(Document):
-    """The data of an event: of a record with its number, of a live event with null."""
+    """The data of an event of a run. `seq` is the number of the event's record; null for a live event."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 

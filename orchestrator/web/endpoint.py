@@ -50,7 +50,7 @@ _KEPT = 500
 
 @dataclass(slots=True)
 class ReplayBatches:
-    """Batches by their name."""
+    """The batches of replays of this server, by name."""
 
     _batches: dict[str, list[ReplayBatch]] = field(default_factory=dict)
     results: dict[str, tuple[object, Replay]] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class ReplayBatches:
             raise HttpProblem(503, "batches-full", detail, headers={"Retry-After": "5"})
 
     def add(self, name: str, batch: ReplayBatch) -> None:
-        """Remember a batch. Others with the same name may have started other runs of it."""
+        """Remember a batch. Earlier batches with the same name may have started other replays of it."""
         self._batches.setdefault(name, []).append(batch)
         over = [one for one, batches in self._batches.items() if all(batch.over for batch in batches)]
         for one in over[:-_REMEMBERED]:

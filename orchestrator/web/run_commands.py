@@ -24,7 +24,7 @@ _STOPPING = 10.0
 
 
 async def start(call: Call[requests.NoQuery, requests.StartBody]) -> documents.RunResult:
-    """Start a run; with `wait`, return when it ends or pauses, or after a while."""
+    """Start a run; with `wait`, return when it ends or pauses, or after a time limit."""
     body, executor = call.body, call.executor
     if body.wait:
         call.service.streams.check()
@@ -112,7 +112,7 @@ async def resume(call: Call[requests.NoQuery, requests.ResumeBody]) -> documents
 
 
 async def pause(call: Call[requests.NoQuery, requests.StopBody]) -> documents.RunResult:
-    """Pause a run; steps that run are waited for, but not for longer than a while."""
+    """Pause a run, and wait for its running steps to end, up to a time limit."""
     return await _stopped(call, call.executor.pause)
 
 

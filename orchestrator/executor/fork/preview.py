@@ -49,7 +49,7 @@ class EditableBranch:
 
 @dataclass(frozen=True, slots=True)
 class EditableResult:
-    """The result of the call in the record."""
+    """The result of a call, which a fork can replace."""
 
     kind: str
     name: str
@@ -59,7 +59,7 @@ class EditableResult:
 
 @dataclass(frozen=True, slots=True)
 class EditableAnswer:
-    """The answer in the record."""
+    """An answer, which a fork can replace."""
 
     question: Question
     answer: Answer
@@ -158,7 +158,7 @@ class ForkedCall:
 
 @dataclass(frozen=True, slots=True)
 class ForkPreview:
-    """A fork as it would be made."""
+    """The preview of a fork: what it would reuse, repeat and ask about."""
 
     at: int
     status: str

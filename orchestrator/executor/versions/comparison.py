@@ -551,7 +551,7 @@ class Comparison(Compared):
                 yield self._graded_change(change)
 
     def _given(self) -> Iterator[GradedChange]:
-        """Return renames of the migration, by the position of the run."""
+        """Yield the renames of the migration, graded by the position of the run."""
         for path, target in self.migration.nodes.items():
             place, _, name = path.rpartition("/")
             if name in self.at.get(place, ()):
@@ -636,7 +636,7 @@ def _has(graph: GraphDefinition | None) -> str:
 def _regions(
     comparison: Comparison, graph: GraphDefinition, place: str, *, entered: bool
 ) -> Iterator[tuple[str, set[str]]]:
-    """Return path of a graph -> the nodes that the run is at, or may still reach.
+    """Yield the path of each graph with the nodes that the run is at, or may still reach.
 
     Args:
         comparison: the run.

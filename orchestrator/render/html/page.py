@@ -246,7 +246,7 @@ class FramedPage:
 
     def __init__(self, run: Run, other: Run | None = None, *, height: int = HEIGHT, name: str | None = None) -> None:
         if isinstance(height, bool) or not isinstance(height, int) or height < 1:
-            raise ValueError(f"height is a number of pixels, 1 or more, not {height!r}")
+            raise ValueError(f"height must be a number of pixels, 1 or more, not {height!r}")
         self._run, self._other, self._height, self._name = run, other, height, name
 
     def to_html(self) -> str:

@@ -180,7 +180,7 @@ class RunWriter:
         self._note(version)
 
     def _note(self, version: int) -> None:
-        """Take new data other than steps."""
+        """Add new data other than steps to the page's lists: states, messages, texts of edges, idle times, plans."""
         self._whole.extend((clean(state) for state in self._states.whole[len(self._whole.items) :]), version)
         for known, found in (
             (self._messages, self._calls.messages),
@@ -320,7 +320,7 @@ class RunWriter:
         return found
 
     def _step(self, number: int, version: int) -> tuple[int, dict[str, Any]]:
-        """Return a step, and how many of its calls a reader of a version has."""
+        """Return how many calls of a step a reader of a version has, and the step with its other calls."""
         kept, calls = self._step_calls[number].since(version)
         return kept, self._steps[number] | {"work": self._work(number)} | ({"calls": calls} if calls else {})
 

@@ -207,7 +207,7 @@ def question_text(question: Question) -> str:
 
 
 def _outcome(one: OutcomeChoice) -> str:
-    """Return an answer about the outcome of a call: its words, with its value, or its danger."""
+    """Return a possible answer about a call's outcome: its label, with its value, or its hint if it is dangerous."""
     if one.result:
         return f"{one.label} ({one.result})"
     return f"{one.label}. {one.hint}" if one.dangerous else one.label

@@ -231,7 +231,7 @@ class TurnIndexes:
         return label in self._known
 
     def want(self, label: str) -> None:
-        """Request the index of a label, without waiting for it. A user who may not create it works without."""
+        """Request the creation of a label's index, without waiting. A user who may not create it works without one."""
         with self._lock:
             if not {label} & (self._known | self._refused | {*self._making}):
                 self._begin(label)

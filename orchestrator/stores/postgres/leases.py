@@ -322,7 +322,7 @@ def _ways(
     lock: str,
     kinds: Collection[int] = (_ADDRESSED, _DUE, _LAPSED, _IDLE, _NEW),
 ) -> Iterator[Candidate]:
-    """Return candidates of some kinds among the graphs that have a limit; within each kind, oldest first."""
+    """Yield runs of these kinds that can be claimed, of the graphs in `bounds`; within each kind, the oldest first."""
     if not bounds:
         return
     values: dict[str, Any] = {"names": [*bounds], "present": present, "gone": gone, "limit": limit}
@@ -384,7 +384,7 @@ _DEEPER = 4
 def _oldest(
     connection: Connection, kind: _Kind, bounds: Mapping[str, int], values: Mapping[str, Any], lock: str
 ) -> Iterator[Candidate]:
-    """Return the oldest runs of one kind whatever their keys, locked.
+    """Yield the oldest runs of one kind, whatever their keys, and lock them.
 
     They are first read without locks, as many of each key as may be taken. No more are locked than are wanted, because
     other claimers could not take them. If others have locked some, more are read.

@@ -80,7 +80,7 @@ def waiting(connection: sqlite3.Connection, turns: Turns, graphs: list[str], lim
 
 
 def value_of(connection: sqlite3.Connection, turns: Turns, number: int) -> str:
-    """Return the value of one run."""
+    """Return the value of a run for the label that takes turns."""
     (value,) = connection.execute(f"SELECT {_value(turns.label)} FROM runs WHERE id = ?", (number,)).fetchone()
     return _text(value)
 

@@ -384,7 +384,7 @@ def _frames(connection: sqlite3.Connection) -> int:
 
 
 def _commits_behind(log: Path, frames: int, page: int) -> int:
-    """Return the number of commits of the current log after so many pages."""
+    """Return the number of commits of the current log after its first `frames` pages."""
     count, step = 0, _FRAME + page
     with log.open("rb") as file:
         head = file.read(_HEADER)

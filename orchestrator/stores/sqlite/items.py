@@ -166,7 +166,7 @@ def _used(connection: sqlite3.Connection, area: Area, now: float, but: int | Non
 def _evicted(
     connection: sqlite3.Connection, area: Area, now: float, item: Item, used: int, most: int
 ) -> Iterator[tuple[int, int]]:
-    """Return the items to remove so that another one fits."""
+    """Yield the items to remove so that another one fits, each by its number and its size in bytes."""
     rows = connection.execute(
         "SELECT id, size, namespace, key FROM items WHERE area = ? AND (expires IS NULL OR expires > ?)"
         " ORDER BY updated, namespace, key",

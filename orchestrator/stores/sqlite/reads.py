@@ -186,7 +186,7 @@ def records(
 
 
 def _goes_on(connection: sqlite3.Connection, after: int, before: int) -> bool:
-    """True if there are rows after the last one."""
+    """Return True if there are rows after the last record of a run."""
     query = "SELECT 1 FROM records WHERE id > ? AND id < ? LIMIT 1"
     return connection.execute(query, (after, before)).fetchone() is not None
 

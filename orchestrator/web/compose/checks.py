@@ -90,7 +90,7 @@ class CheckedEdge(Document):
     source: str
     target: str
     outcome: str | None
-    each: Annotated[str | None, Field(description="The field of its map; null: it is none.")]
+    each: Annotated[str | None, Field(description="The field whose items it maps over; null: it is no map.")]
     line: Annotated[int, Field(description="The line of its statement, from 1; 0: not known.")]
 
 
@@ -145,7 +145,7 @@ class CheckDocument(Document):
 
 @dataclass(frozen=True)
 class Text:
-    """A parsed text."""
+    """The text of a graph, parsed."""
 
     data: Any
     root: Any
@@ -160,7 +160,7 @@ def read(text: str, form: str) -> Text:
         GraphError: it is neither YAML nor JSON, or is too large.
     """
     if len(text) > LONGEST:
-        raise GraphError(f"the text has {len(text):,} characters, and one on this page at most {LONGEST:,}: split it")
+        raise GraphError(f"the text has {len(text):,} characters, and the limit on this page is {LONGEST:,}: split it")
     try:
         if form == "yaml":
             marked = read_marked(text, most=MOST_VALUES)
@@ -317,7 +317,7 @@ def _read(data: object, code: GivenCode) -> Outline:
 
 
 def _document(source: Text | None, error: GraphError, known: _Known | None, text: str) -> CheckDocument:
-    """Return the result for a faulty text."""
+    """Return the result of the check of a faulty text."""
     data = None if source is None else source.data
     name = data.get("name") if isinstance(data, Mapping) else None
     found = placed(error, text, None if source is None else source.root)
