@@ -108,6 +108,7 @@ _COMMANDS = {
     "stats": ("view_commands", "Show what runs spent, in groups."),
     "new": ("new_command", "Write a small project that runs."),
     "check": ("graph_commands", "Check a graph and list every problem."),
+    "schema": ("graph_commands", "Print the JSON Schema of graph files, for editors."),
     "explain": ("explain_command", "Explain the codes of errors."),
     "render": ("graph_commands", "Draw a graph, or a run over its graph."),
     "graphs": ("graph_commands", "List the graphs that come with the library."),

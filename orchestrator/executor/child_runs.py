@@ -217,7 +217,7 @@ async def _origin(host: Host, caller: Caller) -> Origin | None:
 async def _asked_last(
     host: Host, records: Sequence[Record], call: EffectIntended, step: Activation, asked: Collection[str]
 ) -> Origin | None:
-    """Return the run that a call started, up to the last of its questions that the calling step asked.
+    """Return the run that a call started, up to the last of its questions that the calling step asked; None: none.
 
     Args:
         host: the host of the runs.

@@ -373,7 +373,7 @@ def _interrupted(machine: RunState, node: str) -> str | None:
 
 
 def _asks(graph: GraphDefinition | None, name: str) -> Iterator[Ask]:
-    """Return the `Ask` nodes with this name in a graph and in graphs inside it."""
+    """Yield the `Ask` nodes with this name in a graph and in graphs inside it."""
     for key, node in () if graph is None else graph.nodes.items():
         if key == name and isinstance(node, Ask):
             yield node

@@ -280,7 +280,7 @@ class Host:
         """Return the executor's task group.
 
         Raises:
-            RuntimeError: the executor is not open.
+            NotOpen: the executor is not open.
         """
         if self.tasks is None:
             fault = None if self.own is None else self.own.fault
@@ -294,7 +294,7 @@ class Host:
             tasks: its task group at that time.
 
         Raises:
-            RuntimeError: it has been closed since.
+            NotOpen: it has been closed since.
         """
         if self.tasks is not tasks:
             raise NotOpen(_CLOSED)
@@ -417,7 +417,7 @@ class Host:
         """Drive a run in the calling task until it ends or pauses.
 
         Raises:
-            RuntimeError: the executor was closed before its steps started.
+            NotOpen: the executor was closed before its steps started.
             and see `Drive.run`
         """
         tasks = self.tasks

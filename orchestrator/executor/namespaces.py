@@ -472,6 +472,9 @@ class ExecutorCache:
 
         Returns:
             Number of removed results.
+
+        Raises:
+            ValueError: the age is negative.
         """
         age = None if older_than is None else older_than.total_seconds()
         if age is not None and age < 0:

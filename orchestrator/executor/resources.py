@@ -387,7 +387,7 @@ def _absent_tool(name: str, paths: Sequence[str], known: str) -> tuple[str, str]
 def _nodes(
     graph: GraphDefinition, path: str = "", around: frozenset[str] = frozenset()
 ) -> Iterator[tuple[str, Node, frozenset[str]]]:
-    """Return every node, its path, and the names of tools declared by it or by an enclosing subgraph node."""
+    """Yield every node, its path, and the names of tools declared by it or by an enclosing subgraph node."""
     for name, node in graph.nodes.items():
         own = around | {one.name for one in node.toolset or () if not isinstance(one, str)}
         yield f"{path}{name}", node, own

@@ -86,7 +86,7 @@ class DriveClock:
             self._asked[question.id] = self.now()
 
     def due(self, machine: RunState, question: Question) -> float | None:
-        """Return the time of a question's deadline, at most as far off as intended when this process first saw it."""
+        """Return a question's deadline, if any, at most as far off as intended when this process first saw it."""
         deadline = question.deadline
         if deadline is None:
             return None

@@ -192,7 +192,7 @@ _NOT_SAID = frozenset({"digest", "ref", "schema", "tools", "response_format"})
 
 
 def _texts(record: Record) -> Iterator[str]:
-    """Return the texts in a record, and its numbers as strings."""
+    """Yield the texts in a record, and its numbers as strings."""
     for name in _FIELDS:
         value = getattr(record, name, None)
         if isinstance(value, BaseModel):

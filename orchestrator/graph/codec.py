@@ -741,7 +741,11 @@ def _look_into(values: Iterable[object], finite: bool) -> None:
 
 
 def ordered(value: object, dumped: object) -> Any:
-    """Return dumped JSON with the items of sets sorted: the order of a set differs between processes."""
+    """Return dumped JSON with the items of sets sorted: the order of a set differs between processes.
+
+    Raises:
+        Unfit: two keys of a mapping are equal in JSON.
+    """
     if isinstance(value, set | frozenset) and isinstance(dumped, list):
         items = [ordered(item, form) for item, form in zip(value, dumped, strict=True)]
         return sorted(items, key=canonical)

@@ -138,7 +138,7 @@ def _default(info: FieldInfo) -> Callable[[], object]:
 
 
 def _config(cls: type[BaseModel]) -> ConfigDict | None:
-    """Return the part of the class's configuration that applies to single values."""
+    """Return the part of the class's configuration that applies to single values; None if it is empty."""
     about_the_class = {"frozen", "extra", "title", "json_schema_extra", "validate_assignment", "from_attributes"}
     kept = {key: value for key, value in cls.model_config.items() if key not in about_the_class}
     return cast(ConfigDict, kept) if kept else None

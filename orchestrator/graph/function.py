@@ -284,7 +284,14 @@ def function_node(
     around: Mapping[str, object] | None = None,
     **options: Any,
 ) -> FunctionNode[P, R]:
-    """Make a node of a function. `around`: names that its annotations may use, in addition to its module's globals."""
+    """Make a node of a function.
+
+    Args:
+        around: names that its annotations may use, in addition to its module's globals.
+
+    Raises:
+        GraphError: the function is a generator, or its outcomes or arguments are not those of a node.
+    """
     if isinstance(fn, FunctionNode):
         return fn.with_(**options, **({} if outcomes is None else {"declared": tuple(outcomes)}))
     title = name or getattr(fn, "__name__", None) or getattr(getattr(fn, "func", fn), "__name__", type(fn).__name__)

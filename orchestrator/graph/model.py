@@ -429,7 +429,7 @@ class Node(BaseModel, metaclass=Spelled):
 
     @classmethod
     def port_types(cls) -> dict[str, Port]:
-        """The fields of this kind that are ports."""
+        """Return the fields of this kind that are ports."""
         return {
             name: extra for name, info in cls.model_fields.items() for extra in info.metadata if isinstance(extra, Port)
         }
@@ -746,7 +746,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
         return data
 
     def data(self) -> JsonObject:
-        """The whole graph as JSON, with the graphs inside it: enough to draw its runs without the code.
+        """Return the whole graph as JSON, with the graphs inside it: enough to draw its runs without the code.
 
         Raises:
             NotSerialisable: a field of a node has no JSON form.

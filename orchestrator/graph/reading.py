@@ -357,6 +357,9 @@ def graph_from_data(cls: type[GraphT], data: JsonObject, trust: Trust | None) ->
 
     Args:
         trust: the references to follow; None to follow none and refuse none.
+
+    Raises:
+        GraphError: the data has faults; they are collected into one error.
     """
     options = graph_keys(data)
     faults, nodes = Faults(), {}

@@ -138,7 +138,7 @@ def module_of_file(file: str) -> ModuleType:
     It keeps its own name if that is free, because references to its functions contain the name.
 
     Raises:
-        GraphUnknown: there is no such file.
+        GraphUnknown: there is no such file, or it is not a Python file.
     """
     path = Path(file)
     if not path.is_file():

@@ -415,7 +415,7 @@ class StateSchema:
         return self._stored or self.inline or class_data(self)
 
     def data(self) -> JsonObject:
-        """The state as JSON: its name, fields, types, reducers, defaults and `ref`."""
+        """Return the state as JSON: its name, fields, types, reducers, defaults and `ref`."""
         return self._data
 
     def field(self, name: str) -> Field:
@@ -472,7 +472,7 @@ FIELD_KEYS: Mapping[str, str] = {
 """Keys of a field of such a state."""
 
 
-class _Schema(GenerateJsonSchema):
+class PlainSchema(GenerateJsonSchema):
     """Generates a JSON schema that is empty, instead of failing, for a type without a schema."""
 
     def handle_invalid_for_json_schema(self, schema: object, error_info: str) -> JsonSchemaValue:
@@ -488,7 +488,7 @@ class _Schema(GenerateJsonSchema):
 def type_schema(annotation: Any, mode: Literal["validation", "serialization"]) -> JsonObject | None:
     """Return the JSON schema of a type's values, by the names of fields; None if it would be empty."""
     try:
-        found = TypeAdapter(annotation).json_schema(by_alias=False, mode=mode, schema_generator=_Schema)
+        found = TypeAdapter(annotation).json_schema(by_alias=False, mode=mode, schema_generator=PlainSchema)
     except PydanticUserError:
         return None
     return found if found.keys() - {"title", "description"} else None
@@ -498,7 +498,7 @@ def class_data(schema: StateSchema) -> JsonObject:
     """Return a state schema as JSON, derived from its class."""
     cls = schema.cls
     assert cls is not None
-    types = cls.model_json_schema(by_alias=False, schema_generator=_Schema)
+    types = cls.model_json_schema(by_alias=False, schema_generator=PlainSchema)
     properties = types.get("properties", {})
     fields = {name: _field_data(schema.field(name), properties.get(name, {})) for name in schema.fields}
     data: dict[str, object] = {"name": schema.name, "ref": schema.ref, "fields": fields}

@@ -94,7 +94,7 @@ def forget_kept(run: RunState, activation: Activation) -> None:
 
 
 def all_tokens(frame: FrameState) -> Iterator[Activation]:
-    """The tokens of a graph, including those that were set aside."""
+    """Yield the tokens of a graph, including those that were set aside."""
     yield from frame.live.values()
     for part in (frame.frozen, frame.before_limit):
         yield from () if part is None else part.live.values()
@@ -106,7 +106,7 @@ def has_aside(frame: FrameState) -> bool:
 
 
 def kept_frames(run: RunState) -> Iterator[FrameState]:
-    """The graphs that are not running, and that steps keep because they may continue."""
+    """Yield the graphs that are not running, and that steps keep because they may continue."""
     ahead = list(run.frames())
     while ahead:
         for token in all_tokens(ahead.pop()):

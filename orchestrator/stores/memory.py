@@ -201,7 +201,7 @@ class Holders:
             self._holders[run.holder].robbed = True
 
     def is_current(self, name: str) -> bool:
-        """True if the leases of a holder have not expired."""
+        """Return True if the leases of a holder have not expired."""
         holder = self._holders.get(name)
         return holder is not None and holder.expires > SYSTEM_CLOCK.steady()
 
@@ -1030,7 +1030,7 @@ def _read(run_id: str, after: int, stored: Sequence[bytes]) -> list[Record]:
 
 
 def _fits(run: MemoryRun, query: RunQuery, compared: Sequence[Comparison], wanted: Sequence[str] | None) -> bool:
-    """True if a run matches all filters of a query except the status.
+    """Return True if a run matches all filters of a query except the status.
 
     Args:
         run: the run.

@@ -123,7 +123,7 @@ class By:
 
 
 def failed_in(totals: RunTotals | None, tool: str) -> bool:
-    """True if a call of a tool failed, as `Store.runs(failed_tool=)` defines it."""
+    """Return True if a call of a tool failed, as `Store.runs(failed_tool=)` defines it."""
     rows = () if totals is None else totals.rows
     return any(row.kind == "tool" and row.failed and (tool in ANY_TOOL or row.name == tool) for row in rows)
 

@@ -145,7 +145,7 @@ def _starts(lines: Sequence[str], at: int) -> bool:
 
 
 def _entry(line: str) -> _Entry | None:
-    """Parse a line such as `name (type): text`."""
+    """Parse a line such as `name (type): text`; None if it has another form."""
     text = line.strip()
     names = _NAMES.match(text)
     if names is None:
@@ -161,7 +161,7 @@ def _entry(line: str) -> _Entry | None:
 
 
 def _listed(line: str) -> _Entry | None:
-    """Parse a line such as `one, other : type`."""
+    """Parse a line such as `one, other : type`; None if it has another form."""
     names, _, written = line.strip().partition(":")
     if not _LIST.fullmatch(names.strip()):
         return None

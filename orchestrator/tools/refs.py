@@ -35,7 +35,7 @@ from orchestrator.tools.toolbox import Toolbox, as_tool
 
 
 def builtin_groups() -> tuple[str, ...]:
-    """Names of the groups of tools that come with the library."""
+    """Return the names of the groups of tools that come with the library."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules([str(Path(__file__).with_name("builtin"))])))
 
 
@@ -161,7 +161,7 @@ def toolbox_of(things: ToolsLike) -> Toolbox:
         things: a tool, function, toolbox or reference, or a list of them.
 
     Returns:
-        The toolbox; a toolbox is returned as it is.
+        The toolbox; a toolbox is returned unchanged.
 
     Raises:
         ValueError: two tools have the same name.

@@ -57,7 +57,7 @@ def _said(reply: object, call_id: object) -> str:
 
 
 def _schema(offered: object, tool: object) -> Mapping[str, object] | None:
-    """Return the schema of a tool among those offered to a model."""
+    """Return the schema of a tool among those offered to a model, if it is there."""
     for one in offered if isinstance(offered, list) else ():
         inner = one.get("function", one) if isinstance(one, Mapping) else None
         if isinstance(inner, Mapping) and inner.get("name") == tool:

@@ -249,7 +249,7 @@ class Embedia:
 def embedia(
     records: Iterable[r.Record], graph: GraphDefinition | None = None, tokenizer: Tokenizer | None = None
 ) -> Iterator[EmbediaEvent]:
-    """Return all events of a journal, or of its first records. See `Embedia` for the arguments."""
+    """Yield all events of a journal, or of its first records. See `Embedia` for the arguments."""
     records = list(records)
     forks = [record for record in records if isinstance(record, r.Forked)]
     style = Embedia(graph, tokenizer, forks[-1].run_id if forks else "")

@@ -267,7 +267,7 @@ class Explainer:
         return (failed or sorted(ended, key=lambda row: row.seq or 0))[-1:]
 
     def waiting_steps(self) -> Iterator[StepExplanation]:
-        """Return the steps that have not started because they wait for a place in a pool."""
+        """Yield the steps that have not started because they wait for a place in a pool."""
         for one in self.pool_waits[:_MOST]:
             came = self._came(self.causes.origins.get(one.activation))
             yield StepExplanation(None, one.step, "queued", came, waits=one.what)
@@ -437,7 +437,7 @@ class PoolWait:
 
 
 def pool_waits(run: RunState, rows: Timeline) -> Iterator[PoolWait]:
-    """Return the steps of a run that wait for places, by pool, next first.
+    """Yield the steps of a run that wait for places, by pool, next first.
 
     Args:
         run: the run at the end of the timeline.

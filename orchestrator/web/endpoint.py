@@ -75,7 +75,7 @@ class ReplayBatches:
             del self._batches[one]
 
     def going(self, name: str) -> bool:
-        """Return True if this server works on a batch."""
+        """Return True if this server is working on a batch."""
         return any(not batch.over for batch in self._batches.get(name, ()))
 
     def stop(self, name: str) -> None:
@@ -188,7 +188,7 @@ class Call(Generic[QueryT, BodyT]):
         return self.principal or given
 
     def risk(self, approve: Risk | None) -> Risk | None:
-        """Return the policy that a request asks for.
+        """Return the policy that a request asks for, if any.
 
         Raises:
             HttpProblem: the server does not allow a risk that high.
@@ -202,7 +202,7 @@ class Call(Generic[QueryT, BodyT]):
         return approve
 
     async def limits(self, changes: LimitChanges | None, own: Limits, run: RunInfo) -> Limits | None:
-        """Return the limits that a request asks for.
+        """Return the limits that a request asks for, if any.
 
         Args:
             changes: the limits in the request.

@@ -78,7 +78,7 @@ Until: TypeAlias = Annotated[Moment, BeforeValidator(_end), _OR_DAY]
 
 
 def unix(moment: float | datetime | None) -> float | None:
-    """Return a time of a query in Unix seconds."""
+    """Return a time of a query, if given, in Unix seconds."""
     return moment.timestamp() if isinstance(moment, datetime) else moment
 
 

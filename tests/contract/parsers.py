@@ -653,6 +653,7 @@ PARSERS: Mapping[str, Parser] = {
 }
 
 OWN: Mapping[str, str] = {
+    "orchestrator.nodes.file_schema:_kind()": "docstrings of kinds",
     "orchestrator.cli.explain_command:_LINK": "a page of ours",
     "orchestrator.cli.explain_command:_CODE": "messages of ours, whose last characters are the code",
     "orchestrator.cli.explain_command:sections()": "a page of ours",

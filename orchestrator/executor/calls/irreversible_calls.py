@@ -213,7 +213,7 @@ def irreversible_calls(family: Relatives, records: Sequence[r.Record]) -> list[t
 
 
 def _calls(records: Sequence[r.Record], wanted: Callable[[r.EffectIntended], bool]) -> Iterator[EffectEntry]:
-    """Return the requested calls, with the end of each.
+    """Yield the requested calls, with the end of each.
 
     Calls whose result a replay or a person took from another run are left out.
     """

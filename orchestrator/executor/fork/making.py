@@ -110,6 +110,7 @@ async def version_of(
     Raises:
         GraphUnknown: its code, a model or a tool is missing.
         GraphChanged: the fork cannot continue with it.
+        InvalidValue: it is a version of another graph.
     """
     given, resources = options.graph, host.resources
     moves = given is not None or options.migrate is not None

@@ -215,7 +215,7 @@ def _ahead(host: Host, draft: Draft) -> tuple[str, ...]:
 
 
 def _open_calls(machine: RunState, copied: Sequence[Record]) -> Iterator[ForkedCall]:
-    """Return the calls of the steps that the fork continues."""
+    """Yield the calls of the steps that the fork continues."""
     for entry in _calls(copied):
         token = machine.activation(entry.intended.activation)
         if token is None:
@@ -231,7 +231,7 @@ def _open_calls(machine: RunState, copied: Sequence[Record]) -> Iterator[ForkedC
 
 
 def _done(machine: RunState, copied: Sequence[Record]) -> Iterator[ForkedCall]:
-    """Return the irreversible calls of ended steps that happened."""
+    """Yield the irreversible calls of ended steps that happened."""
     for entry in _calls(copied):
         settled = entry.settled
         lasts = entry.intended.effect == "irreversible" or (settled is not None and did_irreversible(settled.result))

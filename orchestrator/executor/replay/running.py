@@ -454,7 +454,7 @@ class RunningReplay(Observer):
         return alike[passed] if passed < len(alike) else None
 
     def next_outside(self) -> Outside | None:
-        """Return the next external record of the replayed run, each once."""
+        """Return the next external record of the replayed run, each once; None if none is left."""
         for record in self.recording.outside:
             if record.seq not in self._happened:
                 self._happened.add(record.seq)

@@ -227,7 +227,7 @@ class StateMove:
 
 
 def live_versions(frame: FrameState) -> Iterator[Version]:
-    """Return the states from which a graph can still continue, each once; for a failed graph, where it was frozen."""
+    """Yield the states from which a graph can still continue, each once; for a failed graph, where it was frozen."""
     seen: set[int] = set()
     tokens = list(frame.live.values())
     found = [token.version for token in tokens] + list(frame.ended_versions)
@@ -242,7 +242,7 @@ def live_versions(frame: FrameState) -> Iterator[Version]:
 
 
 def _history(versions: list[Version]) -> Iterator[Version]:
-    """Return versions, and all that are among their causes."""
+    """Yield versions, and all that are among their causes."""
     seen: set[int] = set()
     stack = list(versions)
     while stack:
@@ -320,7 +320,7 @@ def _forks(run: Compared) -> Iterator[tuple[str, OpenFork, FrameState]]:
 
 
 def changed_joins(run: Compared) -> Iterator[GradedChange]:
-    """Return the joins of open forks that changed.
+    """Yield the joins of open forks that changed.
 
     Raises:
         InvalidMigration: the migration names a join that the fork does not have in the new version.
@@ -355,7 +355,7 @@ def changed_joins(run: Compared) -> Iterator[GradedChange]:
 
 
 def misplaced(run: Compared) -> Iterator[GradedChange]:
-    """Return tokens at places where the new version does not allow them."""
+    """Yield tokens at places where the new version does not allow them."""
     for place, frames in run.frames.items():
         graph = graph_at(run.new, run.names.place(place))
         if graph is None:

@@ -178,7 +178,7 @@ def shipped_name(annotation: object) -> str | None:
 
 @contextmanager
 def model_faults(what: str) -> Iterator[None]:
-    """Raise pydantic's faults in a model as errors of the graph."""
+    """Raise pydantic's errors in the block as a `GraphError`."""
     try:
         yield
     except (NameError, TypeError, ValueError, PydanticUserError) as error:

@@ -341,7 +341,7 @@ class RunWriter:
         }
 
     def _end(self) -> list[object] | None:
-        """Return the marks of a run that no process drives, which follow from its lease, not from its journal."""
+        """Return the marks that change because no process drives the run, by its lease, if there are any."""
         if self.run.status != "interrupted":
             return None
         last, before = replace(self._live.trace.overlay(), status=self.run.status), self._live.marks
@@ -541,7 +541,7 @@ class ChangeLog(Generic[T]):
         self._last[thing] = version
 
     def since(self, version: int) -> Iterator[T]:
-        """Return the items that changed after a version, newest first. The cost depends on the changes only."""
+        """Yield the items that changed after a version, newest first. The cost depends on the changes only."""
         for thing, changed in reversed(self._last.items()):
             if changed <= version:
                 return

@@ -214,7 +214,7 @@ def _outcome(one: OutcomeChoice) -> str:
 
 
 def _arguments(given: object, compact: str) -> Iterator[str]:
-    """Return the arguments of a call: on one line, or one per line if any of them is a document of several lines."""
+    """Yield the arguments of a call: on one line, or one per line if any of them is a document of several lines."""
     if not isinstance(given, Mapping) or not any(map(_is_document, given.values())):
         yield f"  args  {compact}"
         return

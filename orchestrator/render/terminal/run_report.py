@@ -98,7 +98,7 @@ def with_colours(text: str, status: str) -> str:
 
 
 def _asked_and_answered(run: Run, waiting: str) -> Iterator[str]:
-    """Return the input of a run, and its answer, its error, or its own open questions."""
+    """Yield the input of a run, and its answer, its error, or its own open questions."""
     question = _question(run)
     if question not in (None, ""):
         yield from ("question", _whole(question))

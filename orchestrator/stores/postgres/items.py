@@ -210,7 +210,7 @@ def _remove_some(connection: Connection) -> None:
 
 
 def _written(connection: Connection, write: ItemWrite | None) -> bool | None:
-    """Return the result of an earlier write by the same call of a run. If there is none, a concurrent repetition waits.
+    """Return the result of an earlier write by the same call of a run; None if there is none: a repetition then waits.
 
     Raises:
         RunUnknown: the store has no such run.

@@ -84,7 +84,10 @@ def take(connection: Connection, lease: Lease, ttl: float, replaces: str | None)
 
 
 def lives(connection: Connection, holder: str) -> bool:
-    """True if the leases of a holder have not expired. Queried again after the row of one of its runs was locked."""
+    """Return True if the leases of a holder have not expired.
+
+    Claims check this again once they have locked the row of one of its runs.
+    """
     query = f"SELECT 1 FROM holders WHERE holder = %s AND expires > {NOW}"
     return connection.execute(query, (holder,)).fetchone() is not None
 
@@ -202,7 +205,7 @@ Ways: TypeAlias = Callable[..., Iterator["Candidate"]]
 
 
 def claimable(connection: Connection, request: ClaimRequest) -> bool:
-    """True if a claim would find anything; locks nothing."""
+    """Return True if a claim would find anything; locks nothing."""
     owner, graphs = request.owner, request.graphs
     present, gone = present_holders(connection)
     bounds = dict.fromkeys(_names(connection, graphs), 1)

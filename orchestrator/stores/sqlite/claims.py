@@ -174,7 +174,7 @@ def claim(
 
 
 def claimable(connection: sqlite3.Connection, clock: StoreClock, request: ClaimRequest) -> bool:
-    """True if a claim would find anything."""
+    """Return True if a claim would find anything."""
     owner, graphs = request.owner, request.graphs
     present = present_holders(connection, clock)[0]
     names = graph_names(connection) if graphs is None else [*graphs]

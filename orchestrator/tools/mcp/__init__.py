@@ -77,7 +77,7 @@ class McpTool(Tool):
 
 
 def _progress(ctx: object, key: str) -> Progress | None:
-    """Forward a call's progress to the watchers of its run."""
+    """Return a function that sends a call's progress to the watchers of its run; None outside runs."""
     told = getattr(ctx, "progress", None)
     if told is None:
         return None
