@@ -192,7 +192,7 @@ def copied(seal: Seal | None, run_id: str, checked: Audit) -> tuple[list[r.Recor
 
 
 def unused_approvals(machine: RunState, asked: Iterable[r.Asked]) -> list[str]:
-    """Return questions whose answers permit an action that is not done yet, of steps that are not done.
+    """Return the ids of questions of unfinished steps whose answers permit an action that is not done yet.
 
     Args:
         machine: the run.

@@ -76,7 +76,7 @@ class Selection(Generic[T]):
         return min(self.limit, self._most.get(graph, self.limit))
 
     def open(self, graphs: Collection[str]) -> list[str]:
-        """Return the graphs whose runs can be added."""
+        """Return the names of the graphs whose runs can be added."""
         return [] if self.full else [name for name in graphs if self._left.get(name, 1) > 0]
 
     def add(self, key: object, graph: str, row: T) -> bool:

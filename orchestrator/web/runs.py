@@ -264,7 +264,7 @@ def _event_text(event: Event) -> str:
 
 
 def _after(call: Call[requests.EventsQuery]) -> int:
-    """Return the last record that the reader has. A browser that reconnects sends it in a header."""
+    """Return the number of the last record that the reader has. A browser that reconnects sends it in a header."""
     said = call.request.headers.get("last-event-id", "")
     if not said:
         return call.query.after
