@@ -89,7 +89,7 @@ class Outcome:
 
 @workflow.defn(name="orchestrator.run", sandboxed=False)
 class RunWorkflow:
-    """Has a run delivered to workers for as long as it is submitted or due."""
+    """Delivers a run to workers whenever it is submitted or due."""
 
     def __init__(self) -> None:
         self._at: float | None = None

@@ -132,7 +132,7 @@ _THREADS = 40
 
 @dataclass(eq=False)
 class Resources:
-    """Everything from which code of a run is resolved."""
+    """The graphs, models, tools and other objects that the runs of an executor use."""
 
     graphs: dict[str, GraphDefinition]
     """The newest version of each graph, by name."""
