@@ -10,9 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, field_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from orchestrator.graph.faults import Spelled
 from orchestrator.graph.names import plain_name
+
+
+def _is_zero(value: object) -> bool:
+    return value == 0
 
 
 class Usage(BaseModel, metaclass=Spelled):
@@ -24,6 +29,11 @@ class Usage(BaseModel, metaclass=Spelled):
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    # The next two are not in the schema, a part of the structure of graphs whose state has a `Reply`: their runs go on.
+    cached_tokens: SkipJsonSchema[int] = Field(default=0, exclude_if=_is_zero)
+    """Input tokens of a call that were read from the provider's cache. Runs do not add them up."""
+    written_tokens: SkipJsonSchema[int] = Field(default=0, exclude_if=_is_zero)
+    """Input tokens of a call that were written to the provider's cache. Runs do not add them up."""
     cost: float = 0.0
     seconds: float = 0.0
     estimated: bool = False

@@ -21,7 +21,9 @@ from orchestrator.models.messages import Message, Reply, user, with_results
 from orchestrator.models.reading import NoReading, choice_in, json_in, parted, unfenced
 from orchestrator.user_code import pass_fence
 
-_number = re.compile(r"(?<![\w.,])-?\d+(?:,\d{3})*(?:\.\d+)?(?![\w.,]*\d)")
+_NUMBER = re.compile(r"(?<![\w.,])-?\d++(?:,\d{3})*+(?:\.\d+)?+(?![\w.,]*\d)")
+_DIGITS = 100
+"""Longer numbers in a sentence are not read."""
 calling_node: ContextVar[str | None] = ContextVar("calling_node", default=None)
 """Name of the node running in this task; set by the executor."""
 calling_key: ContextVar[str | None] = ContextVar("calling_key", default=None)
@@ -397,8 +399,8 @@ def _in_words(output: type[Any], text: str) -> str | int | float | bool | None:
     if output is bool:
         chosen = choice_in(words, dict.fromkeys(("true", "false", "yes", "no"), ""))
         return None if chosen is None else chosen in ("true", "yes")
-    numbers = _number.findall(words) if output in (int, float) and words[:1] not in ("{", "[") else []
-    if len(numbers) != 1 or (output is int and "." in numbers[0]):
+    numbers = _NUMBER.findall(words) if output in (int, float) and words[:1] not in ("{", "[") else []
+    if len(numbers) != 1 or len(numbers[0]) > _DIGITS or (output is int and "." in numbers[0]):
         return None
     number: int | float = output(numbers[0].replace(",", ""))
     return number
@@ -421,6 +423,11 @@ class Wrapping(ABC):
     def price(self) -> Any:
         """Return the price of the inner model; None if it has none."""
         return getattr(self.members[0], "price", None)
+
+    @property
+    def window(self) -> int | None:
+        """Return the tokens of the smallest context window of the inner models; None if none is known."""
+        return min((size for member in self.members if (size := getattr(member, "window", None))), default=None)
 
     @property
     def streams(self) -> bool:

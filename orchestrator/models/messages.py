@@ -36,6 +36,8 @@ Detail: TypeAlias = Literal["auto", "low", "high"]
 
 REASONING = ("reasoning_content", "reasoning")
 """Names of the field with a model's reasoning, in `extras`."""
+WINDOW = "window"
+"""Key in the details of a journaled reply: the tokens of the context window of the model that was asked."""
 NO_RESULT = (
     "There is no result: the work was stopped before one was written down. "
     "Whether the call was carried out is not known; look before you make it again."
@@ -229,6 +231,11 @@ def user(content: str, *, images: Iterable[Image] = (), data: Mapping[str, JsonV
         The message.
     """
     return Message(role="user", content=content, images=tuple(images), data=None if data is None else dict(data))
+
+
+def is_summary(message: Message) -> bool:
+    """Return True for the summary of a part of a conversation, written by a `Compact`: its `data` says so."""
+    return message.role == "user" and "summary_of" in (message.data or {})
 
 
 def assistant(content: str = "", tool_calls: Iterable[ToolCall] = ()) -> Message:

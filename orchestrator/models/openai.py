@@ -39,6 +39,7 @@ from orchestrator.models.chat import (
     unfinished,
 )
 from orchestrator.models.http_errors import is_loading, refusal, words_of
+from orchestrator.models.known import known
 from orchestrator.models.messages import Reply
 from orchestrator.models.prices import Price, approximated, least_tokens, price_in
 from orchestrator.models.profile import Profile, profile_of, weaker
@@ -99,7 +100,7 @@ class OpenAIModel(RequestModel):
             extra_body: provider-specific fields, sent with every request.
             profile: what the model and its server support. Default: derived from their names.
             retry: which failed calls the executor retries. None: no calls. A node's own `retry` takes precedence.
-            price: the model's price, or a table of prices by model names.
+            price: the model's price, or a table of prices by model names. Default: see `price`.
             streams: whether to read replies in pieces while the run is watched.
             max_reply_bytes: maximum number of bytes of an answer, unpacked; for a streamed answer including the data
                 around its pieces. A longer answer is a `ReplyTooLarge`.
@@ -110,7 +111,7 @@ class OpenAIModel(RequestModel):
         self.timeout = timeout
         self.options = options
         self.retry = retry
-        self.price = price_in(price, name)
+        self._price = price_in(price, name)
         self.streams = streams
         self._profile = profile
         self._found: Profile | None = None
@@ -139,11 +140,32 @@ class OpenAIModel(RequestModel):
     @property
     def profile(self) -> Profile:
         """Return the features of the model and its server."""
-        return self._profile or profile_of(self.name, self.base_url or os.environ.get("OPENAI_BASE_URL"))
+        return self._profile or profile_of(self.name, self._address)
 
     @profile.setter
     def profile(self, profile: Profile) -> None:
         self._profile, self._found, self._reported = profile, None, False
+
+    @property
+    def window(self) -> int | None:
+        """Return the tokens of the context window: those of the profile, else of the model's name; None if unknown.
+
+        Names are known with the extra `prices`, for the servers of known providers.
+        """
+        return self.profile.window or known(self.name, self._address).window
+
+    @property
+    def price(self) -> Price | None:
+        """Return the model's price: the given one, else that of the model's name, as for `window`; None if unknown."""
+        return self._price or known(self.name, self._address).price
+
+    @price.setter
+    def price(self, price: Price | None) -> None:
+        self._price = price
+
+    @property
+    def _address(self) -> str | None:
+        return self.base_url or os.environ.get("OPENAI_BASE_URL")
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop; a later request opens new ones."""
@@ -253,8 +275,9 @@ class OpenAIModel(RequestModel):
         if request.tools and not self._tools_seen:
             self._check_tools(request, reply)
         usage = reply.usage or approximated(request, reply, *counts(reply.details.get("usage")))
-        if self.price is not None:
-            usage = usage.model_copy(update={"cost": self.price.of(usage, _cached(reply))})
+        price = self.price
+        if price is not None:
+            usage = usage.model_copy(update={"cost": price.of(usage)})
         why = unfinished(reply, request, self.profile)
         if why is not None:
             raise ReplyIncomplete(f"model {self.name!r}: {why}", usage=usage)
@@ -265,7 +288,7 @@ class OpenAIModel(RequestModel):
         self._tools_seen = bool(reply.tool_calls)
         if self._tools_seen or reply.usage is None or not reply.usage.input_tokens:
             return
-        given, cached, least = reply.usage.input_tokens, _cached(reply), least_tokens(request)
+        given, cached, least = reply.usage.input_tokens, reply.usage.cached_tokens, least_tokens(request)
         if given + (cached if cached > given else 0) >= least:  # some gateways do not count what is cached
             return
         self._tools_seen = True
@@ -333,14 +356,6 @@ def _parted(base_url: str | None) -> tuple[str | None, dict[str, str]]:
         return address, {}
     address, _, query = address.partition("?")
     return address, dict(parse_qsl(query.partition("#")[0], keep_blank_values=True))
-
-
-def _cached(reply: Reply) -> int:
-    """Return the number of input tokens that came from the provider's cache."""
-    told = reply.details.get("usage")
-    details = told.get("prompt_tokens_details") if isinstance(told, dict) else None
-    found = details.get("cached_tokens") if isinstance(details, dict) else None
-    return found if isinstance(found, int) else 0
 
 
 # -- the connection to the server --------------------------------------------------------------------------------------

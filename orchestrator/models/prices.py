@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -12,7 +12,7 @@ from orchestrator.graph.faults import Spelled
 from orchestrator.graph.limits import UNKNOWN_REPLY, Reserve, Usage
 from orchestrator.json import canonical
 from orchestrator.models.base import ModelRequest
-from orchestrator.models.messages import Reply
+from orchestrator.models.messages import Message, Reply
 
 _MILLION = 1_000_000
 _BYTES = 4
@@ -32,21 +32,24 @@ class Price(BaseModel, metaclass=Spelled):
     output: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     cached_input: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """Price of input tokens from the provider's cache; None: the price of other input tokens."""
+    cache_write: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Price of input tokens that are written to the provider's cache; None: the price of other input tokens."""
 
-    def of(self, usage: Usage, cached: int = 0) -> float:
+    def of(self, usage: Usage) -> float:
         """Return the cost of a call.
 
         Args:
             usage: the tokens of the call.
-            cached: how many of the input tokens came from the provider's cache.
 
         Returns:
             The cost, in the currency of the price.
         """
-        cached = max(0, min(cached, usage.input_tokens))
-        reduced = self.input if self.cached_input is None else self.cached_input
-        paid = (usage.input_tokens - cached) * self.input + cached * reduced + usage.output_tokens * self.output
-        return paid / _MILLION
+        cached = max(0, min(usage.cached_tokens, usage.input_tokens))
+        written = max(0, min(usage.written_tokens, usage.input_tokens - cached))
+        read = self.input if self.cached_input is None else self.cached_input
+        kept = self.input if self.cache_write is None else self.cache_write
+        paid = (usage.input_tokens - cached - written) * self.input + cached * read + written * kept
+        return (paid + usage.output_tokens * self.output) / _MILLION
 
 
 FREE = Price()
@@ -131,6 +134,13 @@ def _prompt(request: ModelRequest) -> int:
     if request.output is not None:
         words.append(canonical(request.output))
     return around + _tokens(words)
+
+
+def tokens_of(messages: Iterable[Message]) -> int:
+    """Return the estimated number of tokens of messages, as in `approximated`, including the provider's own fields."""
+    messages = tuple(messages)
+    extras = [canonical(message.extras) for message in messages if message.extras]
+    return _prompt(ModelRequest(messages)) + _tokens(extras)
 
 
 def _tokens(words: list[str]) -> int:

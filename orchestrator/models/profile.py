@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from orchestrator.graph.faults import Spelled
 
@@ -49,6 +49,8 @@ class Profile(BaseModel, metaclass=Spelled):
     """True if the model accepts pictures from tools; otherwise they are only mentioned."""
     ends: dict[str, Literal["stop", "length", "content_filter"]] = Field(default_factory=dict)
     """The meaning of the server's own words for why a reply ended (`finish_reason`), where it is not known."""
+    window: PositiveInt | None = None
+    """Tokens of the context window; None: that of the model's name, if it is known (see `OpenAIModel.window`)."""
 
 
 def weaker(profile: Profile, flag: str, given: Collection[str]) -> Profile | None:

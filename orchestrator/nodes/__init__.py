@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.nodes.choose_args import ChooseArgs
     from orchestrator.nodes.choose_tool import ChooseTool
     from orchestrator.nodes.classify import Classify
+    from orchestrator.nodes.compact import Compact
     from orchestrator.nodes.complete import Complete
     from orchestrator.nodes.confirm import Confirm
     from orchestrator.nodes.decide import Decide
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from orchestrator.nodes.think import Think
     from orchestrator.nodes.vote import Vote
     from orchestrator.nodes.wait import Wait
+    from orchestrator.nodes.window import ContextUsage
 
 __all__ = [
     "ITEM",
@@ -54,9 +56,11 @@ __all__ = [
     "ChooseArgs",
     "ChooseTool",
     "Classify",
+    "Compact",
     "Complete",
     "Confirm",
     "Constrain",
+    "ContextUsage",
     "Decide",
     "Execute",
     "Extract",
@@ -88,9 +92,10 @@ _HOMES = {
     "orchestrator.nodes.respond": ("CallModel", "CallProtocol", "ReadReply", "Respond"),
     "orchestrator.nodes.state_types": ("STATE_TYPES",),
     "orchestrator.nodes.steps": ("Step",),
+    "orchestrator.nodes.window": ("ContextUsage",),
 }
 """Module -> its names, if it has several or is not named after a kind. Any other kind has a module of its own name."""
-_NO_KINDS = ("ITEM", "STATE_TYPES", "AnswerForm", "CallProtocol", "Constrain", "Step")
+_NO_KINDS = ("ITEM", "STATE_TYPES", "AnswerForm", "CallProtocol", "Constrain", "ContextUsage", "Step")
 KINDS = {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower(): name for name in __all__ if name not in _NO_KINDS}
 """Name of a kind -> its class."""
 

@@ -9,7 +9,7 @@ from itertools import count
 from pydantic import JsonValue
 
 from orchestrator.graph.reducers import Extend, append, extend
-from orchestrator.models.messages import Message, ToolCall, tool_result
+from orchestrator.models.messages import Message, ToolCall, is_summary, tool_result
 from orchestrator.tools.result import SHOWN, ToolFailure, ToolResult, as_text, cut
 from orchestrator.tools.toolbox import Toolbox
 
@@ -130,13 +130,13 @@ def trimmed(messages: Sequence[Message], keep: int | None) -> list[Message]:
     """Return the last `keep` messages of a conversation, and a few more if that keeps related messages together.
 
     Completed turns are kept or dropped as a whole, so that no question precedes the answer to another one; the current
-    turn is cut after its question, with calls and their results together. System messages are kept, and so is the first
-    question with its answer.
+    turn is cut after its question, with calls and their results together. System messages and summaries are kept, and
+    so is the first question with its answer.
     """
     if keep is None or len(messages) <= keep:
         return list(messages)
     start = len(messages) - keep
-    users = [place for place, message in enumerate(messages) if message.role == "user"]
+    users = [place for place, message in enumerate(messages) if message.role == "user" and not is_summary(message)]
     if users and start < users[-1]:
         start = max((place for place in users if place <= start), default=0)
     while start and messages[start].role == "tool":
@@ -147,5 +147,5 @@ def trimmed(messages: Sequence[Message], keep: int | None) -> list[Message]:
     return [
         message
         for place, message in enumerate(messages)
-        if place >= start or place in asked or message.role == "system"
+        if place >= start or place in asked or message.role == "system" or is_summary(message)
     ]

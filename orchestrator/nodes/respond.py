@@ -25,7 +25,16 @@ from orchestrator.graph.outcome import DONE, TOO_LONG, Failing, Outcome
 from orchestrator.graph.reducers import append
 from orchestrator.json import JsonObject, digest
 from orchestrator.models.base import Model, ToolLike
-from orchestrator.models.messages import REASONING, Message, Reply, ToolCall, tool_result, user, without_thoughts
+from orchestrator.models.messages import (
+    REASONING,
+    Message,
+    Reply,
+    ToolCall,
+    is_summary,
+    tool_result,
+    user,
+    without_thoughts,
+)
 from orchestrator.models.messages import system as said
 from orchestrator.models.text import TextProtocol
 from orchestrator.models.text.conversation import said_in
@@ -45,6 +54,7 @@ from orchestrator.nodes.conversation import (
 )
 from orchestrator.nodes.model_decision import quoted, unwritten
 from orchestrator.nodes.templates import fill, filled_by
+from orchestrator.nodes.window import ContextUsage
 
 CallProtocol: TypeAlias = Literal["native", "json", "bracket", "plugin", "separator"]
 
@@ -116,7 +126,7 @@ class Continuation(Talk):
         question = "" if self.question is None else str(getattr(state, self.question))
         theirs = not talk or talk[-1].role == "system" or (talk[-1].role == "assistant" and not talk[-1].tool_calls)
         if ended:
-            last = next((message for message in reversed(talk) if message.role == "user"), None)
+            last = next((one for one in reversed(talk) if one.role == "user" and not is_summary(one)), None)
             theirs = last is None or question not in (last.content, (last.data or {}).get("question"))
         if not question.strip() or not theirs:
             return []
@@ -214,6 +224,10 @@ _REPORTED = {
 """The faults in the words of the error, which a person reads."""
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 def _is_retry(value: object) -> bool:
     """Return True for the default, so that graphs which do not use the field are stored as before."""
     return value == "retry"
@@ -250,6 +264,9 @@ class Interpretation(Talk):
     """What happens if an action in text cannot be read. `retry`: the model is asked again. `observe`: the model
     receives the reason as an observation, and the outcome `unreadable` leads to the next turn, as in the ReAct paper.
     """
+
+    usage: Annotated[str | None, Port()] = Field(default=None, exclude_if=_is_none)
+    """Field that gets the size of the conversation, a `ContextUsage`, for a `Compact`."""
 
     @property
     def observes(self) -> bool:
@@ -290,19 +307,25 @@ class Interpretation(Talk):
         answer, thought = answer_in(content, self.finish) or (thought_in(content), "")
         return self._answered(found, answer or content.strip(), thought)
 
-    def outcome(self, found: Reading, state: object, talk: Sequence[Message], asked: Sequence[Message]) -> Outcome[str]:
+    def outcome(
+        self, found: Reading, reply: Reply, state: object, talk: Sequence[Message], asked: Sequence[Message]
+    ) -> Outcome[str]:
         """Return the outcome of a reply that needs no correction, with the updated conversation.
 
         Args:
             found: the reply after reading.
+            reply: the reply.
             state: the state of the step.
             talk: the conversation before the question.
             asked: the question, if it is not part of the conversation yet.
         """
+        new = self._observed(found, len(talk) + len(asked)) if found.unread else [found.message]
+        update: dict[str, object] = {self.messages: joined(state, self.messages, [*asked, *new])}
+        if self.usage is not None:
+            usage = ContextUsage.model_validate(getattr(state, self.usage) or {})
+            update[self.usage] = usage.after(reply, len(talk) + len(asked) + len(new))
         if found.unread:
-            observed = self._observed(found, len(talk) + len(asked))
-            return Outcome("unreadable", {self.messages: joined(state, self.messages, [*asked, *observed])})
-        update: dict[str, object] = {self.messages: joined(state, self.messages, [*asked, found.message])}
+            return Outcome("unreadable", update)
         if found.calls:
             return Outcome("calls", {**update, self.calls: list(found.calls)})
         return Outcome("answer", {**update, self.calls: [], self.answer: found.answer})
@@ -418,7 +441,7 @@ class Respond(Continuation, Interpretation, Node, kind="respond"):
         AgentError: there is no question, the reply was refused, or no reply was usable.
     """
 
-    fills = ("messages", "calls", "answer")
+    fills = ("messages", "calls", "answer", "usage")
     after_model = ("calls",)
     if_named = (TOO_LONG,)
 
@@ -458,7 +481,7 @@ class Respond(Continuation, Interpretation, Node, kind="respond"):
                 return Failing(TOO_LONG, {self.messages: joined(state, self.messages, asked)}, error=error)
             found = self.read(reply, whole, corrections)
             if not found.fault or (found.unread and self.observes):
-                return self.outcome(found, state, talk, asked)
+                return self.outcome(found, reply, state, talk, asked)
             corrections = corrected(corrections, found)
 
 
@@ -546,7 +569,7 @@ class ReadReply(Interpretation, Node, kind="read_reply"):
 
     look = "code"
 
-    fills = ("messages", "calls", "answer", "reply", "corrections")
+    fills = ("messages", "calls", "answer", "reply", "corrections", "usage")
 
     class State(BaseModel):
         """The fields that the ports name by default."""
@@ -595,13 +618,14 @@ class ReadReply(Interpretation, Node, kind="read_reply"):
             self._fail(f"there is no reply in {self.reply!r}: place a CallModel before it")
         talk: Sequence[Message] = getattr(state, self.messages)
         corrections: Sequence[Message] = getattr(state, self.corrections)
-        found = self.read(Reply.model_validate(given), talk, corrections)
+        reply = Reply.model_validate(given)
+        found = self.read(reply, talk, corrections)
         done: dict[str, object] = {self.reply: None}
         if found.fault and not (found.unread and self.observes):
             return Outcome("again", {**done, self.corrections: corrected(corrections, found)})
         if corrections:
             done[self.corrections] = []
-        taken = self.outcome(found, state, talk, ())
+        taken = self.outcome(found, reply, state, talk, ())
         return Outcome(taken.name, {**taken.update, **done})
 
 

@@ -6,7 +6,13 @@ from collections.abc import Mapping
 
 from orchestrator.nodes.plans.blueprint import PlannedCall
 from orchestrator.nodes.steps import Step
+from orchestrator.nodes.window import ContextUsage
 from orchestrator.tools.result import ToolResult
 
-STATE_TYPES: Mapping[str, type] = {"PlannedCall": PlannedCall, "Step": Step, "ToolResult": ToolResult}
+STATE_TYPES: Mapping[str, type] = {
+    "ContextUsage": ContextUsage,
+    "PlannedCall": PlannedCall,
+    "Step": Step,
+    "ToolResult": ToolResult,
+}
 """Name in a type text -> the type."""

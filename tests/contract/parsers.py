@@ -21,6 +21,7 @@ from orchestrator.graph.edges import parse_edges
 from orchestrator.graph.text.source import read_json, read_yaml
 from orchestrator.graph.text.types import parse_type
 from orchestrator.models.base import ModelRequest
+from orchestrator.models.base import _in_words as number_in_words
 from orchestrator.models.chat import Assembly, EventDecoder, parsed, reply_of, reply_to, unfinished
 from orchestrator.models.chat.ends import end_of
 from orchestrator.models.chat.reply import read_arguments
@@ -189,6 +190,7 @@ def _events(text: str) -> None:
 def _readings(text: str) -> None:
     parted_thoughts(text)
     choice_in(text, {"add": "Add.", "web_search": "Search."})
+    number_in_words(int, text)
     labelled(text, {"answer": "answer", "final answer": "answer"})
     screen = ThoughtScreen()
     for start in range(0, len(text), 512):
@@ -473,7 +475,12 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "readings of replies": Parser(
         _readings,
-        ("orchestrator.models.reading:*", "orchestrator.models.reading:_pattern()", "orchestrator.models.logprobs:*"),
+        (
+            "orchestrator.models.reading:*",
+            "orchestrator.models.reading:_pattern()",
+            "orchestrator.models.logprobs:*",
+            "orchestrator.models.base:_NUMBER",
+        ),
         (
             "<think>",
             "</think>",

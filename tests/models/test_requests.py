@@ -492,12 +492,14 @@ async def test_a_refusal_names_the_setting_that_mends_it(words: str, code: str |
 
 
 def test_a_price_is_per_million_tokens() -> None:
-    price = Price(input=2.0, output=8.0, cached_input=0.5)
+    price = Price(input=2.0, output=8.0, cached_input=0.5, cache_write=2.5)
     usage = Usage(input_tokens=1_000_000, output_tokens=500_000)
     assert price.of(usage) == 6.0
-    assert price.of(usage, 400_000) == 1.2 + 0.2 + 4.0
-    assert price.of(usage, 9_000_000) == 0.5 + 4.0
-    assert Price(input=2.0).of(usage, 400_000) == 2.0
+    assert price.of(usage.model_copy(update={"cached_tokens": 400_000})) == 1.2 + 0.2 + 4.0
+    assert price.of(usage.model_copy(update={"written_tokens": 400_000})) == 1.2 + 1.0 + 4.0
+    assert price.of(usage.model_copy(update={"cached_tokens": 400_000, "written_tokens": 900_000})) == 0.2 + 1.5 + 4.0
+    assert price.of(usage.model_copy(update={"cached_tokens": 9_000_000})) == 0.5 + 4.0
+    assert Price(input=2.0).of(usage.model_copy(update={"cached_tokens": 1, "written_tokens": 1})) == 2.0
     with pytest.raises(ValidationError):
         Price(input=float("inf"))
     assert unpriced(OpenAIModel("m")) == ["m"]

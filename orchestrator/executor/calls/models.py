@@ -32,7 +32,7 @@ from orchestrator.models.base import (
     gives_pieces,
     streamed,
 )
-from orchestrator.models.messages import Reply, received
+from orchestrator.models.messages import WINDOW, Reply, received
 from orchestrator.models.prices import expected
 from orchestrator.models.reading import ThoughtScreen
 from orchestrator.redaction import without_known
@@ -100,6 +100,12 @@ class JournaledModel(ModelInterface):
         """Return the name of the wrapped model."""
         return self._model.name
 
+    @property
+    def window(self) -> int | None:
+        """Return the tokens of the model's context window; None if it is not known."""
+        found = getattr(self._model, "window", None)
+        return found if type(found) is int and found > 0 else None
+
     async def _complete_request(self, request: ModelRequest) -> Reply:
         # The schema replaces the class: the text is validated after the reply was journaled, so that an invalid reply
         # is paid for once.
@@ -142,7 +148,7 @@ class JournaledModel(ModelInterface):
                                 yield event.model_copy(update={"reply": None})
                     if reply is None:
                         raise self._no_reply()
-                    reply = received(bare(reply))
+                    reply = self._received(reply)
                     pieces.end(reply.text)
                 reply = effects.end(ticket, effect, reply)
             except GeneratorExit:
@@ -179,7 +185,7 @@ class JournaledModel(ModelInterface):
                 watched = self._attempt.log.watchers or self._attempt.resources.always_streams
                 if watched and gives_pieces(self._model):
                     return await self._watched(request, key)
-                return received(bare(await self._whole(request)))
+                return self._received(await self._whole(request))
             finally:
                 calling_key.set(None)
 
@@ -213,9 +219,14 @@ class JournaledModel(ModelInterface):
                     reply = event.reply or reply
             if reply is None:
                 raise self._no_reply()
-            reply = received(bare(reply))
+            reply = self._received(reply)
             pieces.end(reply.text)
         return reply
+
+    def _received(self, reply: Reply) -> Reply:
+        """Return the reply as it is journaled, with the model's context window, if it is known."""
+        reply, window = received(bare(reply)), self.window
+        return reply if window is None else reply.model_copy(update={"details": {**reply.details, WINDOW: window}})
 
     def _no_reply(self) -> ModelError:
         return ModelError(f"model {self.name!r} ended its stream before the reply was complete")

@@ -250,7 +250,20 @@ def _count(written: object) -> int | None:
 def _usage(written: object) -> Usage | None:
     given, made = counts(written)
     # If a count is missing or implausible, `approximated` estimates it.
-    return None if given is None or made is None else Usage(input_tokens=given, output_tokens=made)
+    if given is None or made is None:
+        return None
+    return Usage(input_tokens=given, output_tokens=made, **cache_counts(written))
+
+
+def cache_counts(written: object) -> dict[str, int]:
+    """Return the input tokens that were read from and written to the provider's cache, as fields of `Usage`."""
+    fields = written if isinstance(written, dict) else {}
+    details = fields.get("prompt_tokens_details")
+    inside = details if isinstance(details, dict) else {}
+    read = (inside.get("cached_tokens"), fields.get("prompt_cache_hit_tokens"), fields.get("cache_read_input_tokens"))
+    kept = (inside.get("cache_write_tokens"), fields.get("cache_creation_input_tokens"))
+    found = {"cached_tokens": read, "written_tokens": kept}
+    return {name: count for name, given in found.items() if (count := next(filter(None, map(_count, given)), 0))}
 
 
 def counts(written: object) -> tuple[int | None, int | None]:

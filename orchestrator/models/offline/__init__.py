@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator.graph.limits import Usage
 from orchestrator.models.base import ModelRequest, RequestModel
-from orchestrator.models.messages import Message, Reply, ToolCall
+from orchestrator.models.messages import Message, Reply, ToolCall, is_summary
 from orchestrator.models.offline.arithmetic import (
     NoArithmetic,
     Term,
@@ -98,6 +98,8 @@ class OfflineModel(RequestModel):
 def _facts(messages: Sequence[Message]) -> Mapping[str, object]:
     """Return the facts of the last message that has any; else the user's last message as the question."""
     for message in reversed(messages):
+        if is_summary(message):
+            continue
         if message.data is not None and message.role != "tool":
             return {"question": message.content, **message.data}
         if message.role == "user":
