@@ -70,7 +70,7 @@ class Chain:
         self._key, self._digest = key, digest
 
     def sealed(self, record: r.Record) -> r.Record:
-        """Return the next record, with its seal."""
+        """Advance to the next record; return it with its seal, or unchanged if there is no key."""
         code = self._next(record)
         return record.model_copy(update={"seal": code}) if code else record
 
