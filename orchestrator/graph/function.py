@@ -116,6 +116,9 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
         found = find(ref)
         return ref if found is self.fn or (isinstance(found, FunctionNode) and found.fn is self.fn) else None
 
+    def _receives(self, name: str) -> Collection[str] | None:
+        return None if self.sees_tools else super()._receives(name)
+
     def _code_names(self) -> dict[str, object]:
         """See `Node._code_names`: the reference to the function, and its name if it has no reference."""
         return {"ref": self.ref} if self.ref is not None else {"ref": None, "name": self.name}

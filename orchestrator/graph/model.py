@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -284,6 +284,14 @@ class Node(BaseModel, metaclass=Spelled):
             return {}
         found = {"look": self._look, "asks": self.asks, "does": self.does}
         return {key: value for key, value in found.items() if value}
+
+    def _receives(self, name: str) -> Collection[str] | None:
+        """Return the names of the events that its steps may take; None if they are not known: code may take any.
+
+        Args:
+            name: the node's name.
+        """
+        return None if self.calls_tools or not is_shipped(type(self)) else ()
 
     @property
     def approves(self) -> Approval | None:
@@ -671,9 +679,9 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
                 f"({', '.join(names)}), or set Graph(input=...)"
             )
         others = ", ".join(repr(name) for name in given if name not in names) if isinstance(given, Mapping) else ""
-        many = "one value" if len(names) == 1 else f"{len(names)} values"
+        many = "one value" if len(names) == 1 else f"a list of {len(names)} values"
         raise InvalidInput(
-            f"input of graph {self.name!r} is {', '.join(names)}: give {many}, or a mapping"
+            f"input of graph {self.name!r} is {', '.join(names)}: give {many}, or a mapping (a JSON object)"
             + (f" without {others}" if others else "")
         )
 

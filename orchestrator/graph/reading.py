@@ -55,6 +55,9 @@ class UnresolvedNode(Node, kind="unresolved"):
     def calls_tools(self) -> bool:
         return bool(self.tools)
 
+    def _receives(self, name: str) -> None:
+        """See `Node._receives`: its code is not loaded."""
+
     @property
     def takes_tools(self) -> bool:
         return False

@@ -137,7 +137,10 @@ class Confirm(Node, kind="confirm"):
         if self.above is not None and self.from_risk is not None:
             raise ValueError("above= and from_risk= are two forms of the same setting: use one of them")
         if (self.call is None) != (self.message is None) or (self.call is not None and self.tool is None):
-            raise ValueError("call= and message= belong together, beside tool= and args=: name all of them")
+            raise ValueError(
+                "call= and message= belong together, beside tool= and args=: name all of them; a list of calls has "
+                "calls= and results="
+            )
         check(self.prompt, {*self.show, *(("tool", "args") if self.confirms_calls else ())})
         if self.review is not None:
             self._check_review(self.review)

@@ -29,6 +29,7 @@ from pydantic import BaseModel
 
 from orchestrator.errors import GraphUnknown
 from orchestrator.graph.refs import attribute, module_of_file, resolve
+from orchestrator.spelling import did_you_mean
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox, as_tool
 
@@ -89,7 +90,9 @@ def tools_from_ref(ref: str, directory: str | None = None) -> Toolbox:
         return _tools_in(module, ref)
     thing = attribute(module, name)
     if thing is None:
-        raise GraphUnknown(f"tools {ref!r}: {place} has no {name!r}; {_there(module)}")
+        raise GraphUnknown(
+            f"tools {ref!r}: {place} has no {name!r}{did_you_mean(name, vars(module)) or ';'} {_there(module)}"
+        )
     return _tools(thing, ref)
 
 
@@ -137,10 +140,10 @@ def _module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not (name + ".").startswith(error.name + "."):
             raise
-        groups = ", ".join(builtin_groups())
+        groups = builtin_groups()
+        guess = did_you_mean(name, groups) or "; write module, module:attr or file.py:attr"
         raise GraphUnknown(
-            f"tools {name!r}: it is neither a shipped group ({groups}) nor a module; "
-            "write module, module:attr or file.py:attr"
+            f"tools {name!r}: it is neither a shipped group ({', '.join(groups)}) nor a module{guess}"
         ) from None
 
 

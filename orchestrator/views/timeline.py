@@ -21,6 +21,7 @@ from orchestrator.kernel.state import Activation, Phase
 from orchestrator.views.causes import Causes
 from orchestrator.views.reader import Fold, read
 from orchestrator.views.step_work import NO_USAGE, AskTracker, JournaledCall, Unasked, asked_at, working_time
+from orchestrator.views.untaken_events import EventTracker
 
 TimelineRowStatus: TypeAlias = Literal["running", "waiting", "done", "failed", "dropped"]
 _MOMENT = 0.05
@@ -164,6 +165,7 @@ class Timeline(Fold):
         gaps: Times in which no process drove the run.
         start: Time of the first record.
         end: Time of the last record.
+        events: The events that no step took.
     """
 
     def __init__(self, causes: Causes) -> None:
@@ -176,6 +178,7 @@ class Timeline(Fold):
         self._ask_tracker = AskTracker()
         self._calls: dict[str, JournaledCall] = {}
         self._live: dict[str, TimelineRow] = {}
+        self.events = EventTracker()
         self._failed: dict[str, r.StepFailed] = {}
         """Activation -> the record that failed its graph."""
 
@@ -197,6 +200,7 @@ class Timeline(Fold):
         """See `Fold.applied`."""
         self.start = self.start or record.ts
         self._ask_tracker.note(record)
+        self.events.note(record, delta)
         if isinstance(record, r.Resumed | r.Migrated | r.Forked):
             self._gap(record)
         if isinstance(record, r.Forked) and record.question in self._asked:

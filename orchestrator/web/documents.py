@@ -174,6 +174,12 @@ class RunResult(Document):
     archived: Annotated[ArchivedRun | None, Field(description="Where its records are; null: in the store.")]
 
 
+class SentResult(RunResult):
+    """A run after it received an event."""
+
+    warning: Annotated[str | None, Field(description="That no node of its graph waits for the event; null: one does.")]
+
+
 class BranchDocument(Document):
     """A live token."""
 
@@ -220,6 +226,14 @@ class Records(Document):
     cursor: Annotated[int | None, Field(description="`after` of the next part; null: this is the last.")]
 
 
+class UntakenEventDocument(Document):
+    """An event that no step took."""
+
+    seq: Annotated[int, Field(description="The number of its record.")]
+    name: str
+    why: str
+
+
 class WhyDocument(Document):
     """Reason why a run is where it is, or why a step ran and took its edges."""
 
@@ -228,6 +242,7 @@ class WhyDocument(Document):
     status: str
     why: str
     steps: list[dict[str, object]]
+    untaken: Annotated[list[UntakenEventDocument], Field(description="Events of the run that no step took.")]
 
 
 class AskedDocument(Document):

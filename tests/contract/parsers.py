@@ -418,7 +418,7 @@ PARSERS: Mapping[str, Parser] = {
     "commands in messages": Parser(
         lambda text: error_text(ValueError(text), "runs.db"),
         ("orchestrator.cli.output:*",),
-        ("`orchestrator show ", "`orchestrator why 'a`", "`", "'", "\\"),
+        ("`orchestrator show ", "`orchestrator why 'a`", "`", "'", "\\", "got ", "got {1: (int)", "[Errno 1"),
         usual=200_000,
     ),
     "labels": Parser(
@@ -653,6 +653,7 @@ PARSERS: Mapping[str, Parser] = {
 }
 
 OWN: Mapping[str, str] = {
+    "orchestrator.nodes.file_schema:_kind()": "docstrings of kinds",
     "orchestrator.cli.explain_command:_LINK": "a page of ours",
     "orchestrator.cli.explain_command:_CODE": "messages of ours, whose last characters are the code",
     "orchestrator.cli.explain_command:sections()": "a page of ours",
@@ -663,6 +664,7 @@ OWN: Mapping[str, str] = {
     "orchestrator.cli.launch_refs:_NAMED_MODEL": "an argument that the user types",
     "orchestrator.cli.replay_command:_NAMED": "an argument that the user types",
     "orchestrator.cli.options:_AGE": "an option that the user types",
+    "orchestrator.models.refs:_NAME": "an option that the user types",
     "orchestrator.cli.new_command:suggestion()": "an argument that the user types",
     "orchestrator.graph.model:__init_subclass__()": "names of classes in the program",
     "orchestrator.nodes:KINDS": "names of classes of ours",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,8 +15,11 @@ from pydantic import BaseModel
 from orchestrator import Approve, Deny, Executor, Graph, Message, Question, Run, ToolCall, append, node, tool
 from orchestrator.errors import GraphError, InvalidAnswer, StaleAnswer
 from orchestrator.graph import Migration, Node
+from orchestrator.kernel.plan import Plan
 from orchestrator.nodes import Confirm, Decide, Execute, Respond
 from orchestrator.testing import ScriptedModel, assert_crash_safe, assert_kill_safe
+from orchestrator.views.step_names import step_name
+from orchestrator.views.timeline import timeline
 from tests.nodes.test_decide import weighed
 from tests.support.kit import fork_processes
 from tests.support.one_node import error_of, executing
@@ -133,6 +137,8 @@ async def test_each_call_is_approved_changed_or_denied_and_none_is_made_before(s
         assert (about(run), made) == ("call_4", []), "no call is made before all are decided"
         run = await answered(executor, run, Deny(reason="not that disk"))
         assert len(model.requests) == 2, "the step before the questions did not run again"
+        rows = timeline(Plan.of(run.definition), run.records()).rows
+        assert "confirm send Ann and 2 more" in [str(step_name(row)) for row in rows]
     assert (run.output, sorted(made)) == ("done", ["Ann: hello", "Carl: hi"])
     assert told(run) == {
         "call_1": "sent to Ann",
@@ -193,6 +199,29 @@ async def test_equal_calls_have_questions_of_their_own() -> None:
     assert told(run) == {"call_1": "Error: the user denied this call: once is enough", "call_2": "sent to Ann"}
 
 
+@pytest.mark.parametrize("seed", range(sized(10, 100)))
+async def test_each_call_has_one_result_and_exactly_the_approved_ones_are_made(seed: int) -> None:
+    chance = random.Random(seed)
+    kinds: list[tuple[str, dict[str, Any]]] = [
+        ("send", {"to": "a"}), ("send", {"to": "b"}), ("wipe", {"disk": "c"}), ("look", {"at": "d"}),
+        ("sned", {"to": "a"}),
+    ]  # fmt: skip
+    calls = [call(number, name, **args) for number, (name, args) in enumerate(chance.choices(kinds, k=6))]
+    expected: list[str] = []
+    async with executing([calls, "done"], TOOLS) as (executor, _):
+        run = await executor.start(agent(from_risk="write"), "go")
+        while run.waiting:
+            payload: Any = asked(run).payload
+            changed = {"to": "z"} if payload["tool"] == "send" else {"disk": "z"}
+            args = chance.choice((payload["args"], changed, None))
+            if args is not None:
+                expected.append(f"{args['to']}: hello" if payload["tool"] == "send" else f"wiped {args['disk']}")
+            run = await answered(executor, run, Deny() if args is None else Approve(args=args))
+    assert run.status == "completed"
+    assert told(run).keys() == {one.id for one in calls}
+    assert sorted(made) == sorted(expected)
+
+
 async def test_all_calls_can_be_shown_with_each_question() -> None:
     async with executing([ROUND], TOOLS) as (executor, _):
         run = await executor.start(agent(from_risk="write", show=("pending",), prompt="Call {tool} with {args}?"), "go")
@@ -234,7 +263,7 @@ async def test_a_model_reviews_each_call_and_a_person_decides_what_it_leaves() -
 # -- crashes, replays, forks, versions ---------------------------------------------------------------------------------
 
 
-ANSWERS = {
+ANSWERS: dict[str, Approve | Deny] = {
     "call_1": Approve(),
     "call_3": Approve(args={"to": "Carl", "text": "hi"}),
     "call_4": Deny(reason="no"),
@@ -414,8 +443,9 @@ def test_options_that_do_not_go_together(options: dict[str, Any], words: str) ->
         Confirm(**options)
 
 
-class Merged(State):
-    pending: Annotated[list[ToolCall], append] = []  # type: ignore[assignment]
+class Merged(BaseModel):
+    messages: Annotated[list[Message], append] = []
+    pending: Annotated[list[ToolCall], append] = []
     seen: list[Message] = []
 
 

@@ -55,6 +55,7 @@ def run_text(
     if parent is not None:
         lines.append(f"parent  {line(parent.run_id)}, record {parent.seq}  ({parent.relation}){_inherited(run)}")
     lines.append(f"why  {why.run}")
+    lines += [f"not taken  {event.line}" for event in why.untaken]
     if run.standby is not None and run.standby.fault:
         lines.append(f"fault  {behind(str(redacted(run.standby.fault)))}")
     if run.archived is not None:
