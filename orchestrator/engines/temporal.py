@@ -209,7 +209,7 @@ def address_of(url: str) -> TemporalAddress:
         parts = urlsplit(url)
     except ValueError:
         raise InvalidValue(
-            "a temporal:// URL is temporal://HOST:PORT, with [ ] around an IPv6 address", where="engine"
+            "a temporal:// URL must be temporal://HOST:PORT, with [ ] around an IPv6 address", where="engine"
         ) from None
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(given.keys() - set(_PARAMETERS))

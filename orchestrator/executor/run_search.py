@@ -32,10 +32,10 @@ _INDEX, _JOURNAL, _INSIDE = "index", "journal", "inside"
 
 
 class Listing(Protocol):
-    """The list of runs with all other filters."""
+    """Lists the runs that match all filters besides the search."""
 
     async def __call__(self, *, search: str | None, after: str | None, limit: int) -> Page:
-        """Return a page of the list."""
+        """Return a page of these runs that match `search`, if it is given."""
         ...
 
 
