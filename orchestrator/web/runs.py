@@ -140,7 +140,7 @@ async def picture(draw: Callable[[], str]) -> Response:
 
 
 async def why(call: Call[requests.WhyQuery]) -> documents.WhyDocument:
-    """Explain why a run is where it is, or why a step ran."""
+    """Explain the state of a run, or why a step ran."""
     run, seq = await call.executor.load(call.run_id), call.query.seq
     _check_record(run, seq)
     try:
