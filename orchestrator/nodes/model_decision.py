@@ -54,9 +54,7 @@ def closed(**properties: JsonValue) -> dict[str, JsonValue]:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
-def form_of(
-    data: Any, texts: Mapping[Any, str], key: Callable[[Mapping[str, Any]], Any], field: str = "system"
-) -> Any:
+def form_of(data: Any, texts: Mapping[Any, str], key: Callable[[Mapping[str, Any]], Any], field: str = "system") -> Any:
     """Return the fields of a node with the default text of its form in one of them, unless that has another text.
 
     A default text belongs to the form, not to the user: `with_(constrain=...)` replaces it.
