@@ -211,6 +211,33 @@ g = Graph(
 (await g.run({})).raise_for_status()""",
         ("'answer'", "a and b", "reducer"),
     ),
+    Mistake(
+        "a list of nodes",
+        'Graph(name="g", state=S, nodes=[a], edges="START -> a -> END")',
+        ("nodes is a list", "mapping", "{'name': node}"),
+        ("has no attribute",),
+    ),
+    Mistake(
+        "limits as a mapping",
+        'Graph(name="g", state=S, nodes={"a": a}, edges="START -> a -> END", limits={"step": 5})',
+        ("step", "did you mean", "steps"),
+        ("errors.pydantic.dev",),
+    ),
+    Mistake("a node's parameter", "node(lambda stat: None)", ("stat", "cannot receive", "state, ctx, item and deps")),
+    Mistake("a whole state", "await one(lambda state: state)", ("a whole S", "only what changed", "{'field': value}")),
+    Mistake(
+        "an outcome that is not declared",
+        'await one(lambda state: __import__("orchestrator").Outcome("yes"))',
+        ("'yes'", "not declared", "'done'"),
+    ),
+    Mistake(
+        "no model",
+        """
+from orchestrator.nodes import Complete
+b = Complete(prompt="{question}", result="answer")
+await Graph(name="g", state=S, input="question", nodes={"b": b}, edges="START -> b -> END").run("x")""",
+        ("'b'", "uses a model", "model=..."),
+    ),
     Mistake("a limit", "Limits(step=5)", ("step", "did you mean", "steps")),
 )
 """Programs behind `BEGIN`, in a coroutine."""
