@@ -119,7 +119,7 @@ COMMANDS = (
     Mistake("a question where there are fields", ("run", "two.yaml", "hi"), ("two", "--input", "question, lang")),
     Mistake("input that is not JSON", ("run", "two.yaml", "--input", "{question: hi}"), ("--input", "not JSON", '"')),
     Mistake("a field of the input", ("run", "two.yaml", "--input", '{"quesion": "hi"}'), ("quesion", "question")),
-    Mistake("input that is a text", ("run", "two.yaml", "--input", '"hi"'), ("question", "lang", "object")),
+    Mistake("input that is a text", ("run", "two.yaml", "--input", '"hi"'), ("question", "lang", "a list of 2 values")),
     Mistake(
         "the type of an input",
         ("run", "approval.yaml", "--input", '{"order": 19}'),
