@@ -132,7 +132,7 @@ _THREADS = 40
 
 @dataclass(eq=False)
 class Resources:
-    """Everything from which code of a run is resolved."""
+    """The graphs, models, tools and other objects that the runs of an executor use."""
 
     graphs: dict[str, GraphDefinition]
     """The newest version of each graph, by name."""
@@ -290,9 +290,11 @@ class Resources:
         if graph is None:
             known = ", ".join(self.graphs) or "none"
             raise GraphUnknown(
-                f"run {run_id!r} is of graph {name!r}, which this executor does not have "
+                f"run {run_id!r} is a run of graph {name!r}, which this executor does not have "
                 f"(it has {known}): add it to Executor(graphs=[...])"
-            ).on_command_line(f"run {run_id!r} is of graph {name!r}, and {known} is here: name its graph with --graph")
+            ).on_command_line(
+                f"run {run_id!r} is a run of graph {name!r}, but only {known} is here: name its graph with --graph"
+            )
         return graph
 
     def no_model(self, node: str, name: str | None) -> GraphUnknown:
