@@ -273,6 +273,8 @@ def _value(text: str) -> Any:
     except RecursionError:
         raise NoReading("is nested too deeply") from None
     except ValueError as error:
+        if isinstance(error, json.JSONDecodeError) and not text.startswith(("{", "[", '"')):
+            raise NoReading("is not JSON") from None  # no position: it is a sentence
         if not text.startswith(("{", "[")) or len(text) > _LONGEST_LITERAL or "\\" in text:
             raise NoReading(f"is not JSON ({error})") from None
         fault = error

@@ -89,3 +89,17 @@ def test_a_part_of_a_number_is_not_a_score() -> None:
 @pytest.mark.parametrize(("text", "found"), LABELLED)
 def test_labels(text: str, found: tuple[str, str] | None) -> None:
     assert labelled(text, LABELS) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("The sum is 6.", "is not JSON"),
+        ('{"a": 1', "is not JSON (Expecting ',' delimiter: line 1 column 8 (char 7))"),
+        ("NaN", "is not JSON (NaN is not a JSON number)"),
+    ],
+)
+def test_what_is_wrong_with_a_text_that_is_not_json(text: str, why: str) -> None:
+    with pytest.raises(NoReading) as caught:
+        json_in(text)
+    assert str(caught.value) == why
