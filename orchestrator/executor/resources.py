@@ -307,8 +307,7 @@ class Resources:
         return GraphUnknown(
             f"node {node!r} uses model {name!r}, and models= has {known}: add it, Executor(models={{{name!r}: ...}})"
         ).on_command_line(
-            f"node {node!r} uses the model named {name!r}, and --model names only the default one: run the graph from "
-            f"Python, with Executor(models={{{name!r}: ...}})"
+            f"node {node!r} uses the model named {name!r}, and --model names {known}: add --model {name}=REF"
         )
 
     def check(self, graph: GraphDefinition, limits: Limits | None = None, *, models: bool = True) -> None:
