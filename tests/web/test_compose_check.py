@@ -322,7 +322,7 @@ def test_the_edges_of_a_text_are_counted_before_they_are_made() -> None:
 
 
 def test_texts_that_aliases_stand_for_are_counted() -> None:
-    with pytest.raises(ValueError, match="the texts of the file have more than"):
+    with pytest.raises(ValueError, match="the strings of the file have more than"):
         read_yaml(f"a: &a {'x' * 200_000}\nb: [{', '.join(['*a'] * 20)}]")
 
 
