@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.graph_class import Graph
     from orchestrator.kernel.question import AnyQuestion, Approve, Deny, Question, Value
     from orchestrator.memory import MemoryOptions
-    from orchestrator.models import Image, Message, OfflineModel, OpenAIModel, ToolCall
+    from orchestrator.models import Image, Message, Model, OfflineModel, OpenAIModel, Reply, ToolCall
     from orchestrator.tools import Registry, Tool, Toolbox, ToolResult
     from orchestrator.tools.function import tool
     from orchestrator.tools.toolbox import handoff
@@ -37,7 +37,7 @@ _HOMES = {
     "orchestrator.graph.limits": ("Limits", "Retry"),
     "orchestrator.kernel.question": ("AnyQuestion", "Approve", "Deny", "Question", "Value"),
     "orchestrator.memory": ("MemoryOptions",),
-    "orchestrator.models": ("Image", "Message", "OfflineModel", "OpenAIModel", "ToolCall"),
+    "orchestrator.models": ("Image", "Message", "Model", "OfflineModel", "OpenAIModel", "Reply", "ToolCall"),
     "orchestrator.tools": ("Registry", "Tool", "ToolResult", "Toolbox", "handoff", "tool"),
     "orchestrator.graph_class": ("Graph",),
     "orchestrator.views.diff": ("diff",),
@@ -56,11 +56,13 @@ __all__ = [
     "Limits",
     "MemoryOptions",
     "Message",
+    "Model",
     "OfflineModel",
     "OpenAIModel",
     "Outcome",
     "Question",
     "Registry",
+    "Reply",
     "Retry",
     "Run",
     "Tool",

@@ -19,12 +19,12 @@ class Clock(Protocol):
 
     @abstractmethod
     def now(self) -> float:
-        """Unix time in seconds. It can be wrong by any amount, and it can jump."""
+        """Return Unix time in seconds. It can be wrong by any amount, and it can jump."""
         ...
 
     @abstractmethod
     def steady(self) -> float:
-        """Seconds since some moment in the past, by a clock that never jumps."""
+        """Return the seconds since some moment in the past, by a clock that never jumps."""
         ...
 
 
@@ -32,7 +32,7 @@ class SystemClock:
     """The clocks of this machine."""
 
     def now(self) -> float:
-        """Unix time in seconds, `time.time`."""
+        """Return Unix time in seconds, `time.time`."""
         return time.time()
 
     steady = staticmethod(

@@ -53,7 +53,7 @@ class Compared:
         return self.run.output if self.run.error is None or self.run.status == "exhausted" else str(self.run.error)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON."""
+        """Return the result as plain JSON."""
         return {
             "graph": self.graph,
             "run_id": self.run.run_id,
@@ -69,7 +69,7 @@ class Compared:
         }
 
     def cells(self) -> tuple[str, ...]:
-        """Return a row of a table."""
+        """Return the result as a row of a table."""
         answer = " ".join(str(self.answer).split())
         answer = answer if len(answer) <= _WIDEST else answer[: _WIDEST - 1] + "…"
         numbers = (self.model_calls, self.rounds, self.usage.input_tokens, self.usage.output_tokens, self.tool_calls)
@@ -84,11 +84,11 @@ class Comparison:
     rows: tuple[Compared, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON."""
+        """Return the results as plain JSON."""
         return {"question": self.question, "rows": [row.to_json() for row in self.rows]}
 
     def to_text(self) -> str:
-        """Return a table as text, with tokens as `prompt` and `completion`."""
+        """Return the results as a table of text, with tokens as `prompt` and `completion`."""
         lines = [_COLUMNS, *(row.cells() for row in self.rows)]
         widths = [max(len(line[column]) for line in lines) for column in range(len(_COLUMNS))]
         return "\n".join(

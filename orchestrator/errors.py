@@ -280,7 +280,7 @@ class GraphChanged(GraphError):
         self.typed = self.with_command(command)
 
     def with_command(self, command: str | None) -> str:
-        """Return the message for the command line, with the command that solves the problem; None if none is known."""
+        """Return the message for the command line. `command`: the command that solves the problem, if it is known."""
         choose = "name one with --rename state.{0}=NEW, or give its value up with --drop state.{0}"
         return self._message(f"\n  {command}", choose, self._beside[1])
 
@@ -297,7 +297,7 @@ class GraphChanged(GraphError):
             listed = " or ".join(map(repr, candidates))
             lines.append(f"State field {name!r} may have become {listed}: {choose.format(name)}.")
         if self.run_id and self.verb == "resume":
-            lines.append(f"To continue it as it is, {beside}.")
+            lines.append(f"To continue it unchanged, {beside}.")
         return "\n".join(lines)
 
 
@@ -360,9 +360,9 @@ def _way_on(run_id: str, status: str) -> tuple[str, str, str]:
     name = shlex.quote(run_id)
     if status == "exhausted":
         call = "resume(run_id, retry=True, limits=Limits(...)), or "
-        return "to go on with it, raise its limits", call, f"`orchestrator resume {name} --retry --max-steps N`"
+        return "to continue it, raise its limits", call, f"`orchestrator resume {name} --retry --max-steps N`"
     if status in ("failed", "cancelled"):
-        return "to go on with it", "resume(run_id, retry=True), or ", f"`orchestrator resume {name} --retry`"
+        return "to continue it", "resume(run_id, retry=True), or ", f"`orchestrator resume {name} --retry`"
     aim = "start a new run; or fork it at one of its records, such as its first"
     return aim, "", f"`orchestrator fork {name} --at 1`"
 

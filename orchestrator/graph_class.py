@@ -129,7 +129,7 @@ class Graph(GraphDefinition[StateT]):
         if not restored:  # a run refers to nodes and outcomes by the names with which its graph was stored
             made, parsed = _plainly_named(made), tuple(edge.plain() for edge in parsed)
             rest["name"] = plain_name(rest["name"])
-            pools = pools and {plain_name(name): size for name, size in pools.items()}
+            pools = {plain_name(name): size for name, size in pools.items()} if isinstance(pools, Mapping) else pools
         BaseModel.__init__(
             self,
             state=_state_of(state),
@@ -308,6 +308,9 @@ class Graph(GraphDefinition[StateT]):
     def save(self, path: str | Path) -> None:
         """Write the graph to a YAML (`.yaml`, `.yml`) or JSON (`.json`) file.
 
+        If `graph.schema.json`, which `orchestrator schema -o` writes, is in the folder or above it, a comment in the
+        first line of a YAML file names it for editors.
+
         Args:
             path: the file's path.
 
@@ -320,7 +323,7 @@ class Graph(GraphDefinition[StateT]):
         save(self, Path(path))
 
     def to_yaml(self) -> str:
-        """Return the text that `save` writes.
+        """Return the text that `save` writes, without the comment for editors.
 
         Raises:
             NotSerialisable: see `save`.
@@ -561,7 +564,7 @@ def _with_plain_names(node: Node) -> Node:
 def _migrations_of(given: object) -> tuple[Migration, ...]:
     if isinstance(given, Sequence) and all(isinstance(one, Migration) for one in given):
         return tuple(given)
-    raise GraphError("migrations is a list of `Migration`s: write migrations=[Migration(...)]")
+    raise GraphError("migrations must be a list of `Migration`s: write migrations=[Migration(...)]")
 
 
 def _node_of(name: str, thing: object) -> Node:

@@ -56,7 +56,7 @@ def cleaned(value: dict[str, object]) -> dict[str, object]: ...
 @overload
 def cleaned(value: object) -> object: ...
 def cleaned(value: object) -> object:
-    """Return the value with `storable` strings, also in its mappings and lists; anything else stays as it is."""
+    """Return the value with `storable` strings, also in its mappings and lists; anything else is unchanged."""
     if isinstance(value, str):
         return storable(value)
     if isinstance(value, dict | list) and _is_storable(value):

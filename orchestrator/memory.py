@@ -262,7 +262,7 @@ def names_of(namespace: Sequence[str], *, least: int = 1) -> list[str]:
     if isinstance(namespace, str) or not isinstance(namespace, Sequence):
         raise InvalidValue(f"namespace {shown(namespace)}: give a tuple of names, such as ('users', '42')")
     if not least <= len(namespace) <= MAX_NAMES:
-        raise InvalidValue(f"namespace {shown(namespace)}: give {least} to {MAX_NAMES} names")
+        raise InvalidValue(f"a namespace has {least} to {MAX_NAMES} names, and this one has {len(namespace)}")
     return [_name(name, "a name of a namespace") for name in namespace]
 
 
@@ -302,8 +302,8 @@ def _check_plain(value: object, where: str, place: str = "") -> None:
             return
         wrong = f"its key {shown(keys[0])} is a {type(keys[0]).__name__}"
     raise InvalidValue(
-        f"{where}{f', at {place}' if place else ''}: {wrong}, which would not be read back equal; give texts, numbers, "
-        "booleans, None, lists, dicts with str keys, or a pydantic model",
+        f"{where}{f', at {place}' if place else ''}: {wrong}, which would not be read back equal; give strings, "
+        "numbers, booleans, None, lists, dicts with str keys, or a pydantic model",
         where=where,
     )
 

@@ -300,7 +300,7 @@ def _matches(text: str, pattern: re.Pattern[str], start: int = 0) -> Iterator[re
 
 
 def _secrets(text: str, pattern: re.Pattern[str]) -> Iterator[_Span]:
-    """Return the spans that a pattern matches, without its group 1."""
+    """Yield the spans that a pattern matches, without its group 1."""
     for found in _matches(text, pattern):
         start = max(found.start(), found.end(1)) if pattern.groups else found.start()
         if start < found.end():
@@ -570,7 +570,7 @@ def looked_up(given: str) -> str | None:
 
 
 def without(words: str, secrets: tuple[str, ...]) -> str:
-    """Return the words of an error message without these secrets."""
+    """Return an error message without these secrets."""
     for secret in secrets:
         if len(secret) >= 6:
             for form in forms_of(secret):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import wraps
 from inspect import signature
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -53,6 +54,19 @@ def unknown_field(name: object, fields: Iterable[str]) -> str:
     fields = list(fields)
     close = close_to(str(name), fields, cutoff=0.65)
     return f"has no {name!r}: " + (f"did you mean {close!r}?" if close else f"it has {', '.join(fields)}")
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """Return `: did you mean 'NAME'?` for the known name most similar to an unknown one; empty if none is similar."""
+    close = close_to(str(name), known)
+    return f": did you mean {close!r}?" if close else ""
+
+
+def no_file(file: str) -> str:
+    """Return the message for a file that does not exist, with the most similar name in its folder, if it has any."""
+    path = Path(file)
+    beside = [one.name for one in path.parent.glob(f"*{path.suffix}")] if path.suffix else []
+    return f"there is no file {file!r}{did_you_mean(path.name, beside)}"
 
 
 def checks_names(function: Callable[P, R]) -> Callable[P, R]:

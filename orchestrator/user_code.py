@@ -240,7 +240,7 @@ def fenced(call: Callable[[], object]) -> Callable[[], Any]:
 
 
 async def _fault_of(fence: Fence) -> BaseException | None:
-    """Return why a call may not be made. Not raised, since event loops treat some exceptions from threads specially."""
+    """Return the error of a call that may not be made, if any. It is not raised: a thread cannot raise every error."""
     try:
         await fence.ensure_held()
     except BaseException as error:

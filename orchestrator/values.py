@@ -125,7 +125,7 @@ def check_text(text: object, where: str) -> str:
         InvalidValue: the value is not a string, contains half a surrogate pair, or is too long.
     """
     if not isinstance(text, str):
-        raise InvalidValue(f"{where}: it is a {type(text).__name__}, not a text; give a str", where=where)
+        raise InvalidValue(f"{where}: it is of type {type(text).__name__}: give a str", where=where)
     if len(text) > MAX_BYTES or not text.isascii():
         checked(text, where)
     return text
@@ -243,14 +243,15 @@ def check_name(name: object, what: str = "the name of an event") -> str:
 
 
 def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return labels to search runs by; those of a new run are checked by `new_labels`.
+    """Check labels to search runs by, and return them as a dict. `new_labels` checks those of a new run.
 
     Raises:
         InvalidValue: a name or a value is not a string, or cannot be stored.
     """
     for name, value in labels.items():
         if not isinstance(name, str) or not isinstance(value, str):
-            raise InvalidValue(f"label {_short(name)}: {_short(value)}: labels are texts with names", where="labels")
+            fault = "names and values of labels must be strings"
+            raise InvalidValue(f"label {_short(name)}: {_short(value)}: {fault}", where="labels")
         check_text(name, f"the name of label {_short(name)}")
         check_text(value, f"label {_short(name)}")
     return dict(labels)

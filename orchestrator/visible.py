@@ -129,7 +129,7 @@ def behind(text: str) -> str:
 
 
 def is_hidden(char: str) -> bool:
-    """Return True if a character is invisible, or is more than a character."""
+    """Return True if a character is not printable, or invisible."""
     return not char.isprintable() or _HIDDEN.match(char) is not None
 
 

@@ -6,6 +6,7 @@ python local_server.py [PORT [MODEL.gguf]]
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import sys
 import threading
@@ -33,4 +34,5 @@ params.cpuparams.n_threads = 1
 params.use_jinja = True
 server = xllamacpp.Server(params)
 print(f"listening on http://127.0.0.1:{params.port}/v1", flush=True)
-threading.Event().wait()
+with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C ends it
+    threading.Event().wait()

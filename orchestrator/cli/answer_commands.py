@@ -20,11 +20,13 @@ from orchestrator.errors import Ambiguous, GraphUnknown, QuestionUnknown, RunCon
 from orchestrator.executor.commands import is_answerable, stale_or_unknown
 from orchestrator.executor.lease import is_held
 from orchestrator.kernel.question import Approve, Deny, parts_of
-from orchestrator.kernel.records import Asked
+from orchestrator.kernel.records import Asked, EventReceived
 from orchestrator.kernel.status import FINAL
 from orchestrator.render.terminal import texts
 from orchestrator.render.terminal.event_lines import question_text
 from orchestrator.views.call_questions import outcome_choices
+from orchestrator.views.run import explainer_of
+from orchestrator.views.untaken_events import unawaited
 from orchestrator.visible import line
 
 if TYPE_CHECKING:
@@ -223,7 +225,9 @@ async def _why_not(executor: Executor, run: Run, name: str) -> QuestionUnknown |
 def send(
     words: Annotated[
         list[str],
-        typer.Argument(metavar="[RUN] EVENT [JSON]", help="The run, unless --label names it; the event; its data."),
+        typer.Argument(
+            metavar="[RUN] EVENT [JSON]", help="The run's id (not with --label), the event's name, and its data."
+        ),
     ],
     *,
     name: Annotated[
@@ -264,13 +268,24 @@ def send(
             await run_session.submit(delivers, to)
         return delivered
 
-    codes = [
-        _kept(url, one, partial(tell, to=one, resume=False), then, delivers)
-        if no_resume
-        else _driven(url, one, partial(tell, to=one, resume=True), then)
-        for one in ([run_id] if run_id is not None else _labelled(url, labels, every=every))
-    ]
+    codes = []
+    for one in [run_id] if run_id is not None else _labelled(url, labels, every=every):
+        code = (
+            _kept(url, one, partial(tell, to=one, resume=False), then, delivers)
+            if no_resume
+            else _driven(url, one, partial(tell, to=one, resume=True), then)
+        )
+        codes.append(code)
+        _say_untaken(run_lookup.load(url, one), event)
     return next((code for code in codes if code != exits.COMPLETED), exits.COMPLETED)
+
+
+def _say_untaken(run: Run, event: str) -> None:
+    """Print why no step took the event, unless no node waits for it: then a warning was logged."""
+    last = max((one.seq for one in run.records() if isinstance(one, EventReceived) and one.name == event), default=0)
+    found = next((one for one in explainer_of(run).untaken() if one.seq == last), None)
+    if found is not None and not unawaited(run.machine, event):
+        warn(f"not taken: {found.line}")
 
 
 def _kept(

@@ -108,6 +108,7 @@ _COMMANDS = {
     "stats": ("view_commands", "Show what runs spent, in groups."),
     "new": ("new_command", "Write a small project that runs."),
     "check": ("graph_commands", "Check a graph and list every problem."),
+    "schema": ("graph_commands", "Print the JSON Schema of graph files, for editors."),
     "explain": ("explain_command", "Explain the codes of errors."),
     "render": ("graph_commands", "Draw a graph, or a run over its graph."),
     "graphs": ("graph_commands", "List the graphs that come with the library."),
@@ -220,9 +221,17 @@ class _Command(TyperCommand):
             name, known = word.partition("=")[0], {option for one in self.get_params(ctx) for option in one.opts}
             if name in _ELSEWHERE and known.issuperset(_ELSEWHERE[name].split()[:1]):
                 ctx.fail(f"No such option: {name}: use {_ELSEWHERE[name]}")
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            said: str = getattr(error, "message", "")
+            if "unexpected extra argument" in said and any(one.metavar in _TEXTS for one in self.params):
+                ctx.fail(f"{said}: put quotes around a text of several words")
+            raise
 
 
+_TEXTS = ("QUESTION", "TEXT", "VALUE")
+"""Arguments that may have several words."""
 _ELSEWHERE = {"--chatllm": "--model", "--max-duration": "--max-seconds", "--max-retries": "--set max_steps=N"}
 """Option of other agent frameworks -> the option here."""
 

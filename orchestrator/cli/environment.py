@@ -127,7 +127,7 @@ def agrees(question: str) -> bool:
 
 
 def decides(question: str) -> bool | None:
-    """Ask the user at the terminal; return None if they only press Enter, or there is no terminal."""
+    """Ask the user a yes-or-no question. Return None for any other answer, or if there is no terminal."""
     if not on_terminal():
         return None
     forget_what_was_typed()

@@ -186,11 +186,12 @@ def fork(
         typer.Option(
             "--answer",
             metavar="[QUESTION=]JSON",
-            help="Another answer for record SEQ; with QUESTION, an answer to one that is open there. Repeatable.",
+            help="Replace the answer in record SEQ; with QUESTION, answer that question, which is open there. "
+            "Repeatable.",
         ),
     ] = None,
     result: Annotated[
-        str | None, typer.Option("--result", metavar="JSON", help="Another result for the call of record SEQ.")
+        str | None, typer.Option("--result", metavar="JSON", help="Replace the result of the call in record SEQ.")
     ] = None,
     run_id: Annotated[str | None, typer.Option("--run-id", metavar="ID", help="Your own id for the fork.")] = None,
     label: options.Labels = None,

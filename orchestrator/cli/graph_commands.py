@@ -1,7 +1,9 @@
-"""Commands about graphs and tools: check, render, graphs, tools."""
+"""Commands about graphs and tools: check, render, schema, graphs, tools."""
 
 from __future__ import annotations
 
+import json as json_text
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,12 +18,23 @@ from orchestrator._lazy import lazy_modules
 from orchestrator.cli import environment, exits, options, signals, storage
 from orchestrator.cli.explain_command import hint
 from orchestrator.cli.graph_options import with_options
-from orchestrator.cli.graph_refs import absolute, graph_from_ref, is_file_ref, shape_from_ref, shipped, unknown
+from orchestrator.cli.graph_refs import (
+    absolute,
+    graph_from_ref,
+    importing,
+    is_file_ref,
+    module_from_name,
+    shape_from_ref,
+    shipped,
+    unknown,
+)
 from orchestrator.cli.launch_refs import load_tools
 from orchestrator.cli.output import out, out_bytes, out_json, out_made, out_table, warn
 from orchestrator.errors import ArrowSyntaxError, GraphUnknown, InvalidGraph, Problem
 from orchestrator.graph.checks.all import report_of
+from orchestrator.graph.refs import module_of_file
 from orchestrator.graph.report import CheckReport
+from orchestrator.graph.writing import editor_line
 from orchestrator.render import FORMATS
 from orchestrator.render.terminal.tables import Column, tool_table, whole
 from orchestrator.tools.refs import builtin_groups
@@ -35,12 +48,14 @@ if TYPE_CHECKING:
     from orchestrator.executor import Run, VersionCheck
     from orchestrator.graph import GraphDefinition
     from orchestrator.graph.report import Proof, WitnessStep
+    from orchestrator.nodes import file_schema
     from orchestrator.tools import Tool, Toolbox
     from orchestrator.views import overlay
 else:  # checking and drawing a graph needs no executor
     (executor,) = lazy_modules("orchestrator", "executor")
     reports, run_lookup, seals = lazy_modules("orchestrator.cli", "report run_lookup trust")
     (overlay,) = lazy_modules("orchestrator.views", "overlay")
+    (file_schema,) = lazy_modules("orchestrator.nodes", "file_schema")
 
 
 SUFFIXES = {
@@ -199,6 +214,8 @@ def render(
     except drawings.RenderError as error:
         raise exits.UsageError(str(error)) from None
     if output is not None:
+        if form == "yaml" and isinstance(made, str):
+            made = editor_line(output) + made
         output.write_bytes(made if isinstance(made, bytes) else made.rstrip("\n").encode() + b"\n")
         warn(f"wrote {output}")
     elif isinstance(made, bytes):
@@ -310,6 +327,37 @@ def draw_witness(graph: GraphDefinition, proofs: Sequence[Proof], file: Path, fo
     made = drawings.render(graph, form, overlay.witness_overlay(graph, own[0]))
     file.write_bytes(made if isinstance(made, bytes) else made.rstrip("\n").encode() + b"\n")
     return f"wrote {file}: {own[0].verdict}, {own[0].claim}"
+
+
+def schema(
+    modules: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MODULE", help="Modules, or Python files, with node kinds of your own.", show_default=False
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a file instead of stdout.")
+    ] = None,
+) -> int:
+    """Print the JSON Schema of graph files, for editors.
+
+    Graph.save and `render -o FILE.yaml` name it in the first line of a YAML file if it is in graph.schema.json, in the
+    file's folder or above it.
+
+    Example: orchestrator schema -o graph.schema.json
+    """
+    for module in modules or ():
+        environment.import_for(module, os.getcwd())
+        with importing(module):
+            module_of_file(module) if module.endswith(".py") else module_from_name(module)
+    text = json_text.dumps(file_schema.file_schema(), indent=1)
+    if output is None:
+        out(text, exact=True)
+    else:
+        output.write_text(f"{text}\n", encoding="utf-8")
+        warn(f"wrote {output}; a YAML file beside it begins with:\n# yaml-language-server: $schema={output.name}")
+    return exits.COMPLETED
 
 
 def graphs(json: options.Json = False, store: options.Store = None) -> int:

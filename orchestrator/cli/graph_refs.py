@@ -15,7 +15,6 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -31,6 +30,7 @@ from orchestrator.graph.reading import refuse_untrusted
 from orchestrator.graph.refs import Trust, attribute, code_refs, is_ours, module_named, module_of_file
 from orchestrator.graph.text.source import located, read_source
 from orchestrator.graph_class import Graph
+from orchestrator.spelling import did_you_mean, no_file
 from orchestrator.visible import line, narrow
 from orchestrator.visible import shown as visible
 
@@ -63,7 +63,7 @@ def source_of(file: str) -> Source:
     """
 
     if not Path(file).is_file():
-        raise GraphUnknown(f"there is no file {file!r}")
+        raise GraphUnknown(no_file(file))
     return read_source(Path(file))
 
 
@@ -266,7 +266,8 @@ def _attribute(module: ModuleType, name: str, ref: str, options: Mapping[str, st
         f"{place} has no {name!r}" if thing is None else f"{place}:{name} is not a Graph but a {type(thing).__name__}"
     )
     there = _graphs_in(module)
-    raise GraphUnknown(f"{fault}; {_listed('graphs there', there)}")
+    guess = did_you_mean(name, there) if thing is None else ""
+    raise GraphUnknown(f"{fault}{guess or ';'} {_listed('graphs there', there)}")
 
 
 def _no_function(module: ModuleType, ref: str, options: Mapping[str, str]) -> UsageError:
@@ -293,10 +294,8 @@ def _only(module: ModuleType, place: str, options: Mapping[str, str]) -> Graph:
 def unknown(ref: str, fault: str) -> GraphUnknown:
     """Return the error for an unknown graph, which lists the known graphs."""
     names = shipped()
-    close = get_close_matches(ref, names, 1)
-    guess = f"; did you mean {close[0]!r}?" if close else "."
     return GraphUnknown(
-        f"unknown graph {ref!r}: {fault}{guess} {_listed('Shipped graphs', names)}. "
+        f"unknown graph {ref!r}: {fault}{did_you_mean(ref, names) or '.'} {_listed('Shipped graphs', names)}. "
         "Name other graphs as 'module:attr', 'file.py:attr', or by a YAML or JSON file."
     )
 

@@ -276,6 +276,8 @@ def load_tools(refs: Sequence[str], directory: str | None = None) -> Toolbox:
 
     found: list[Toolbox] = []
     for ref in dict.fromkeys(refs):
+        if not ref:
+            raise UsageError("--tools is empty: name a group, module, module:attr or file.py:attr")
         if not ref.startswith("mcp:") and ref.partition(":")[0] not in builtin_groups():
             import_for(ref, directory or os.getcwd())
         with importing(f"tools {ref}"):

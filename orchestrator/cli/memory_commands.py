@@ -15,7 +15,7 @@ import typer
 
 from orchestrator.cli import exits, options, run_lookup, storage
 from orchestrator.cli.options import seconds
-from orchestrator.cli.output import out, out_json, out_table, redacted, warn
+from orchestrator.cli.output import out, out_json, out_table, redacted, shell_command, warn
 from orchestrator.cli.run_input import json_of
 from orchestrator.render.terminal.tables import Column
 
@@ -204,7 +204,8 @@ def _path(names: Sequence[str]) -> str:
 
 def _unknown(names: Sequence[str], key: str) -> int:
 
-    warn(f"error: there is no item {key!r} in {_path(names)}")
+    path = _path(names)
+    warn(f"error: there is no item {key!r} in {path}; `{shell_command('memory', 'list', path)}` lists the items there")
     return exits.UNKNOWN
 
 

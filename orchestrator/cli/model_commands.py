@@ -31,7 +31,7 @@ def model_try(
 
     Two of the requests have 5,000 and 20,000 tokens, if the server does not tell the context window otherwise.
     Prints what was found, and the profile to use in Python and on the command line. Exit code 1 if the model does not
-    answer.
+    answer, or its replies are empty.
 
     Example: OPENAI_BASE_URL=http://127.0.0.1:8080/v1 orchestrator model try openai:qwen3
     """
@@ -52,13 +52,14 @@ def model_try(
         profile = found.profile.model_dump()
         out_json(
             {"model": model.name, "features": rows, "window": found.window, "profile": profile, "changes": flags}
-            | {"streams": found.streams, "text_tools": found.text_tools, "python": python, "option": option}
+            | {"streams": found.streams, "text_tools": found.text_tools, "answers": found.answers}
+            | {"python": python, "option": option}
         )
-        return exits.COMPLETED
+        return exits.COMPLETED if found.answers else exits.FAILED
     columns = (Column("feature"), Column("found"), Column("detail", least=24))
     out_table(columns, [(one.feature, one.found, str(redacted(one.detail))) for one in found.findings])
     out(f"\npython:  {python}\noption:  {option}")
-    return exits.COMPLETED
+    return exits.COMPLETED if found.answers else exits.FAILED
 
 
 def _python(ref: str, model: OpenAIModel, found: Probed, flags: dict[str, object]) -> str:

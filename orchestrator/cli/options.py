@@ -236,7 +236,8 @@ def parse_json(text: str, option: str) -> object:
     except RecursionError:
         raise UsageError(f"{option} is nested too deeply") from None
     except ValueError as error:
-        raise UsageError(f"{option} is not JSON: {error}") from None
+        example = """names and texts have double quotes, and single quotes go around the whole: '{"name": "text"}'"""
+        raise UsageError(f"{option} is not JSON: {error}; {example}") from None
 
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

@@ -5,6 +5,7 @@ Commands in messages are quoted for the shell.
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -177,7 +178,7 @@ def show_log() -> None:
 
 
 def program() -> tuple[str, ...]:
-    """Return the words that call this command line again."""
+    """Return the command that starts this program again, as a list of arguments."""
     called = sys.argv[0] if sys.argv else ""
     if called.endswith("__main__.py"):
         return _found(sys.executable or "python"), "-m", "orchestrator"
@@ -205,8 +206,23 @@ def shell_command(*words: str) -> str:
 _COMMAND = re.compile(r"`orchestrator ((?:answer|fork|resume|runs|show|why)\b[^`\n]*)`")
 
 
+_ERRNO = re.compile(r"\[Errno -?\d+\] ")
+_GOT = re.compile(r"\bgot (.{1,60}?) \((NoneType|bool|int|float|str|dict|list|tuple)\)")
+_JSON_KINDS = {"int": "a number", "float": "a number", "str": "a text", "dict": "an object", "list": "a list"}
+
+
+def _as_json(found: re.Match[str]) -> str:
+    """Return a value that a message quotes as JSON: who types commands may not know Python."""
+    try:
+        value = json.dumps(ast.literal_eval(found[1]), ensure_ascii=False)
+    except (ValueError, SyntaxError, TypeError, RecursionError):  # it is shortened
+        value = found[1]
+    kind = _JSON_KINDS.get(found[2])
+    return f"got {value}" if kind is None else f"got {value} ({kind})"
+
+
 def error_text(error: BaseException, store: str | None = None) -> str:
-    """Return the message of an error, with commands that work as printed.
+    """Return the message of an error, with commands that work as printed, and values as JSON.
 
     Args:
         error: the error.
@@ -223,4 +239,4 @@ def error_text(error: BaseException, store: str | None = None) -> str:
             return found[0]
         return f"`{shell_command(*parts, *(() if store is None else ('--store', shown_url(store))))}`"
 
-    return _COMMAND.sub(runnable, text)
+    return _COMMAND.sub(runnable, _GOT.sub(_as_json, _ERRNO.sub("", text)))

@@ -76,7 +76,6 @@ def run(
     code = launch.load()
     given = input_of(code.graph, question, input)
     stops = _stops(code.graph, pause_before, pause_after)
-    code.graph.initial(given)  # errors in the input are reported before the run is created
     limits = _limits(code.graph, max_steps, max_seconds)
     name = run_session.new_run_id(run_id)
     refs = launch.refs()

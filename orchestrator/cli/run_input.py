@@ -17,8 +17,23 @@ def input_of(graph: GraphDefinition, question: str | None, given: str | None) ->
     """Return the input of a run: QUESTION for a graph with one input field, or `--input`.
 
     Raises:
-        UsageError: it cannot be read, or no input field matches it.
+        UsageError: it cannot be read, a required field is missing, or no input field matches it.
+        InvalidInput: it does not fit the fields.
     """
+    values = _given(graph, question, given)
+    missing = [name for name in graph.input_fields if graph.schema.field(name).required]
+    if values is None and missing:
+        how = (
+            "QUESTION, a text in quotes, or --input JSON"
+            if isinstance(graph.input, str)
+            else "--input with a JSON object"
+        )
+        raise UsageError(f"graph {graph.name!r} needs an input, {', '.join(missing)}: give {how}")
+    graph.initial(values)  # errors are reported before anything is stored
+    return values
+
+
+def _given(graph: GraphDefinition, question: str | None, given: str | None) -> object:
     if question is None:
         return None if given is None else json_of(given)
     if not isinstance(graph.input, str):

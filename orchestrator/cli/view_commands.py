@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -66,7 +67,7 @@ def show(
         history = [point.to_json() for point in points]
         more = redacted({"state": found.values, "branches": branches, "history": history})
         assert isinstance(more, dict)
-        about = {"why": why.run, "approvals": approved}
+        about = {"why": why.run, "untaken": [asdict(event) for event in why.untaken], "approvals": approved}
         out_json({**report.document(found, output=False), **about, **_standby(found), **more})
     if traceback:
         report.tell_traceback(found)

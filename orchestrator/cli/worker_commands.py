@@ -67,7 +67,7 @@ def worker(
         typer.Option("--fair-by", metavar="LABEL", help="Runs take turns by the values of this label."),
     ] = None,
     grace: Annotated[
-        float, typer.Option("--grace", metavar="S", min=0, help="Seconds that steps get to end at SIGTERM.")
+        float, typer.Option("--grace", metavar="S", min=0, help="Seconds that steps have to finish after SIGTERM.")
     ] = 10.0,
     health: Annotated[
         str | None,

@@ -161,7 +161,7 @@ class Deliveries:
         health: WorkerHealth | None = None,
     ) -> None:
         if slots < 1 or wait < 0:
-            raise ValueError(f"slots={slots}, wait={wait}: slots is 1 or more, and wait is 0 seconds or more")
+            raise ValueError(f"slots={slots}, wait={wait}: slots must be 1 or more, and wait 0 seconds or more")
         self._executor, self._graphs, self._wait, self._health = executor, graphs, wait, health
         if health is not None:
             health.delivery_slots = slots
@@ -202,7 +202,7 @@ class Deliveries:
         """Stop driving new runs, and interrupt active ones once their running steps have ended.
 
         Args:
-            grace: seconds that these steps get.
+            grace: seconds that these steps have to finish.
         """
         self.draining.set()
         with anyio.move_on_after(grace):
@@ -272,7 +272,7 @@ class _Drive:
 
 
 def _again(status: str, tries: int) -> Delivered:
-    """Return a further delivery: soon, or with growing delays if the run could not be driven."""
+    """Return the result of a delivery that is repeated: soon, or with growing delays if the run could not be driven."""
     wait = _SOON if not tries else min(_LONGEST, _FIRST * 2.0 ** min(tries - 1, 10)) * random.uniform(0.5, 1.0)
     return Delivered(status, SYSTEM_CLOCK.now() + wait, tries)
 
@@ -305,7 +305,7 @@ async def work(
         graphs: names of graphs whose runs are driven; None: of all graphs of the executor.
         stop: when set, no further run is driven, and the call returns when the active ones have been interrupted, each
             after its running steps.
-        grace: seconds that these steps get.
+        grace: seconds that these steps have to finish.
         health: source of probes and metrics. Counts delivered runs and runs found by polling.
 
     Raises:

@@ -152,7 +152,7 @@ def _differences(info: RunInfo, machine: RunState) -> list[tuple[str, bool]]:
 
 
 async def _beside(store: Store, info: RunInfo, machine: RunState) -> list[tuple[str, bool]]:
-    """Return the differences of totals and open questions."""
+    """Return how the stored totals and open questions differ from a journal, and that this is only for information."""
     totals = await store.totals(info.run_id)
     faults = [("its totals are missing, or older than its journal", True)] if totals != totals_of(machine) else []
     if await store.open_questions(info.run_id) != questions_of(machine):

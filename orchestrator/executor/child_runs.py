@@ -1,4 +1,4 @@
-"""Runs that a call of a graph as a tool starts, answers and ends, like the executor does for other runs.
+"""Starts, answers and ends the runs of graphs that are called as tools, as the executor does for other runs.
 
 In a fork, the run that the original call started is forked, too. The parent's journal contains how far that run was
 when the parent was forked: `Spent.head`, or the question of that run that the parent asked last, under an id derived
@@ -72,7 +72,7 @@ class ChildRuns:
         return await (start.join(self.host, live) if isinstance(live, str) else self.host.drive(live))
 
     async def answer(self, run: Run, question: str, answer: Answer, parent: str) -> Run:
-        """Pass on an answer given to the parent, and continue."""
+        """Pass on an answer that was given to the parent, and continue the run."""
         by = f"run {parent}"
         try:
             asked = next((one for one in run.waiting if one.id == question), None)
@@ -90,7 +90,7 @@ class ChildRuns:
             return await self._go_on(run.run_id)
 
     async def _go_on(self, run_id: str) -> Run:
-        """Let the executor that drives a run process its answers and what is overdue."""
+        """Continue a run until it ends or pauses, here or in the executor that drives it, and return it."""
         while True:
             try:
                 return await resuming.resume(self.host, run_id, NO_OPTIONS)
@@ -146,7 +146,7 @@ class ChildRuns:
 
 
 class Origin(NamedTuple):
-    """The run that the original call started, and its position."""
+    """The run that the original call started, and the last of its records that the fork contains."""
 
     run_id: str
     head: int
@@ -217,7 +217,7 @@ async def _origin(host: Host, caller: Caller) -> Origin | None:
 async def _asked_last(
     host: Host, records: Sequence[Record], call: EffectIntended, step: Activation, asked: Collection[str]
 ) -> Origin | None:
-    """Return the run that a call started, up to the last of its questions that the calling step asked.
+    """Return the run that a call started, up to the last of its questions that the calling step asked; None: none.
 
     Args:
         host: the host of the runs.

@@ -35,7 +35,7 @@ log = logging.getLogger("orchestrator")
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The place where a command was journaled."""
+    """How a command was delivered: to a run that is driven here, held for it, or driven by another process."""
 
     live: Drive | None = None
     """The drive, if this executor drives the run."""
@@ -208,7 +208,7 @@ async def stop(host: Host, run_id: str, command: Stop) -> Run:
 
 
 async def journal(host: Host, held: Drive) -> None:
-    """Make the records of a run held only for journaling durable, and release it."""
+    """Make the last records of a run durable, and release the run, which is held only for journaling."""
     try:
         await host.observation.driving(held, driven=False)
         await held.end_if_over()

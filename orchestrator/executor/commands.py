@@ -11,6 +11,7 @@ if the run waits there it is the answer, else the node's `on_busy` decides.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple, cast
@@ -31,7 +32,9 @@ from orchestrator.tools.tool import Tool
 from orchestrator.tools.validation import faults
 from orchestrator.values import FOREIGN_DEPTH, MAX_DEPTH, Unfit, check_name, check_text
 from orchestrator.views.call_questions import CHOICES
+from orchestrator.views.untaken_events import unawaited
 
+log = logging.getLogger("orchestrator")
 _anything = Codec(Any)
 RISKS = ("none", "read", "write", "dangerous")
 
@@ -294,7 +297,7 @@ class SendEvent:
         )
 
     def checked(self, machine: RunState, tools: ToolsFor, now: float) -> SendEvent:
-        """See `Command.checked`.
+        """See `Command.checked`. A warning is logged if no node waits for the event.
 
         Raises:
             RunEnded: the run has ended.
@@ -321,6 +324,8 @@ class SendEvent:
                 f"is busy: it does not wait at {self.name!r}, which accepts messages only then (on_busy='reject'); "
                 "send it again when the run pauses, or give the node on_busy='queue' or 'interrupt'",
             )
+        if fault := unawaited(machine, self.name):  # kept nevertheless: the run may migrate to a graph that waits
+            log.warning("run %s keeps the event %r, but %s", machine.run_id, self.name, fault)
         return self
 
     def apply(self, log: RunLog, message: int | None = None) -> bool:
@@ -368,7 +373,7 @@ def _interrupted(machine: RunState, node: str) -> str | None:
 
 
 def _asks(graph: GraphDefinition | None, name: str) -> Iterator[Ask]:
-    """Return the `Ask` nodes with this name in a graph and in graphs inside it."""
+    """Yield the `Ask` nodes with this name in a graph and in graphs inside it."""
     for key, node in () if graph is None else graph.nodes.items():
         if key == name and isinstance(node, Ask):
             yield node

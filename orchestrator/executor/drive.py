@@ -195,7 +195,7 @@ class Drive:
 
     @property
     def machine(self) -> RunState:
-        """The run's machine."""
+        """Return the state of the run."""
         return self.log.machine
 
     @property
@@ -207,7 +207,7 @@ class Drive:
 
     @property
     def works(self) -> bool:
-        """True while steps run."""
+        """Return True while steps run."""
         return self._workers.active > 0
 
     def add(self, activation: Activation) -> None:
@@ -342,7 +342,7 @@ class Drive:
             return False
 
     def land(self, record: r.Record) -> list[Activation]:
-        """Journal the end of a step and return the activations that it started."""
+        """Journal the record with which an attempt ends, and return the activations that it started."""
         if record.type == "step_done":  # the most common case
             return self.log.put(record).started
         if record.type == "asked":

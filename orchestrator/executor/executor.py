@@ -369,8 +369,9 @@ class Executor:
             approve: approve calls of tools up to this risk without asking.
             limits: the explicitly set fields replace those of the graph's limits; the others stay.
             refs: the names of graph, tools and model as text, for readers of the run.
-            pause_before, pause_after: names of nodes before or after which the run pauses, until it is resumed; nodes
-                inside of subgraphs by their path, `outer/inner`. Journaled, so they hold after a crash.
+            pause_before: names of nodes before which the run pauses, until it is resumed; nodes inside of subgraphs by
+                their path, `outer/inner`. Journaled, so they hold after a crash.
+            pause_after: the same, for a pause after a node.
             context: the value of `ctx.context` in nodes: a user, a session. It is not stored: give it again when the
                 run is resumed, or let `Executor(contexts=)` make it.
             by: who starts it, for the journal.
@@ -552,8 +553,14 @@ class Executor:
             by: who answers.
             resume: whether to continue the run if no executor drives it. False needs no code of the graph.
             after: the number of the last record to leave out; None: all existing ones.
-            accept_changes, wait, trust_answers, retry, limits: see `resume`.
-            pause_before, pause_after, context: see `start` and `resume`; for both forms.
+            accept_changes: see `resume`.
+            wait: see `resume`.
+            trust_answers: see `resume`.
+            retry: see `resume`.
+            limits: see `resume`.
+            pause_before: see `start` and `resume`; for both forms.
+            pause_after: see `start` and `resume`; for both forms.
+            context: see `start` and `resume`; for both forms.
 
         Returns:
             The stream of events, for `async with`. After the last event, its `run` is the run. It is `interrupted` if
@@ -765,7 +772,8 @@ class Executor:
                 that it waits for changed. It is checked as a whole before it is journaled.
             background: continue in the background, as `submit` does: return when the run is resumed. Cancelling this
                 call then does not interrupt the run.
-            pause_before, pause_after: nodes at which the run pauses from now on, see `start`; None: the current ones.
+            pause_before: nodes before which the run pauses from now on, see `start`; None: the current ones.
+            pause_after: nodes after which it pauses from now on.
             context: the run's `ctx.context`, see `start`.
             by: who resumes it, for the journal.
 
@@ -827,7 +835,12 @@ class Executor:
             graph: the name of a graph.
             labels: labels that a run must have, with their values.
             only: ids of the runs to resume, if they match; None: all.
-            retry, limits, approve, accept_changes, migrate, wait: see `resume`.
+            retry: see `resume`.
+            limits: see `resume`.
+            approve: see `resume`.
+            accept_changes: see `resume`.
+            migrate: see `resume`.
+            wait: see `resume`.
             concurrency: number of runs driven at the same time.
             on_progress: called for each run with its result, the number of finished runs, and the number of all.
 
@@ -1482,7 +1495,7 @@ def executor_like(
     """Return a new executor with the tools, dependencies and contexts of another one, and no graphs. It is not opened.
 
     Args:
-        executor: the other one.
+        executor: the executor to copy them from.
         store: the store of the new executor.
         model: the model of nodes that name no model.
         models: named models.
@@ -1547,8 +1560,10 @@ class App:
 
         Args:
             store: a store, or its URL.
-            lease_ttl, seal: see `Executor`.
-            on_change, codec: in place of the app's.
+            lease_ttl: see `Executor`.
+            seal: see `Executor`.
+            on_change: in place of the app's.
+            codec: in place of the app's.
         """
         return Executor(
             store,

@@ -75,7 +75,7 @@ _CONTEXT = "\nDuring handling of the above exception, another exception occurred
 
 
 def find_exception(error: BaseException, kinds: tuple[type[E], ...]) -> E | None:
-    """Return the first exception of these kinds: the given one, or one in the groups of a node's task group."""
+    """Return the first exception of these types, also from inside exception groups; None if there is none."""
     if isinstance(error, kinds):
         return error
     if isinstance(error, BaseExceptionGroup):
@@ -170,7 +170,7 @@ def bounded(text: str, most: int = MOST) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[tuple[BaseException, str]]:
-    """Return the error and those it was raised from or during, each with the text between it and the next one."""
+    """Yield the error and those it was raised from or during, each with the text between it and the next one."""
     link: BaseException | None = error
     words, seen = "", set[int]()
     while link is not None and id(link) not in seen and len(seen) <= _CHAIN:
@@ -215,7 +215,7 @@ def _is_in_own_code(trace: TracebackType | None) -> bool:
 
 
 def _lines(trace: TracebackType | None) -> Iterator[str]:
-    """Return the frames of a traceback: the user's, then those of libraries after the first of them."""
+    """Yield the frames of a traceback: the user's, then those of libraries after the first of them."""
     own: list[tuple[str, int, str]] = []
     others: list[tuple[str, int, str]] = []
     while trace is not None:

@@ -102,7 +102,7 @@ class Heartbeat:
         self.update()
 
     async def _some(self) -> None:
-        """Wait until a run is live. Checked after each beat only: most runs are over before the next one.
+        """Wait until there is a live run. This is checked between beats only: most runs end before the next one.
 
         A worker must be visible to others even while it has no run, so its heartbeats never stop.
         """

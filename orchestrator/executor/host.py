@@ -169,7 +169,7 @@ class Host:
         observers: Sequence[RunObserver],
         on_pause: RunObserver | None,
     ) -> None:
-        """All other arguments are those of `Executor`.
+        """Arguments that are not listed are those of `Executor`.
 
         Args:
             children: makes the object through which calls of graphs as tools access other runs.
@@ -277,10 +277,10 @@ class Host:
                 await anyio.sleep(0.005)
 
     def background(self) -> TaskGroup:
-        """The executor's task group.
+        """Return the executor's task group.
 
         Raises:
-            RuntimeError: the executor is not open.
+            NotOpen: the executor is not open.
         """
         if self.tasks is None:
             fault = None if self.own is None else self.own.fault
@@ -294,7 +294,7 @@ class Host:
             tasks: its task group at that time.
 
         Raises:
-            RuntimeError: it has been closed since.
+            NotOpen: it has been closed since.
         """
         if self.tasks is not tasks:
             raise NotOpen(_CLOSED)
@@ -417,7 +417,7 @@ class Host:
         """Drive a run in the calling task until it ends or pauses.
 
         Raises:
-            RuntimeError: the executor was closed before its steps started.
+            NotOpen: the executor was closed before its steps started.
             and see `Drive.run`
         """
         tasks = self.tasks

@@ -33,7 +33,7 @@ _LONGEST_WORD = 300
 
 
 def summary_of(machine: RunState) -> RunSummary:
-    """Return the part of a run that lists show."""
+    """Return the summary of a run for its row, which lists of runs show."""
     ended = machine.ended
     question = first_question(machine) if machine.questions else None
     return RunSummary(
@@ -52,7 +52,7 @@ def row_of(machine: RunState, *, structure: str, content: str, calling: RunState
     Args:
         machine: the run, folded over the records that are added with the row.
         structure: digest of the graph of its first record.
-        content: likewise.
+        content: digest of that graph's content.
         calling: the run that called this one's graph as a tool, if available.
     """
     summary = summary_of(machine)

@@ -243,8 +243,9 @@ async def take(presence: Presence, run_id: str, *, stopping: Callable[[], bool] 
 async def _held_from_now(
     presence: Presence, lease: Lease, stopping: Callable[[], bool], take_it: Callable[[], Awaitable[T]]
 ) -> T:
-    """Take a lease with `take_it`, counted as held here before other processes can see it in the store; undone if that
-    raises.
+    """Take a lease by calling `take_it`. It counts as held here before other processes can see it in the store.
+
+    If `take_it` raises, it no longer counts as held.
     """
     if stopping():
         await anyio.sleep_forever()

@@ -69,7 +69,7 @@ class RunLoader:
     def __init__(self, store: Store, resources: Resources, *, believed: bool = True) -> None:
         """
         Args:
-            store: the runs.
+            store: the store of the runs.
             resources: has the code of graphs.
             believed: whether snapshots in the store are trusted.
         """
@@ -278,7 +278,7 @@ class RunLoader:
         accept: bool = False,
         migrate: Migration | None = None,
     ) -> Fit:
-        """Return how a run continues in a version of its graph; stores that version.
+        """Return how a run continues in a version of its graph, and store that version.
 
         Args:
             info: the run.
@@ -391,7 +391,7 @@ class _Reading:
     points: list[Point] = field(default_factory=list)
 
     def drop(self, after: int) -> None:
-        """Drop the steps that ended up to a record."""
+        """Drop the steps that ended at a record or before it."""
         self.points = [point for point in self.points if point.seq > after]
         self.floor = after
 
@@ -400,7 +400,7 @@ class HistoryPages:
     """Reads steps of runs in pages.
 
     Args:
-        store: the runs.
+        store: the store of the runs.
         loader: loads their graphs.
     """
 

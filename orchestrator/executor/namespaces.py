@@ -162,7 +162,7 @@ class ExecutorWorkers:
             RunUnknown: the store has no such run.
             RunConflict: another executor drives the run.
             GraphUnknown: this executor lacks the run's graph, or a model or tool of it; another executor may have it.
-            and the other errors of `Executor.resume`.
+            OrchestratorError: as of `Executor.resume`.
         """
         return await worker.drive(self._host, run_id, wait, health)
 
@@ -288,8 +288,7 @@ class ExecutorForks:
             The preview, by the current content of the store.
 
         Raises:
-            RunUnknown, InvalidValue, InvalidUpdate, InvalidAnswer, QuestionUnknown, StaleAnswer, GraphUnknown,
-            GraphChanged, InvalidMigration, ToolsChanged: `Executor.fork` would raise the same error.
+            OrchestratorError: as of `Executor.fork`.
         """
         options = ForkOptions(
             parent,
@@ -473,6 +472,9 @@ class ExecutorCache:
 
         Returns:
             Number of removed results.
+
+        Raises:
+            ValueError: the age is negative.
         """
         age = None if older_than is None else older_than.total_seconds()
         if age is not None and age < 0:

@@ -1,4 +1,4 @@
-"""The work of one attempt: its node runs inline, in a thread or as an effect, or the graph inside opens or lands."""
+"""The work of one attempt: its node runs inline, in a thread or as an effect, or the graph inside it starts or ends."""
 
 from __future__ import annotations
 

@@ -134,4 +134,7 @@ def _read(node: str, result: object) -> tuple[str, Mapping[str, object] | None]:
         raise InvalidUpdate(
             f"{node} returned a whole {type(result).__name__}: return only what changed, such as {{'field': value}}"
         )
-    raise InvalidUpdate(f"{node} returned {shown(result)}: return an Outcome, a mapping of state fields, or None")
+    raise InvalidUpdate(
+        f"{node} returned {shown(result)}: return a mapping of state fields, such as {{'field': value}}, "
+        "an Outcome, or None"
+    )

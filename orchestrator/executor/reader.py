@@ -156,7 +156,7 @@ async def open_questions(
 
 
 async def _list(host: Host, run_id: str) -> None:
-    """Store the open questions of a run, and its totals, which an earlier version wrote."""
+    """Store the open questions and the totals of a run that an earlier version wrote."""
     info = await host.store.info(run_id)
     try:
         machine = await host.loader.machine_of(info, await host.loader.stored_graph(info))
@@ -186,7 +186,7 @@ async def _folded(host: Host, run_id: str) -> list[WaitingQuestion]:
 
 
 def _place(one: RunQuestion) -> list[int]:
-    """Return the place of a question among those of its run: its path's branches. Rows are read without the run."""
+    """Return the sort key of a question among those of its run: the numbers of the branches in its path."""
     numbers = (part.rpartition(".")[2] for part in one.question.path.split("/"))
     return [int(number[:9]) for number in numbers if number.isdecimal()]
 

@@ -118,7 +118,7 @@ def _check_model(where: str, model: object) -> None:
     if isinstance(model, type) or not callable(getattr(model, "complete", None)):
         raise _wrong(where, model, "give a model: an object with name and complete")
     if not isinstance(getattr(model, "name", None), str):
-        raise _wrong(where, model, "its name is missing; give it an attribute `name`, a text")
+        raise _wrong(where, model, "its name is missing; give it a string `name`")
 
 
 def _wrong(where: str, value: object, fix: str, part: str = "") -> InvalidValue:
@@ -387,7 +387,7 @@ def _absent_tool(name: str, paths: Sequence[str], known: str) -> tuple[str, str]
 def _nodes(
     graph: GraphDefinition, path: str = "", around: frozenset[str] = frozenset()
 ) -> Iterator[tuple[str, Node, frozenset[str]]]:
-    """Return every node, its path, and the names of tools declared by it or by an enclosing subgraph node."""
+    """Yield every node, its path, and the names of tools declared by it or by an enclosing subgraph node."""
     for name, node in graph.nodes.items():
         own = around | {one.name for one in node.toolset or () if not isinstance(one, str)}
         yield f"{path}{name}", node, own

@@ -101,7 +101,7 @@ STATUSES = ("failed", "exhausted", "cancelled", "interrupted", "paused")
 
 @dataclass(frozen=True, slots=True)
 class ResumedRun:
-    """The outcome of one of many runs."""
+    """The outcome of resuming one of many runs."""
 
     run_id: str
     graph: str
@@ -117,7 +117,7 @@ class ResumedRun:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """The outcomes of many runs."""
+    """The outcomes of resuming many runs."""
 
     runs: tuple[ResumedRun, ...] = ()
     """In the order in which they ended or paused."""
@@ -190,7 +190,7 @@ async def find(
 
 
 async def _is_called(store: Store, info: RunInfo) -> bool:
-    """Return True if another run continues it: it was started by a call of its graph, or is a replay."""
+    """Return True if a run was started by a call of its graph, or is a replay: such runs are left out."""
     if info.parent is not None:
         return info.parent.relation in ("call", "replay")
     parent = info.labels.get("parent")

@@ -124,9 +124,9 @@ def check_risk(approve: str | None) -> None:
 
 
 async def drive_on(host: Host, live: Drive, began: Callable[[Drive], None] | None = None) -> Run:
-    """Drive a run in the calling task until it ends or pauses. While the run waits only for timers, wait with it.
+    """Drive a run in the calling task until it ends or pauses. While the run waits only for timers, keep waiting.
 
-    Cancelled, the run is interrupted, and sleeps until it is resumed.
+    If this call is cancelled, the run is interrupted, and continues only when it is resumed.
 
     Args:
         began: called with each further drive, before its steps run.
@@ -650,8 +650,8 @@ def withdraw_unsealed(log: RunLog, checked: Audit) -> None:
 
 
 async def require_approvals(store: Store, log: RunLog, checked: Audit | None, ask_from: Risk | None) -> None:
-    """Ask about risky calls, about those approved before a run was forked, since the approvals were the parent's, and
-    about dangerous ones that a model may have approved.
+    """Require approvals of risky calls, of calls approved only before the run was forked, and of dangerous calls that a
+    model may have approved.
 
     Args:
         store: the store of the run.

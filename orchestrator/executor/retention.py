@@ -200,7 +200,11 @@ async def _is_called(host: Host, info: RunInfo) -> bool:
 
 
 def time_of(older_than: timedelta | datetime | None, now: float) -> float | None:
-    """Return the time, in Unix seconds, before which a run's last record must lie."""
+    """Return the time, in Unix seconds, before which a run's last record must lie; None: any.
+
+    Raises:
+        ValueError: the time has no time zone, or the age is negative.
+    """
     if isinstance(older_than, datetime):
         if older_than.tzinfo is None:
             raise ValueError(f"older_than={older_than!r} has no time zone; use an aware datetime or a timedelta")
@@ -213,7 +217,14 @@ def time_of(older_than: timedelta | datetime | None, now: float) -> float | None
 
 
 def final_statuses(status: Collection[str] | str | None, what: str) -> frozenset[str]:
-    """Return the statuses of ended runs, or some of them. `what`: the operation on such runs, for the error."""
+    """Return the given statuses of ended runs; None: all of them.
+
+    Args:
+        what: the operation on such runs, for the error.
+
+    Raises:
+        ValueError: no status is given, or one of a run that has not ended.
+    """
     statuses = FINAL if status is None else frozenset([status] if isinstance(status, str) else status)
     if not statuses or statuses - FINAL:
         named = ", ".join(sorted(statuses - FINAL)) or "none"

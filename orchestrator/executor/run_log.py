@@ -86,7 +86,7 @@ class DriveClock:
             self._asked[question.id] = self.now()
 
     def due(self, machine: RunState, question: Question) -> float | None:
-        """Return the time of a question's deadline, at most as far off as intended when this process first saw it."""
+        """Return a question's deadline, if any, at most as far off as intended when this process first saw it."""
         deadline = question.deadline
         if deadline is None:
             return None
@@ -172,7 +172,7 @@ class Scheduler(Protocol):
 
     @property
     def works(self) -> bool:
-        """True while steps run."""
+        """Return True while steps run."""
         ...
 
     def add(self, activation: Activation) -> None:
@@ -248,7 +248,7 @@ class Children(Protocol):
         ...
 
     async def answer(self, run: Run, question: str, answer: Answer, parent: str) -> Run:
-        """Pass on an answer given to the parent, and continue."""
+        """Pass on an answer that was given to the parent, and continue the run."""
         ...
 
     async def cancel(self, run_id: str) -> Run | None:
@@ -449,7 +449,7 @@ class RunLog:
             self.scheduler.hurry()
 
     def close(self) -> None:
-        """Release references to the drive: the caller's reply, which holds the machine, keeps nothing else alive."""
+        """Release references to the drive: the returned `Run` has the machine, and keeps nothing else alive."""
         self.scheduler = self.journal.on_stored = None
         self.journal.due_of = due_of
 

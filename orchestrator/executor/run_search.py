@@ -174,7 +174,7 @@ def _row_texts(info: RunInfo) -> list[str]:
 
 
 def _looked(missing: set[str], records: Sequence[Record]) -> tuple[set[str], int]:
-    """Return the words that are still missing after some records, and the number of characters read."""
+    """Return the words that were not found in the records, and the number of characters read."""
     count = 0
     for record in records:
         for text in _texts(record):
@@ -192,7 +192,7 @@ _NOT_SAID = frozenset({"digest", "ref", "schema", "tools", "response_format"})
 
 
 def _texts(record: Record) -> Iterator[str]:
-    """Return the texts in a record, and its numbers as strings."""
+    """Yield the texts in a record, and its numbers as strings."""
     for name in _FIELDS:
         value = getattr(record, name, None)
         if isinstance(value, BaseModel):

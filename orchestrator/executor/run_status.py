@@ -41,7 +41,7 @@ def is_parked(info: RunInfo) -> bool:
 def due_of_given_back(clock: DriveClock, before: RunInfo, machine: RunState) -> float | None:
     """Return `RunInfo.due` of a run to which something was journaled without driving it.
 
-    If the record lets it continue, it is due at once; an interrupted run stays interrupted.
+    If the record lets it continue, it is due at once; an interrupted run stays interrupted. None: it is never due.
 
     Args:
         clock: the time of this process' work on the run.

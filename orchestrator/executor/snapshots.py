@@ -142,7 +142,7 @@ def unpacked(data: bytes, seq: int) -> bytes:
 
 
 def _packed(text: bytes, room: int) -> bytes:
-    """Return a text, compressed; empty if that takes more than `room`, detected without compressing all of it."""
+    """Return a compressed text; empty if it would take more than `room` bytes, found before all of it is compressed."""
     packer, rest, parts = zlib.compressobj(1), memoryview(text), list[bytes]()
     while rest and room >= 0:
         parts.append(packer.compress(rest[:_PART]))
@@ -153,7 +153,7 @@ def _packed(text: bytes, room: int) -> bytes:
 
 
 def _most_text(seq: int) -> int:
-    """Return the maximum bytes of text of a snapshot at a position."""
+    """Return the maximum size of the text of a snapshot at a position, in bytes."""
     return min(MOST, DENSE * (BYTES * seq + SMALL))
 
 

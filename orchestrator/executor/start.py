@@ -330,7 +330,7 @@ def check_run_id(run_id: str) -> str:
 
 
 def moment(at: datetime | float | None) -> float | None:
-    """Return a time given by a user, in Unix seconds.
+    """Return a time given by a user, if any, in Unix seconds.
 
     Raises:
         InvalidValue: it has no time zone, or is not a number.

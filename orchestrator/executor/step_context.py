@@ -281,7 +281,7 @@ class StepContext(Context):
         )
 
     def _due(self, seconds: float | None, what: str) -> float | None:
-        """Return the Unix time that is so many seconds from now."""
+        """Return the Unix time `seconds` from now; None if `seconds` is None."""
         if seconds is None:
             return None
         if not math.isfinite(seconds):

@@ -171,7 +171,10 @@ def _timeout(attempt: Attempt) -> StepTimeout:
 
 
 def _not_done(attempt: Attempt, context: StepContext, error: BaseException, started: float) -> Record | None:
-    """Return the record for an attempt that ended without an outcome; raises errors that the step did not cause."""
+    """Return the record for an attempt that ended without an outcome; None if a spent limit forbade its next call.
+
+    Raises errors that the step did not cause.
+    """
     log, activation = attempt.log, attempt.activation
     log.check()
     signal: BaseException | None = find_exception(error, (Suspend, Refused, Lost, TimedOut))
@@ -304,7 +307,7 @@ class Steps(Protocol):
     """A drive, which journals the records of steps."""
 
     def land(self, record: Record) -> list[Activation]:
-        """Journal the end of a step. Returns the activations that it started."""
+        """Journal the record with which an attempt ends, and return the activations that it started."""
         ...
 
     def fail(self, error: BaseException) -> None:

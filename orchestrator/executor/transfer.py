@@ -124,7 +124,7 @@ def _check_head(fields: JsonObject) -> None:
             f"its version is {version}, but this version of the library supports {VERSION} at most; update it",
         )
     if fields.get("redacted"):
-        raise InvalidExport(1, "it is redacted: its records have changed, so no run can be made of them")
+        raise InvalidExport(1, "it is redacted: its records have been changed, so no run can be made from them")
 
 
 def _record(line: bytes, number: int, seq: int) -> Record:

@@ -143,7 +143,7 @@ def asks_about(graph: GraphDefinition | None, risk: Risk) -> bool:
 
 def _confirms(graph: GraphDefinition) -> Iterable[Confirm]:
     for node in graph.nodes.values():
-        if isinstance(node, Confirm) and node.tool is not None:
+        if isinstance(node, Confirm) and node.confirms_calls:
             yield node
         if node.subgraph is not None:
             yield from _confirms(node.subgraph)

@@ -128,7 +128,7 @@ class WatchedRuns:
     ) -> None:
         """
         Args:
-            store: the runs.
+            store: the store of the runs.
             clock: the clock by which they are due.
             awake: whether the executor watches any; False for `Executor(idle="sleep")`.
             take_up: resumes a run and drives it.
@@ -366,7 +366,7 @@ class WatchedRuns:
             await self._moved(run_id)
 
     def _left(self, info: RunInfo, one: Watched) -> float | None:
-        """Return the seconds until a run is due: at most those that were left when its last record was written."""
+        """Return the seconds until a run is due, if ever: at most those left when its last record was written."""
         if info.status == "running" and info.due is None:  # it was given up, or interrupted
             if one.retries is None:
                 return None

@@ -567,11 +567,11 @@ class JsonCodec:
             raise Unfit(f"it cannot be written as JSON ({error})") from None
 
     def dump(self, value: object) -> object:
-        """Return a copy."""
+        """Return a copy of the value."""
         return json_copy(value)
 
     def show(self, value: object) -> object:
-        """Return a copy."""
+        """Return a copy of the value."""
         return json_copy(value)
 
     def load(self, value: object) -> Any:
@@ -638,7 +638,7 @@ def _told(found: Difference) -> str:
     given, read = type(found.given).__name__, type(found.read).__name__
     place = f" (at {found.place})" if found.place else ""
     if found.read is MISSING:
-        return f"without a part of it{place}: keys are texts in JSON, so give them one type; and name the type of items"
+        return f"without a part of it{place}: JSON keys are strings: give keys one type, and name the type of items"
     if type(found.given) is type(found.read) or found.given is MISSING:
         fix = "make it a plain field, without exclude=, or let its validator undo what its serializer does"
         return f"as another value{place}: {fix}"
@@ -741,13 +741,17 @@ def _look_into(values: Iterable[object], finite: bool) -> None:
 
 
 def ordered(value: object, dumped: object) -> Any:
-    """Return dumped JSON with the items of sets sorted: the order of a set differs between processes."""
+    """Return dumped JSON with the items of sets sorted: the order of a set differs between processes.
+
+    Raises:
+        Unfit: two keys of a mapping are equal in JSON.
+    """
     if isinstance(value, set | frozenset) and isinstance(dumped, list):
         items = [ordered(item, form) for item, form in zip(value, dumped, strict=True)]
         return sorted(items, key=canonical)
     if isinstance(value, dict) and isinstance(dumped, dict):
         if len(value) != len(dumped):
-            raise Unfit("two of its keys are equal in JSON, where keys are texts; make them different texts")
+            raise Unfit("two of its keys are equal in JSON, where keys are strings: make them different strings")
         pairs = zip(value.values(), dumped.items(), strict=True)
         return {key: form if type(item) in _PLAIN else ordered(item, form) for item, (key, form) in pairs}
     if isinstance(value, list | tuple) and isinstance(dumped, list) and len(value) == len(dumped):

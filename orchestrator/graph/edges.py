@@ -269,7 +269,7 @@ class _Statement:
                 fix = "write one statement for each outcome"
                 self._refuse(f"a list of outcomes takes {', '.join(IF_NAMED)} only", fix, token)
             if token.text in [one.text for one in named[:number]]:
-                self._refuse(f"{token.text!r} is there twice", "remove one", token)
+                self._refuse(f"{token.text!r} occurs twice", "remove one", token)
             yield token.text
 
     def _check_source(self, token: _ArrowToken, outcome: str | None, each: str | None) -> None:

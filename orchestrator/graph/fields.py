@@ -50,7 +50,7 @@ class Field:
     """The annotation; None if the class is not loaded."""
 
     def extend(self, old: Any, items: Any) -> Any:
-        """Reduce many items."""
+        """Return a list with the items of many updates appended."""
         return grown(old, [self.taken.load(item) for item in items])
 
 
@@ -138,7 +138,7 @@ def _default(info: FieldInfo) -> Callable[[], object]:
 
 
 def _config(cls: type[BaseModel]) -> ConfigDict | None:
-    """Return the part of the class's configuration that applies to single values."""
+    """Return the part of the class's configuration that applies to single values; None if it is empty."""
     about_the_class = {"frozen", "extra", "title", "json_schema_extra", "validate_assignment", "from_attributes"}
     kept = {key: value for key, value in cls.model_config.items() if key not in about_the_class}
     return cast(ConfigDict, kept) if kept else None

@@ -116,6 +116,9 @@ class FunctionNode(Erased, Node, Generic[P, R], kind="function"):
         found = find(ref)
         return ref if found is self.fn or (isinstance(found, FunctionNode) and found.fn is self.fn) else None
 
+    def _receives(self, name: str) -> Collection[str] | None:
+        return None if self.sees_tools else super()._receives(name)
+
     def _code_names(self) -> dict[str, object]:
         """See `Node._code_names`: the reference to the function, and its name if it has no reference."""
         return {"ref": self.ref} if self.ref is not None else {"ref": None, "name": self.name}
@@ -281,13 +284,20 @@ def function_node(
     around: Mapping[str, object] | None = None,
     **options: Any,
 ) -> FunctionNode[P, R]:
-    """Make a node of a function. `around`: names that its annotations may use, in addition to its module's globals."""
+    """Make a node of a function.
+
+    Args:
+        around: names that its annotations may use, in addition to its module's globals.
+
+    Raises:
+        GraphError: the function is a generator, or its outcomes or arguments are not those of a node.
+    """
     if isinstance(fn, FunctionNode):
         return fn.with_(**options, **({} if outcomes is None else {"declared": tuple(outcomes)}))
     title = name or getattr(fn, "__name__", None) or getattr(getattr(fn, "func", fn), "__name__", type(fn).__name__)
     what = f"node function {title}"
     if isinstance(outcomes, str):
-        raise GraphError(f"{what}: outcomes is a list of names: write outcomes=({outcomes!r},)")
+        raise GraphError(f"{what}: outcomes must be a list of names: write outcomes=({outcomes!r},)")
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise GraphError(f"{what} is a generator: return an Outcome or an update instead of yielding")
     declared = tuple(outcomes) if outcomes is not None else declared_outcomes(fn, what, around) or (DONE,)

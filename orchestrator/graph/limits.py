@@ -62,10 +62,6 @@ NO_USAGE = Usage()
 class Limits(BaseModel, metaclass=Spelled):
     """Limits of a run, shared by all branches and nested graphs. None: no limit.
 
-    `steps` limits activations of nodes, `seconds` the time a run is alive, `calls` model and tool calls, and `visits`
-    activations of single nodes, by name. `concurrency` limits the steps that run at the same time. `cost` is in the
-    currency of the price table.
-
     Graphs called as tools share `calls`, `tokens`, `cost` and `seconds` with the runs that call them; steps and visits
     count for each run alone. While `tokens` or `cost` is limited, a model call reserves its expected usage (see
     `Reserve`), so that concurrent calls do not exceed the limit together.
@@ -74,12 +70,19 @@ class Limits(BaseModel, metaclass=Spelled):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     steps: PositiveInt | None = 1000
+    """Activations of nodes."""
     seconds: PositiveFloat | None = None
+    """Seconds that the run is alive."""
     tokens: PositiveInt | None = None
+    """Input and output tokens of all model calls together."""
     cost: PositiveFloat | None = None
+    """Cost of all model calls, in the currency of the price table."""
     calls: PositiveInt | None = None
+    """Model and tool calls."""
     visits: dict[str, PositiveInt] = Field(default_factory=dict)
+    """Name of a node -> its activations."""
     concurrency: PositiveInt | None = None
+    """Steps that run at the same time."""
 
     @field_validator("visits")
     @classmethod
@@ -167,21 +170,24 @@ class LimitsLeft(BaseModel):
 
 
 class Retry(BaseModel, metaclass=Spelled):
-    """The rule for retries of a failed attempt, and the delay before each.
-
-    Delays grow from `wait` seconds by `factor` up to `max_wait`, each varied by up to `jitter` of itself. `on` names
-    the errors to retry. Without `on`, errors with `retryable = True`, `OSError`, `TimeoutError` and their subclasses
-    are retried.
-    """
+    """The rule for retries of a failed attempt, and the delay before each."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     attempts: PositiveInt = 3
+    """Attempts, including the first one."""
     wait: float = Field(default=0.5, ge=0)
+    """Seconds before the second attempt."""
     factor: float = Field(default=2.0, ge=1)
+    """Factor by which the delay grows with each attempt."""
     max_wait: float = Field(default=60.0, ge=0)
+    """Longest delay in seconds."""
     jitter: float = Field(default=0.1, ge=0, le=1)
+    """Share of itself by which each delay varies at most."""
     on: tuple[str, ...] = ()
+    """Names of the errors to retry, including their subclasses. Without names, errors with `retryable = True`,
+    `OSError` and `TimeoutError` are retried.
+    """
 
     @field_validator("on", mode="before")
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -89,7 +89,8 @@ class Approval:
     outcome: str
     """The outcome; any other outcome approves nothing."""
     call: tuple[str, str] | None = None
-    """The fields that contain the approved tool's name and its arguments; None: the node approves all calls after it.
+    """The fields that contain the approved tool's name and its arguments, or twice the field with a list of approved
+    calls; None: the node approves all calls after it.
     """
     unasked: tuple[str, ...] = ()
     """Risks of tools that it permits without asking a person."""
@@ -284,6 +285,14 @@ class Node(BaseModel, metaclass=Spelled):
         found = {"look": self._look, "asks": self.asks, "does": self.does}
         return {key: value for key, value in found.items() if value}
 
+    def _receives(self, name: str) -> Collection[str] | None:
+        """Return the names of the events that its steps may take; None if they are not known: code may take any.
+
+        Args:
+            name: the node's name.
+        """
+        return None if self.calls_tools or not is_shipped(type(self)) else ()
+
     @property
     def approves(self) -> Approval | None:
         """The calls that a person approves in the node, for proofs; None if there are none."""
@@ -291,7 +300,10 @@ class Node(BaseModel, metaclass=Spelled):
 
     @property
     def called_from(self) -> tuple[str, str] | None:
-        """The fields with the name and the arguments of the node's only call; None if it makes no such call."""
+        """The fields with the name and the arguments of the node's only call; None if it makes no such call.
+
+        For the calls of a list, the field with the list stands for both.
+        """
         return None
 
     def port_type(self, port: str) -> Any:
@@ -417,7 +429,7 @@ class Node(BaseModel, metaclass=Spelled):
 
     @classmethod
     def port_types(cls) -> dict[str, Port]:
-        """The fields of this kind that are ports."""
+        """Return the fields of this kind that are ports."""
         return {
             name: extra for name, info in cls.model_fields.items() for extra in info.metadata if isinstance(extra, Port)
         }
@@ -477,7 +489,7 @@ def _mapping_of(name: str, value: object) -> object:
     found: dict[object, object] = {}
     for pair in value:
         if not isinstance(pair, list | tuple) or len(pair) != 2 or pair[0] in found:
-            raise ValueError(f"{name} is a mapping, or a list of pairs with different names")
+            raise ValueError(f"{name} must be a mapping, or a list of pairs with different names")
         found[pair[0]] = pair[1]
     return found
 
@@ -667,9 +679,9 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
                 f"({', '.join(names)}), or set Graph(input=...)"
             )
         others = ", ".join(repr(name) for name in given if name not in names) if isinstance(given, Mapping) else ""
-        many = "one value" if len(names) == 1 else f"{len(names)} values"
+        many = "one value" if len(names) == 1 else f"a list of {len(names)} values"
         raise InvalidInput(
-            f"input of graph {self.name!r} is {', '.join(names)}: give {many}, or a mapping"
+            f"input of graph {self.name!r} is {', '.join(names)}: give {many}, or a mapping (a JSON object)"
             + (f" without {others}" if others else "")
         )
 
@@ -734,7 +746,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
         return data
 
     def data(self) -> JsonObject:
-        """The whole graph as JSON, with the graphs inside it: enough to draw its runs without the code.
+        """Return the whole graph as JSON, with the graphs inside it: enough to draw its runs without the code.
 
         Raises:
             NotSerialisable: a field of a node has no JSON form.

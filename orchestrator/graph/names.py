@@ -20,7 +20,7 @@ def plain_name(name: str) -> str:
 
 
 def is_name(text: str) -> bool:
-    """Return True if a text can be a name."""
+    """Return True if a string can be a name."""
     plain = text.replace("-", "_") if text[:1] != "-" else ""
     return plain.isidentifier() and (plain.isascii() or not any(map(is_hidden, text)))
 

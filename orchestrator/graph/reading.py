@@ -55,6 +55,9 @@ class UnresolvedNode(Node, kind="unresolved"):
     def calls_tools(self) -> bool:
         return bool(self.tools)
 
+    def _receives(self, name: str) -> None:
+        """See `Node._receives`: its code is not loaded."""
+
     @property
     def takes_tools(self) -> bool:
         return False
@@ -167,7 +170,7 @@ def _tool_of_data(data: JsonObject, trust: Trust | None) -> object:
             fields["limits"] = Limits.model_validate(fields["limits"])
         as_tool = getattr(graph, "as_tool", None)
         if as_tool is None:
-            raise GraphError(f"{fault}; 'graph' is a mapping, or module:attr")
+            raise GraphError(f"{fault}; 'graph' must be a mapping, or module:attr")
         return as_tool(**fields)
     except (TypeError, ValueError) as error:
         if isinstance(error, GraphError):
@@ -203,7 +206,7 @@ def node_from_data(data: JsonObject, *, resolve: bool | Trust = False, strict: b
 def _from_data(data: JsonObject, trust: Trust | None, strict: bool) -> Node:
     odd = [key for key in data if not isinstance(key, str)]
     if odd:
-        raise GraphError(f"field name {odd[0]!r} is not a text; {BOOLEANS}")
+        raise GraphError(f"field name {odd[0]!r} is not a string; {BOOLEANS}")
     kind = data.get("kind")
     if not isinstance(kind, str):
         meant = data.get("type")
@@ -354,6 +357,9 @@ def graph_from_data(cls: type[GraphT], data: JsonObject, trust: Trust | None) ->
 
     Args:
         trust: the references to follow; None to follow none and refuse none.
+
+    Raises:
+        GraphError: the data has faults; they are collected into one error.
     """
     options = graph_keys(data)
     faults, nodes = Faults(), {}
@@ -395,7 +401,7 @@ def _with_joins(nodes: Mapping[str, object], order: object) -> Mapping[str, obje
         GraphError: it names no nodes of the graph.
     """
     if not isinstance(order, list | tuple) or not all(isinstance(name, str) and name in nodes for name in order):
-        raise GraphError(f"{_JOIN_ORDER!r} is a list of joins in the order of the nodes, not {order!r:.60}")
+        raise GraphError(f"{_JOIN_ORDER!r} must be a list of joins in the order of the nodes, not {order!r:.60}")
     joins = iter(dict.fromkeys(order))
     names = [next(joins) if name in order else name for name in nodes]
     return {name: nodes[name] for name in names}
@@ -543,7 +549,7 @@ def graph_keys(data: object) -> dict[str, Any]:
             raise GraphError(f"a graph written as data needs {key!r}: it has {', '.join(GRAPH_KEYS)}")
     if not isinstance(data.get("nodes", {}), Mapping):
         with faults.at("nodes"):
-            raise GraphError("'nodes' is a mapping from name to node, such as draft: {kind: complete}")
+            raise GraphError("'nodes' must be a mapping from name to node, such as draft: {kind: complete}")
     faults.raise_any()
     kept = {key: data[key] for key in GRAPH_KEYS if key in data}
     if _JOIN_ORDER in data:
@@ -564,7 +570,7 @@ def node_name(name: object) -> str:
     """Return a node's name. Raises `GraphError` if it is not a string."""
     if not isinstance(name, str):
         raise GraphError(
-            f"node name {name!r} is not a text (YAML reads yes, no, on and off as booleans): quote or rename it"
+            f"node name {name!r} is not a string (YAML reads yes, no, on and off as booleans): quote or rename it"
         )
     return name
 

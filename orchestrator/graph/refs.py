@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from orchestrator._lazy import above
 from orchestrator.errors import GraphUnknown, UntrustedCode
 from orchestrator.json import digest
+from orchestrator.spelling import did_you_mean, no_file
 
 # -- References to code as text: `module:attr`, or `file.py` for a module that is named by its file ------------
 # Writing one is always safe. `resolve` and `module_of_file` import, so they are called only for text from a trusted
@@ -126,7 +127,8 @@ def resolve(ref: str) -> object:
         try:
             thing = getattr(thing, part)
         except AttributeError:
-            raise GraphUnknown(f"{ref!r}: module {module_name!r} has no {path!r}") from None
+            guess = did_you_mean(part, getattr(thing, "__dict__", ()))
+            raise GraphUnknown(f"{ref!r}: module {module_name!r} has no {path!r}{guess}") from None
     return thing
 
 
@@ -136,11 +138,11 @@ def module_of_file(file: str) -> ModuleType:
     It keeps its own name if that is free, because references to its functions contain the name.
 
     Raises:
-        GraphUnknown: there is no such file.
+        GraphUnknown: there is no such file, or it is not a Python file.
     """
     path = Path(file)
     if not path.is_file():
-        raise GraphUnknown(f"there is no file {file!r}")
+        raise GraphUnknown(no_file(file))
     path = path.resolve()
     if path.parent == _FOLDER.resolve():
         return importlib.import_module(f"{_STRATEGIES}{path.stem}")

@@ -101,7 +101,7 @@ def declared_outcomes(
         if get_origin(member) is Outcome:
             for outcome in _literals(get_args(member)[0]):
                 if not isinstance(outcome, str):
-                    raise GraphError(f"{what} returns {annotation!r}: an outcome is a text")
+                    raise GraphError(f"{what} returns {annotation!r}: an outcome must be a string")
                 found[plain_name(outcome)] = None
         elif member is Outcome:
             raise GraphError(
@@ -217,7 +217,7 @@ def _gives(parameter: inspect.Parameter, annotation: object, given: set[str]) ->
 
 
 def is_context(annotation: object) -> bool:
-    """Return True if an annotation is `Context`: also as text, with its type arguments, or as a member of a union."""
+    """Return True if an annotation is `Context`: also as a string, with type arguments, or as a member of a union."""
     if isinstance(annotation, str):
         return annotation.split("[")[0].split(".")[-1].strip() == "Context"
     origin = get_origin(annotation)

@@ -26,7 +26,7 @@ from orchestrator.graph.reducers import BUILTIN, Extend, Replace, local
 from orchestrator.graph.refs import Trust, ref_of
 from orchestrator.graph.text.types import InlineTypes, model_faults
 from orchestrator.json import JsonObject
-from orchestrator.spelling import close_to, unknown_field
+from orchestrator.spelling import close_to, did_you_mean, unknown_field
 from orchestrator.values import Unfit
 
 _set = object.__setattr__
@@ -297,7 +297,8 @@ class StateSchema:
         )
         if name in aliases:
             return f"{name!r} is an alias: write the field's name, {aliases[name]!r}"
-        return f"there is no field {name!r} (the fields are {', '.join(self.fields)})"
+        guess = did_you_mean(name, self.fields) or f" (the fields are {', '.join(self.fields)})"
+        return f"there is no field {name!r}{guess}"
 
     def apply(self, values: Mapping[str, object], update: JsonObject, ops: Mapping[str, str]) -> dict[str, object]:
         """Reduce a journaled update into values. Changes nothing in place.
@@ -414,7 +415,7 @@ class StateSchema:
         return self._stored or self.inline or class_data(self)
 
     def data(self) -> JsonObject:
-        """The state as JSON: its name, fields, types, reducers, defaults and `ref`."""
+        """Return the state as JSON: its name, fields, types, reducers, defaults and `ref`."""
         return self._data
 
     def field(self, name: str) -> Field:
@@ -471,7 +472,7 @@ FIELD_KEYS: Mapping[str, str] = {
 """Keys of a field of such a state."""
 
 
-class _Schema(GenerateJsonSchema):
+class PlainSchema(GenerateJsonSchema):
     """Generates a JSON schema that is empty, instead of failing, for a type without a schema."""
 
     def handle_invalid_for_json_schema(self, schema: object, error_info: str) -> JsonSchemaValue:
@@ -487,7 +488,7 @@ class _Schema(GenerateJsonSchema):
 def type_schema(annotation: Any, mode: Literal["validation", "serialization"]) -> JsonObject | None:
     """Return the JSON schema of a type's values, by the names of fields; None if it would be empty."""
     try:
-        found = TypeAdapter(annotation).json_schema(by_alias=False, mode=mode, schema_generator=_Schema)
+        found = TypeAdapter(annotation).json_schema(by_alias=False, mode=mode, schema_generator=PlainSchema)
     except PydanticUserError:
         return None
     return found if found.keys() - {"title", "description"} else None
@@ -497,7 +498,7 @@ def class_data(schema: StateSchema) -> JsonObject:
     """Return a state schema as JSON, derived from its class."""
     cls = schema.cls
     assert cls is not None
-    types = cls.model_json_schema(by_alias=False, schema_generator=_Schema)
+    types = cls.model_json_schema(by_alias=False, schema_generator=PlainSchema)
     properties = types.get("properties", {})
     fields = {name: _field_data(schema.field(name), properties.get(name, {})) for name in schema.fields}
     data: dict[str, object] = {"name": schema.name, "ref": schema.ref, "fields": fields}
@@ -686,7 +687,7 @@ def inline_schema(data: JsonObject, trust: Trust | None = None) -> StateSchema:
 def _check_name(name: object) -> None:
     """Raise `GraphError` if a file's name for a field would not work in graphs or prompts."""
     if isinstance(name, bool):
-        raise GraphError(f"field name {name} is not a text; {BOOLEANS}")
+        raise GraphError(f"field name {name} is not a string; {BOOLEANS}")
     if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
         raise GraphError(f"field name {name!r}: use a name of letters, digits and _ that begins with a letter")
     if name.startswith("model_") and hasattr(BaseModel, name):

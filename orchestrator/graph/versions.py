@@ -105,7 +105,7 @@ class Migration:
     the graph then continue by the first one that they fit.
 
     Nodes and fields inside a subgraph are named by their path: `{"draft/ask": "draft/confirm"}`. Whatever is not named
-    stays as it is. The whole migration is checked before anything is journaled.
+    is unchanged. The whole migration is checked before anything is journaled.
     """
 
     nodes: Mapping[str, str] = field(default_factory=dict)
@@ -130,10 +130,10 @@ class Migration:
 
     def __post_init__(self) -> None:
         if isinstance(self.drop, str):
-            raise InvalidMigration(f"drop is a collection of names: write drop=[{self.drop!r}]")
+            raise InvalidMigration(f"drop must be a collection of names: write drop=[{self.drop!r}]")
         for what, mapping in (("nodes", self.nodes), ("forks", self.forks), ("joins", self.joins)):
             if not isinstance(mapping, Mapping):
-                raise InvalidMigration(f"{what} maps old names to new ones, and this is a {type(mapping).__name__}")
+                raise InvalidMigration(f"{what} must map old names to new ones, and this is a {type(mapping).__name__}")
             named = {old: new if new is None else plain_name(new) for old, new in mapping.items()}
             object.__setattr__(self, what, named)
         if self.state is not None and not callable(self.state) and not isinstance(self.state, Mapping):

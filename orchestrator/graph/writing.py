@@ -23,12 +23,28 @@ from orchestrator.graph.text.types import shipped_name
 # The form is `Graph.data()`, with `module:attr` in place of state classes and functions.
 
 
+SCHEMA_FILE = "graph.schema.json"
+"""Name of the file with the JSON Schema of graph files, which `orchestrator schema -o` writes."""
+
+
+def editor_line(path: Path) -> str:
+    """Return a first line for a YAML file: it tells editors where the JSON Schema of graph files is.
+
+    Empty if there is no `SCHEMA_FILE` in the file's folder or a folder above it.
+    """
+    folder = path.absolute().parent
+    for levels, place in enumerate((folder, *folder.parents)):
+        if (place / SCHEMA_FILE).is_file():
+            return f"# yaml-language-server: $schema={'../' * levels}{SCHEMA_FILE}\n"
+    return ""
+
+
 def save(graph: GraphDefinition, path: Path) -> None:
     """See `Graph.save`."""
     if path.suffix == ".json":
         text = json.dumps(file_form(graph), indent=2, ensure_ascii=False) + "\n"
     elif path.suffix in (".yaml", ".yml"):
-        text = to_yaml(graph)
+        text = editor_line(path) + to_yaml(graph)
     else:
         raise GraphError(f"{path.name}: a graph is saved as .yaml, .yml or .json")
     path.write_text(text, encoding="utf-8")

@@ -121,7 +121,7 @@ def _admit_one(run: RunState, frame: FrameState, activation: Activation) -> bool
 
 
 def _has_room(frame: FrameState) -> bool:
-    """True if a graph, and those around it, allow another step to start now."""
+    """Return True if a graph, and those around it, allow another step to start now."""
     if frame.interrupting:
         return False
     for outer in frame.line:
@@ -132,7 +132,7 @@ def _has_room(frame: FrameState) -> bool:
 
 
 def _may_begin(run: RunState, frame: FrameState, activation: Activation) -> bool:
-    """True if neither a breakpoint nor a limit holds a step back; the step is then counted."""
+    """Return True if neither a breakpoint nor a limit holds a step back; the step is then counted."""
     if run.breakpoints is not None and (run.paused or stops_before(run, frame, activation)):
         return False
     return activation.counted or _count_step(run, frame, activation)
@@ -191,7 +191,7 @@ def change_breakpoints(run: RunState, before: Sequence[str] | None, after: Seque
 
 
 def stops_before(run: RunState, frame: FrameState, activation: Activation) -> bool:
-    """True if the run pauses before a step that is about to start."""
+    """Return True if the run pauses before a step that is about to start."""
     stops = run.breakpoints
     if stops is None or activation.counted:  # it started before
         return False

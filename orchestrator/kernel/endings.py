@@ -94,19 +94,19 @@ def forget_kept(run: RunState, activation: Activation) -> None:
 
 
 def all_tokens(frame: FrameState) -> Iterator[Activation]:
-    """The tokens of a graph, including those that were set aside."""
+    """Yield the tokens of a graph, including those that were set aside."""
     yield from frame.live.values()
     for part in (frame.frozen, frame.before_limit):
         yield from () if part is None else part.live.values()
 
 
 def has_aside(frame: FrameState) -> bool:
-    """True if a graph keeps tokens from a spent limit, or failed graphs inside it."""
+    """Return True if a graph keeps tokens set aside when a limit was spent, or frozen graphs inside its steps."""
     return frame.before_limit is not None or any(token.kept is not None for token in frame.live.values())
 
 
 def kept_frames(run: RunState) -> Iterator[FrameState]:
-    """The graphs that are not running, and that steps keep because they may continue."""
+    """Yield the graphs that are not running, and that steps keep because they may continue."""
     ahead = list(run.frames())
     while ahead:
         for token in all_tokens(ahead.pop()):

@@ -55,7 +55,7 @@ class EventQueue:
         return cls(kept, dict(ids), count, sum(map(_size, kept.values())), sum(1 << number for number in kept))
 
     def rows(self) -> list[list[object]]:
-        """The kept events as plain JSON."""
+        """Return the kept events as plain JSON."""
         return [[one.number, one.seq, one.ts, one.name, one.data, one.by] for one in self.kept.values()]
 
     def add(self, seq: int, ts: float, name: str, data: object, id_: str, by: str = "") -> Event | None:
@@ -71,7 +71,7 @@ class EventQueue:
         return event
 
     def matching(self, name: str, match: Mapping[str, object], taken: int) -> Event | None:
-        """The oldest event that matches and is not in `taken`."""
+        """Return the oldest event that matches and is not in `taken`, if any."""
         return next((one for one in self._named(name) if not taken >> one.number & 1 and fits(one.data, match)), None)
 
     def forget(self, taken: int) -> None:
@@ -90,14 +90,14 @@ def _size(event: Event) -> int:
 
 
 def fits(data: object, match: Mapping[str, object]) -> bool:
-    """True if an event's data has all keys of `match`, with equal values."""
+    """Return True if an event's data has all keys of `match`, with equal values."""
     if not match:
         return True
     return isinstance(data, Mapping) and all(name in data and same(data[name], match[name]) for name in match)
 
 
 def same(one: object, other: object) -> bool:
-    """True if two values are the same JSON: `true` is not 1, and 1 is 1.0."""
+    """Return True if two values are the same JSON: `true` is not 1, and 1 is 1.0."""
     todo = [(one, other)]
     while todo:
         a, b = todo.pop()
@@ -118,10 +118,10 @@ def same(one: object, other: object) -> bool:
 
 
 def bits_of(text: str | None) -> int:
-    """A set of events, read from the text in a snapshot."""
+    """Return a set of events, read from the text in a snapshot."""
     return int(text, 16) if text else 0
 
 
 def text_of(bits: int) -> str:
-    """A set of events as text for a snapshot: hexadecimal, since JSON's numbers are bounded."""
+    """Return a set of events as text for a snapshot: hexadecimal, since JSON's numbers are bounded."""
     return format(bits, "x")

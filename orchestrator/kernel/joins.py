@@ -31,7 +31,7 @@ class Due:
 
 
 def next_touched(frame: FrameState, due: list[Due]) -> tuple[OpenFork, str] | None:
-    """Remove and return the next join to examine. `due` is a heap of touched joins that have not been examined yet."""
+    """Remove and return the next join to examine, if any. `due` is a heap of touched joins not yet examined."""
     if not due and len(frame.touched_joins) == 1:
         return frame.touched_joins.popitem()[1]
     for entry, join in frame.touched_joins.values():
@@ -55,7 +55,7 @@ def fire_if_ready(run: RunState, frame: FrameState, entry: OpenFork, join: str) 
 
 
 def _count_of(frame: FrameState, entry: OpenFork, join: str) -> int | None:
-    """Number of tokens that a join of an open fork waits for; None if it waits for all that can reach it."""
+    """Return the number of tokens that a join of an open fork waits for; None if it waits for all that can reach it."""
     wanted = frame.plan.topology.nodes[join].join
     if not counts(wanted):
         return None
@@ -110,7 +110,7 @@ def _fire(run: RunState, frame: FrameState, entry: OpenFork, join: str, count: i
 
 
 def _miscounted(frame: FrameState, entry: OpenFork, join: str) -> Failure | None:
-    """Return why a join that reads its number from the state waited for all branches instead."""
+    """Return the failure of a join whose number, read from the state, is no number of branches; None if it is one."""
     wanted = frame.plan.topology.nodes[join].join
     if not isinstance(wanted, str) or not counts(wanted) or is_count(number := entry.version.values.get(wanted)):
         return None
@@ -120,7 +120,7 @@ def _miscounted(frame: FrameState, entry: OpenFork, join: str) -> Failure | None
 
 
 def _rank_after(entry: OpenFork, lowest: Activation) -> Rank:
-    """The rank of a closing join's token: at the fork's path, after the lowest branch that it merged (R6).
+    """Return the rank of a closing join's token: at the fork's path, after the lowest branch that it merged (R6).
 
     A round of a loop that merged all of its branches leaves no branch against which a later one must be ordered, so it
     adds no item to the list: the item of the previous round distinguishes all later tokens from other branches.

@@ -101,15 +101,15 @@ class Ledger:
             entry.settled = record
 
     def entry(self, key: str) -> EffectEntry | None:
-        """An effect of an unfinished activation, by its key."""
+        """Return the effect with a key, if its activation is unfinished."""
         return self._by_key.get(key)
 
     def __contains__(self, activation: str) -> bool:
-        """True if an unfinished activation has effects."""
+        """Return True if an unfinished activation has effects."""
         return activation in self._by_activation
 
     def of(self, activation: str) -> tuple[EffectEntry, ...]:
-        """The effects of an activation, from all its attempts, in the journal's order."""
+        """Return the effects of an activation, from all its attempts, in the journal's order."""
         return tuple(self._by_activation.get(activation, ()))
 
     def forget(self, activation: str) -> None:
@@ -145,25 +145,25 @@ class Ledger:
         self._failed.pop(activation, None)
 
     def knows_message(self, digest: str) -> bool:
-        """True if the journal contains this message, so that records can refer to it."""
+        """Return True if the journal contains this message, so that records can refer to it."""
         return digest in self._messages
 
     def entries(self) -> tuple[EffectEntry, ...]:
-        """All effects of unfinished activations."""
+        """Return all effects of unfinished activations."""
         return tuple(self._by_key.values())
 
     def failed_entries(self) -> tuple[EffectEntry, ...]:
-        """All effects of failed steps that can start again."""
+        """Return all effects of failed steps that can start again."""
         return tuple(entry for entries in self._failed.values() for entry in entries)
 
     def messages(self) -> list[str]:
-        """Digests of the messages in the journal, sorted."""
+        """Return the digests of the messages in the journal, sorted."""
         return sorted(self._messages)
 
     def restore(
         self, entries: Iterable[EffectEntry], messages: Iterable[str], failed: Iterable[EffectEntry] = ()
     ) -> None:
-        """Replace the contents."""
+        """Fill an empty ledger from a snapshot."""
         self._messages = set(messages)
         for entry in entries:
             self._by_key[entry.intended.key] = entry
@@ -269,7 +269,7 @@ class Totals:
             tally.failed += not record.ok or (place[1] == "tool" and failed_result(record.result) is not None)
 
     def begin_fork(self, running: Mapping[str, Activation], seconds: float) -> None:
-        """Discard what was spent before a fork. Whatever runs in it now counts for the fork."""
+        """Discard the tallies from before a fork, and start to time the running steps for the fork."""
         self.tallies.clear()
         self.under_way.clear()
         self.working.clear()
@@ -277,6 +277,6 @@ class Totals:
 
 
 def place_of(activation: Activation) -> str:
-    """The node of an activation, after the names of the enclosing nodes."""
+    """Return the node of an activation, after the names of the enclosing nodes."""
     place = activation.frame.place
     return f"{place}/{activation.node}" if place else activation.node

@@ -15,7 +15,7 @@ _ROUNDING = 1e-9
 
 
 def exceeded_limit(activation: Activation, more: Usage = NO_USAGE) -> tuple[str, str] | None:
-    """The limit (name, path of its graph) that forbids another call of an activation; None if none does.
+    """Return the limit (name, path of its graph) that forbids another call of an activation; None if none does.
 
     Args:
         activation: the step.
@@ -35,7 +35,7 @@ def exceeded_limit(activation: Activation, more: Usage = NO_USAGE) -> tuple[str,
 
 
 def must_reserve(activation: Activation) -> bool:
-    """True if an activation's calls reserve: tokens or cost are limited in a graph around it."""
+    """Return True if an activation's calls reserve: tokens or cost are limited in a graph around it."""
     return any(
         not frame.after_limit and (frame.limits.tokens is not None or frame.limits.cost is not None)
         for frame in activation.frame.line
@@ -43,7 +43,7 @@ def must_reserve(activation: Activation) -> bool:
 
 
 def must_wait(activation: Activation, reserve: Reserve) -> bool:
-    """True if a call must wait because the calls in progress reserve too much of a limit.
+    """Return True if a call must wait because the calls in progress reserve too much of a limit.
 
     It never waits if no other call is in progress: until the limit is spent, one call can be made.
     """
@@ -61,17 +61,17 @@ def must_wait(activation: Activation, reserve: Reserve) -> bool:
 
 
 def reserve_of(run: RunState, key: str) -> Reserve:
-    """Reservation of a call in progress."""
+    """Return the reservation of a call in progress."""
     return run.reserves.get(key) or Reserve()
 
 
 def total_reserve(run: RunState) -> Reserve:
-    """Sum of the reservations of all calls in progress."""
+    """Return the sum of the reservations of all calls in progress."""
     return sum(run.reserves.values(), Reserve())
 
 
 def limits_left(run: RunState, activation: Activation) -> LimitsLeft:
-    """Limits left for an activation: for each limit, the least of all graphs around it."""
+    """Return the limits left for an activation: for each limit, the least of all graphs around it."""
     left: dict[str, float] = {}
 
     def note(name: str, most: float | None, spent: float) -> None:
@@ -89,7 +89,7 @@ def limits_left(run: RunState, activation: Activation) -> LimitsLeft:
 
 
 def spent_limit(run: RunState, limits: Limits) -> tuple[str, float, float, str] | None:
-    """The limit that ended an exhausted run, if it is also spent under other limits.
+    """Return the limit that ended an exhausted run, if it is also spent under other limits.
 
     Args:
         run: the ended run.
@@ -127,7 +127,7 @@ def seconds_left(run: RunState) -> list[tuple[str, float]]:
 
 
 def time_left(run: RunState, frame: FrameState) -> float | None:
-    """Seconds until the subgraph node around a graph times out; None if it never does."""
+    """Return the seconds until the subgraph node around a graph times out; None if it never does."""
     parent = frame.parent
     graph = None if parent is None else parent.frame.plan.graph
     if parent is None or graph is None or frame.result is not None:
@@ -137,7 +137,7 @@ def time_left(run: RunState, frame: FrameState) -> float | None:
 
 
 def time_left_inside(run: RunState, activation: str) -> float | None:
-    """Seconds left for the graph inside an activation, by timeout or limit; None if neither bounds it."""
+    """Return the seconds left for the graph inside an activation, by timeout or limit; None if neither bounds it."""
     frame = run.inner_frames.get(activation)
     if frame is None:
         return None

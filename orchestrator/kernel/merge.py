@@ -91,7 +91,7 @@ def _applied(
 
 
 def _since_common(tips: list[Version]) -> tuple[Version, list[Version]]:
-    """The nearest version on all lines, and all versions after it, effects before causes."""
+    """Return the nearest version on all lines, and all versions after it, effects before causes."""
     heap = [(-version.generation, id(version), version) for version in tips]
     heapq.heapify(heap)
     known = {id(version) for version in tips}
@@ -121,7 +121,7 @@ def _hidden(newest_first: list[Version], tips: Collection[int]) -> dict[int, fro
 
 
 def _in_order(versions: list[Version], order: Callable[[Version], Any]) -> list[Version]:
-    """The versions with an update: causes before effects; among those that are ready, the lowest branch first.
+    """Return the versions with an update: causes before effects; among those that are ready, the lowest branch first.
 
     A version without an update only passes on the previous one: it never delays its successors. Versions ready from the
     start are sorted once, because branches are nearly sorted; those that become ready later need a heap.
@@ -270,7 +270,7 @@ def step_version(
 
 
 def passed_version(activation: Activation, *, alone: bool = False) -> Version:
-    """The version after an activation without an update: its own, unless it took events."""
+    """Return the version after an activation without an update: its own, unless it took events."""
     version = activation.version
     if activation.taken == version.taken:
         return version

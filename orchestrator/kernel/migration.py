@@ -66,7 +66,7 @@ def migrate(run: RunState, record: Migrated, plan: Plan) -> None:
 def _moved_frames(
     run: RunState, record: Migrated, names: Renames, plan: Plan
 ) -> tuple[dict[str, FrameState], dict[str, Activation]]:
-    """The running graphs and their tokens in the new version.
+    """Return the running graphs and their tokens in the new version.
 
     Tokens that are set aside, because a limit was spent or a graph inside failed, move as well. Those that do not fit
     the new version are discarded: the run itself does not depend on them.
@@ -162,7 +162,7 @@ def _move_counters(run: RunState, names: Renames, plan: Plan) -> None:
 
 
 def plan_at(plan: Plan | None, place: str) -> Plan | None:
-    """The plan of the graph at a path; None if there is none."""
+    """Return the plan of the graph at a path; None if there is none."""
     for name in place.split("/") if place else ():
         plan = plan.sub.get(name) if plan is not None else None
     return plan
@@ -201,7 +201,7 @@ class _Mover:
         """Activation of a subgraph's node -> the failed graph inside it."""
 
     def data(self) -> Data:
-        """The graph as data that can be read with the plan of the new version."""
+        """Return the graph as data that can be read with the plan of the new version."""
         frame, data = self.frame, dump_frame(self.frame)
         own_limits = frame.parent is None and frame.limits != frame.plan.limits
         if not own_limits:
@@ -232,7 +232,7 @@ class _Mover:
         return data
 
     def whole_data(self) -> Data:
-        """The data of a graph that is not running, whose state nothing completes.
+        """Return the data of a graph that is not running, whose state nothing completes.
 
         Raises:
             LookupError: a field of the new version has no value.
@@ -281,7 +281,7 @@ class _Mover:
             version["local"] = {**local, **{name: self.given[name] for name in self.new.local if name in self.given}}
 
     def _passed(self, fork: str, passed: Mapping[str, list[str]]) -> dict[str, list[str]]:
-        """The joins that fired without all branches, if the fork still has them, and the fields that they merged.
+        """Return the joins that fired without all branches, if the fork still has them, and the fields they merged.
 
         This does not change, whatever the new version declares for the other branches: the joins must not fire again.
         """
@@ -336,12 +336,12 @@ class _Mover:
                 record[part] = {name: value for name, value in moved.items() if name not in self.given}
 
     def _waits(self, token: Data, forks: list[Data]) -> bool:
-        """True if a token at this place waits there: at a join of one of its open forks."""
+        """Return True if a token at this place waits there: at a join of one of its open forks."""
         fork = self.new.topology.match.get(token["node"])
         return fork is not None and any(forks[number]["fork"] == fork for number in token["forks"])
 
     def _inner(self, node: str, token: Data) -> dict[str, object]:
-        """The final state of the graph inside a subgraph's node."""
+        """Return the final state of the graph inside a subgraph's node."""
         plan, place = self.new.sub[token["node"]], inside(self.place, node)
         known = plan.schema.fields
         named = {self.names.state_field(place, name): value for name, value in token["child"]["values"].items()}
@@ -365,7 +365,7 @@ class _Mover:
 
 
 def _given(record: Migrated, frame: FrameState) -> JsonObject:
-    """The values that the record sets in the state of a graph."""
+    """Return the values that the record sets in the state of a graph."""
     if frame.parent is None:
         return record.values or {}
     return cast("JsonObject", record.inside.get(frame.parent.key, {}))

@@ -57,7 +57,7 @@ class Plan:
 
     @classmethod
     def of(cls, graph: GraphDefinition) -> Plan:
-        """The plan of a graph, made once per graph object."""
+        """Return the plan of a graph, made once per graph object."""
         known = vars(graph).get("_plan")
         if isinstance(known, cls):
             return known

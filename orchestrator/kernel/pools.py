@@ -16,14 +16,14 @@ from orchestrator.kernel.state import Activation, FrameState, FrozenTokens, Phas
 
 
 def has_place(run: RunState, token: Activation, pool: str) -> bool:
-    """True if a step has a place, or can have one without overtaking others that wait for it."""
+    """Return True if a step has a place, or can have one without overtaking others that wait for it."""
     if token.key in run.places.get(pool, ()):
         return True
     return pool not in run.lines and is_free(run, pool)
 
 
 def is_free(run: RunState, pool: str) -> bool:
-    """True if a pool has a free place."""
+    """Return True if a pool has a free place."""
     size = run.plan.pools.get(pool)
     return size is None or len(run.places.get(pool, ())) < size
 
@@ -84,7 +84,7 @@ def rejoin_queue(run: RunState, frame: FrameState) -> None:
 
 
 def in_line(run: RunState, frame: FrameState) -> Iterator[Activation]:
-    """The tokens of a graph that wait for a place, pool by pool, in the order in which they will get one."""
+    """Yield the tokens of a graph that wait for a place, pool by pool, in the order in which they will get one."""
     for line in run.lines.values():
         yield from (token for token in line.values() if token.frame is frame)
 
@@ -93,7 +93,7 @@ _NOTHING = Reserve()
 
 
 def reserve(run: RunState, key: str, line: tuple[FrameState, ...], amount: Reserve | None) -> None:
-    """Reserve for a call in progress, in place of its last reservation.
+    """Reserve tokens, cost and calls for a call in progress, in place of its previous reservation.
 
     Args:
         run: the run.

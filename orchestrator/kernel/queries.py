@@ -36,7 +36,7 @@ class Branch:
 
 
 def state_values(run: RunState) -> JsonObject:
-    """The trunk's state as plain JSON; for a run that has ended, its final state."""
+    """Return the trunk's state as plain JSON; for a run that has ended, its final state."""
     if run.root is None:
         return {}
     values = run.root.result.values if run.root.result is not None else run.root.trunk.values
@@ -44,7 +44,7 @@ def state_values(run: RunState) -> JsonObject:
 
 
 def branches(run: RunState) -> list[Branch]:
-    """All live tokens, by place; tokens of inner graphs follow those of the enclosing graph."""
+    """Return all live tokens, by place; tokens of inner graphs follow those of the enclosing graph."""
     return [
         Branch(token.path, token.node, token.phase.value, token.frame.plan.schema.dump(token.values))
         for token in sorted(in_places(run.live_tokens()), key=lambda token: len(_place(token)))
@@ -52,12 +52,12 @@ def branches(run: RunState) -> list[Branch]:
 
 
 def open_questions(run: RunState) -> list[Question]:
-    """Open questions, ordered by the places of the steps that ask; the question of a pause comes last."""
+    """Return the open questions, ordered by the places of the steps that ask; the question of a pause comes last."""
     return sorted(run.questions.values(), key=partial(_asking_place, run))
 
 
 def first_question(run: RunState) -> Question | None:
-    """The first of the `open_questions`."""
+    """Return the first of the `open_questions`, if there are any."""
     return min(run.questions.values(), key=partial(_asking_place, run), default=None)
 
 
@@ -92,7 +92,7 @@ def busy_seconds(run: RunState) -> dict[tuple[str, str], float]:
 
 
 def waits_only_for_timers(run: RunState) -> bool:
-    """True if a run is paused and only timers can continue it: it waits for no person and no event."""
+    """Return True if a run is paused and only timers can continue it: it waits for no person and no event."""
     return run.status == "paused" and not run.paused and all(one.kind == "timer" for one in run.questions.values())
 
 
@@ -151,7 +151,7 @@ def _opening_fault(
     known: Collection[str],
     values_of: Callable[[], JsonObject],
 ) -> str | None:
-    """Return why the forks and maps after a vertex may not open with these values; the text continues after its name.
+    """Return why the forks and maps after a vertex may not open with these values, if so, as text to follow its name.
 
     Args:
         known: forks that are already open, whose joins have their numbers.
@@ -179,7 +179,7 @@ def _opening_fault(
 
 
 def _counted_joins(topology: Topology, forks: Collection[str]) -> list[tuple[str, str]]:
-    """The joins of forks about to open that take their number from the state, each with the field."""
+    """Return the joins of forks about to open that take their number from the state, each with the field."""
     joins = [(join, topology.nodes[join].join) for fork in forks for join in topology.joins_of(fork)]
     return [(join, said) for join, said in joins if isinstance(said, str) and counts(said)]
 
@@ -189,7 +189,7 @@ def _invalid(activation: Activation, message: str) -> Failure:
 
 
 def reduced_values(activation: Activation, update: JsonObject, ops: Mapping[str, str]) -> JsonObject | None:
-    """Return `StepDone.reduced` for an update: the values that a fold without the reducers' code could not compute.
+    """Return `StepDone.reduced` for an update, if needed: values that a fold without the reducers' code cannot compute.
 
     Raises:
         InvalidUpdate: a reducer of some field returned a value that does not fit the field.

@@ -167,7 +167,7 @@ class Question(Erased, BaseModel, Generic[KindT, PayloadT]):
 
 
 def in_family(question: Question) -> bool:
-    """True if a question is about a call that relatives of the run, or earlier attempts, may have made."""
+    """Return True if a question is about a call that relatives of the run, or earlier attempts, may have made."""
     return question.kind == "approval" and FAMILY in question.payload
 
 

@@ -537,7 +537,7 @@ class Diverged(ActivationRecord):
 
 
 def failed_result(result: object) -> str | None:
-    """The error in a tool call's result, in the form of `EffectSettled.result`; None if there is none."""
+    """Return the error in a tool call's result, in the form of `EffectSettled.result`; None if there is none."""
     if not isinstance(result, Mapping) or not (result.get("error") or result.get("exit_code")):
         return None
     return str(result.get("error") or f"exit code {result['exit_code']}")
@@ -649,7 +649,7 @@ class CodedRecord(BaseModel):
             raise self.missing()
 
     def missing(self) -> EncryptionKeyMissing:
-        """The error for callers that need the content."""
+        """Return the error for callers that need the content."""
         return EncryptionKeyMissing(f"run {self.run_id!r}" if self.run_id else f"record {self.seq}", self.key_id)
 
 
@@ -706,12 +706,12 @@ _ENDINGS = {name: f',"type":"{name}"}}'.encode() for name in RECORD_TYPES}
 
 
 def encode(record: Record) -> bytes:
-    """A record as compact JSON: without fields at their default, except `type`."""
+    """Return a record as compact JSON: without fields at their default, except `type`."""
     return record.__pydantic_serializer__.to_json(record, exclude_defaults=True)[:-1] + _ENDINGS[record.type]
 
 
 def encode_unsealed(record: Record) -> bytes:
-    """The part of `encode` that a seal signs: all but the seal."""
+    """Return the part of `encode` that a seal signs: all but the seal."""
     written = record.__pydantic_serializer__.to_json(record, exclude_defaults=True, exclude={"seal"})
     return written[:-1] + _ENDINGS[record.type]
 

@@ -21,7 +21,7 @@ LANDED = frozenset({"completed", "exhausted"})
 
 
 def can_reopen(run: RunState) -> bool:
-    """True if a run has ended in a way from which it can continue."""
+    """Return True if a run has ended in a way from which it can continue."""
     return run.ended is not None and run.ended.status != "completed"
 
 
@@ -42,7 +42,7 @@ def reopen(run: RunState, limits: Limits | None) -> None:
 
 
 def is_over(run: RunState, raised: int = 0) -> bool:
-    """True if a run has its result after a spent limit, and only its end remains to be recorded.
+    """Return True if a run has its result after a spent limit, and only its end remains to be recorded.
 
     A fork at such a record, made explicitly, ends in the same way. So does a replay, unless the replayed run was
     reopened.

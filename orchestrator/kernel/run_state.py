@@ -233,26 +233,26 @@ class RunState:
 
     @property
     def shared_usage(self) -> Usage:
-        """The part of its own usage that the runs around it share: all but steps and seconds."""
+        """The part of the run's own usage that its calling runs count as well: all but steps and seconds."""
         return self.own_usage.model_copy(update={"steps": 0, "seconds": 0.0})
 
     def frames(self) -> Iterator[FrameState]:
-        """The running graphs, the outermost first."""
+        """Yield the running graphs, the outermost first."""
         if self.root is not None:
             yield self.root
         yield from list(self.inner_frames.values())
 
     def frame_at(self, path: str) -> FrameState | None:
-        """The graph at a path; an empty path means the run's own graph."""
+        """Return the running graph at a path, if any; an empty path means the run's own graph."""
         return next((frame for frame in self.frames() if frame.path == path), None)
 
     def live_tokens(self) -> Iterator[Activation]:
-        """The live tokens of all graphs that `frames` gives."""
+        """Yield the live tokens of all graphs that `frames` gives."""
         for frame in self.frames():
             yield from frame.live.values()
 
     def activation(self, key: str) -> Activation | None:
-        """A live activation of any phase."""
+        """Return the live activation with a key, of any phase, if there is one."""
         found = self.running.get(key)
         if found is None:
             found = next((frame.live[key] for frame in self.frames() if key in frame.live), None)

@@ -44,7 +44,7 @@ class Seal:
             raise ValueError(f"a key of {len(self.key)} bytes is too short: give {_BYTES} random bytes or more")
 
     def chain(self, run_id: str) -> Chain:
-        """The seals of a run, before its first record."""
+        """Return the seals of a run, before its first record."""
         return Chain(self.key, self._code("journal", {"run": run_id, "store": self.place}).encode())
 
     def message(self, run_id: str, body: Mapping[str, object]) -> str:

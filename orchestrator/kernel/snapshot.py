@@ -58,7 +58,7 @@ FRAME_FIELDS = (
 
 
 def dump(run: RunState) -> Data:
-    """A run's state as plain JSON.
+    """Return a run's state as plain JSON.
 
     Raises:
         ValueError: the run has not started.
@@ -97,7 +97,7 @@ def dump(run: RunState) -> Data:
 
 
 def _fork(run: RunState) -> Data:
-    """The part that only the snapshot of a fork contains."""
+    """Return the part that only the snapshot of a fork contains."""
     if not run.forks:
         return {}
     inherited, saved = (one.model_dump(mode="json") for one in (run.inherited, run.saved))
@@ -119,14 +119,14 @@ def _breakpoints(run: RunState) -> Data:
 
 
 def _pools(run: RunState) -> Data:
-    """The holders of places in pools, and the tokens that wait for one, as pairs: stores sort the keys of mappings."""
+    """Return the holders of places in pools, and the tokens that wait, as pairs: stores sort the keys of mappings."""
     places = [[pool, sorted(keys)] for pool, keys in run.places.items()]
     lines = [[pool, list(line)] for pool, line in run.lines.items()]
     return {**({"places": places} if places else {}), **({"lines": lines} if lines else {})}
 
 
 def dump_frame(frame: FrameState) -> Data:
-    """One running graph as plain JSON."""
+    """Return one running graph as plain JSON."""
     return _SnapshotWriter(frame).data()
 
 
@@ -493,7 +493,7 @@ class _SnapshotReader:
             frame.result = self._result(plan, data["result"])
 
     def _frozen(self, data: Data | None) -> FrozenTokens | None:
-        """Tokens that were set aside; forks and items of maps count them as live until they are put back."""
+        """Return the tokens that were set aside, if any; forks and maps count them as live until they are put back."""
         if data is None:
             return None
         frame = self.frame

@@ -23,7 +23,7 @@ from orchestrator.kernel.version import Rank, Version
 
 
 def hash_id(*parts: str) -> str:
-    """A hash of the parts and their order: 64 bits, in hex."""
+    """Return a hash of the parts and their order: 64 bits, in hex."""
     return blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()
 
 

@@ -165,7 +165,7 @@ def _count(frame: FrameState, token: Activation, step: int) -> None:
 
 
 def scope_of(frame: FrameState, token: Activation, entry: OpenFork) -> ForkScope:
-    """The scope of an open fork for one of its tokens: it cannot pass joins that let it run (R8)."""
+    """Return the scope of an open fork for one of its tokens: it cannot pass joins that let it run (R8)."""
     passed = [join for one in token.forks[token.forks.index(entry) :] for join in one.passed]
     if not passed:
         return entry.scope
@@ -184,7 +184,7 @@ def pass_by(frame: FrameState, entry: OpenFork, join: str, merged: frozenset[str
 
 
 def _is_settled(frame: FrameState, token: Activation, item: MapItem) -> bool:
-    """True if the token waits at a join of the item's map, or of a fork that was open when the map opened."""
+    """Return True if the token waits at a join of the item's map, or of a fork that was open when the map opened."""
     if token.phase is not Phase.WAITING:
         return False
     fork = frame.plan.topology.match[token.node]
@@ -192,12 +192,12 @@ def _is_settled(frame: FrameState, token: Activation, item: MapItem) -> bool:
 
 
 def in_order(frame: FrameState, tokens: Collection[Activation]) -> list[Activation]:
-    """Tokens in the order of their branches (R6)."""
+    """Return the tokens in the order of their branches (R6)."""
     return sorted(tokens, key=order_among(tokens))
 
 
 def plain_fields(frame: FrameState, versions: Iterable[Version], since: Version) -> frozenset[str]:
-    """The fields without a reducer that were updated, and those whose whole value was replaced.
+    """Return the fields without a reducer that were updated, and those whose whole value was replaced.
 
     Args:
         frame: the graph.

@@ -72,7 +72,7 @@ def take_edge(run: RunState, frame: FrameState, index: int) -> None:
 def _open_fork(
     frame: FrameState, vertex: str, key: str, rank: Rank, version: Version, forks: tuple[OpenFork, ...]
 ) -> tuple[OpenFork, ...]:
-    """The open forks after a fork. An open fork is reused: a branch that loops back stays inside (R3)."""
+    """Return the open forks after a fork. An open fork is reused: a branch that loops back stays inside (R3)."""
     if any(entry.fork == vertex for entry in forks):
         return forks
     scope = frame.plan.topology.scope(vertex, frozenset(entry.fork for entry in forks))
@@ -223,14 +223,14 @@ def _has(item: object, name: str) -> bool:
 
 
 def has_needs(items: Sequence[object]) -> bool:
-    """True if the items have `id` and `needs`."""
+    """Return True if the items have `id` and `needs`."""
     if _PLAIN.issuperset(map(type, items)):
         return False
     return any(_has(item, "needs") and _has(item, "id") for item in items)
 
 
 def needed_indexes(items: Sequence[object]) -> tuple[tuple[int, ...], ...]:
-    """The sorted indexes of the items that each item needs. `needs_error` must have found no error in the items."""
+    """Return the sorted indexes of the items that each item needs. `needs_error` must have found no error in them."""
     index = {_get(item, "id"): i for i, item in enumerate(items)}
     return tuple(tuple(sorted({index[need] for need in _needs(item) if need in index})) for item in items)
 
@@ -243,7 +243,7 @@ def _needs(item: object) -> Sequence[object]:
 
 
 def needs_error(items: Sequence[object]) -> str | None:
-    """The error in the items' ids and needs, if any: an unknown id, a duplicate id, a circle."""
+    """Return the error in the items' ids and needs, if any: an unknown id, a duplicate id, a circle."""
     ids: dict[object, int] = {}
     for i, item in enumerate(items):
         name = _get(item, "id")

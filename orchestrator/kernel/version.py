@@ -212,7 +212,7 @@ class Version:
 
 
 def causes(one: Version, other: Version) -> bool:
-    """True if `one` is `other` or one of its ancestors."""
+    """Return True if `one` is `other` or one of its ancestors."""
     if one is other:
         return True
     floor = one.generation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,9 +18,12 @@ from orchestrator.errors import AgentError
 from orchestrator.graph.codec import explain
 from orchestrator.json import JsonObject
 from orchestrator.models.messages import Message, Reply, user, with_results
-from orchestrator.models.reading import NoReading, json_in, unfenced
+from orchestrator.models.reading import NoReading, choice_in, json_in, parted, unfenced
 from orchestrator.user_code import pass_fence
 
+_NUMBER = re.compile(r"(?<![\w.,])-?\d++(?:,\d{3})*+(?:\.\d+)?+(?![\w.,]*\d)")
+_DIGITS = 100
+"""Longer numbers in a sentence are not read."""
 calling_node: ContextVar[str | None] = ContextVar("calling_node", default=None)
 """Name of the node running in this task; set by the executor."""
 calling_key: ContextVar[str | None] = ContextVar("calling_key", default=None)
@@ -119,13 +123,18 @@ class ModelRequest:
             if self.output_type is None:
                 return reply.model_copy(update={"parsed": json_in(reply.text)})
             parsed = _validated(self.output_type, reply.text)
-        except NoReading:
-            return reply
+        except NoReading as why:
+            if self.output_type is None:
+                return reply
+            raise AgentError(f"the model's reply is not a valid {self._type_name}: it {why}") from None
         except ValidationError as error:
-            name = getattr(self.output_type, "__name__", str(self.output_type))
             cut = f" (it was cut off: finish {reply.finish!r})" if reply.finish not in ("stop", "") else ""
-            raise AgentError(f"the model's reply is not a valid {name}{cut}: {explain(error)}") from None
+            raise AgentError(f"the model's reply is not a valid {self._type_name}{cut}: {explain(error)}") from None
         return reply.model_copy(update={"parsed": parsed})
+
+    @property
+    def _type_name(self) -> str:
+        return str(getattr(self.output_type, "__name__", self.output_type))
 
 
 class ModelEvent(BaseModel):
@@ -312,7 +321,9 @@ def _messages(messages: Sequence[Message]) -> tuple[Message, ...]:
     found = tuple(messages)
     for message in found:
         if not isinstance(message, Message):
-            raise TypeError(f"{message!r:.60} is not a Message: use a text, or messages made by system(), user(), ...")
+            raise TypeError(
+                f"{message!r:.60} is not a Message: give a string or messages made by system(), user(), ..."
+            )
     return with_results(found)
 
 
@@ -361,18 +372,38 @@ async def closing(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[AsyncIter
 
 
 def _validated(output: type[Any], text: str) -> Any:
-    """Return the value of a class in a reply. Raises `ValidationError`."""
+    """Return the value of a class in a reply. Raises `ValidationError` or `NoReading`."""
     adapter = TypeAdapter(output)
+    value = _in_words(output, text)
+    if value is not None:
+        return value
+    bare = unfenced(text)
     try:
-        return adapter.validate_json(unfenced(text))
+        value = json_in(text)
+    except NoReading:
+        adapter.validate_json(bare)  # says what is wrong
+        raise  # two readings, of which this parser takes one
+    try:
+        return adapter.validate_json(bare)
     except ValidationError as error:
         if error.errors(include_url=False)[0]["type"] != "json_invalid":
             raise
-        try:
-            value = json_in(text)
-        except NoReading:
-            raise error from None
     return adapter.validate_json(json.dumps(value))
+
+
+def _in_words(output: type[Any], text: str) -> str | int | float | bool | None:
+    """Return a value that a reply has in words where a text, a truth value or a number was asked for, else None."""
+    words = parted(text)[1].strip()
+    if output is str:
+        return None if words.startswith('"') else words or None
+    if output is bool:
+        chosen = choice_in(words, dict.fromkeys(("true", "false", "yes", "no"), ""))
+        return None if chosen is None else chosen in ("true", "yes")
+    numbers = _NUMBER.findall(words) if output in (int, float) and words[:1] not in ("{", "[") else []
+    if len(numbers) != 1 or len(numbers[0]) > _DIGITS or (output is int and "." in numbers[0]):
+        return None
+    number: int | float = output(numbers[0].replace(",", ""))
+    return number
 
 
 class Wrapping(ABC):

@@ -119,7 +119,7 @@ _NAMES = {
 
 
 def status_of(name: str) -> int | None:
-    """Return the HTTP status that a provider's name for an error means, or that it is; None if it is unknown."""
+    """Return the HTTP status for a provider's error name, which may be the status itself; None if it is unknown."""
     if name.isascii() and name.isdecimal() and len(name) == 3 and 400 <= int(name) < 600:
         return int(name)
     return _NAMES.get(name)

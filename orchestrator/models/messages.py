@@ -354,7 +354,7 @@ def received(reply: Reply) -> Reply:
 
 
 def _tells_secret(reply: Reply) -> bool:
-    """Return True if a known secret is in a reply: its tokens would hold the parts of what is redacted in the text."""
+    """Return True if a reply contains a known secret. Its log probabilities would reveal what its text redacts."""
     words = (reply.text, "".join(token.token for token in reply.logprobs), json.dumps(reply.extras, default=str))
     return any(without_known(one) != one for one in words)
 

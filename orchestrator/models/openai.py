@@ -229,7 +229,7 @@ class OpenAIModel(RequestModel):
         return True
 
     def _report(self, found: Profile) -> None:
-        """Warn once that answers in a schema are asked for in another way than the profile says."""
+        """Warn once that the server refused a schema, and how structured output is now requested."""
         self._reported, before = True, self.profile
         changes = [
             f"{flag}={getattr(found, flag)!r}"

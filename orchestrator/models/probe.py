@@ -14,7 +14,7 @@ from typing import Any
 from orchestrator.errors import ModelError, ModelUnavailable, ReplyIncomplete
 from orchestrator.json import JsonObject
 from orchestrator.models.base import Model
-from orchestrator.models.messages import Message, Reply, system, user
+from orchestrator.models.messages import REASONING, Message, Reply, system, user
 from orchestrator.models.openai import OpenAIModel
 from orchestrator.models.profile import Profile
 
@@ -86,6 +86,8 @@ class Probed:
     """True if tools do not reach the model, so that it needs `TextProtocol`."""
     window: int | None
     """Tokens of the context window; None if it was not found out."""
+    answers: bool
+    """False if no reply to the plain request had a text, and the model made no call either."""
 
 
 async def probe(model: OpenAIModel) -> Probed:
@@ -111,7 +113,8 @@ async def probe(model: OpenAIModel) -> Probed:
         await found.schema()
         await found.logprobs()
         await found.window()
-        return Probed(tuple(found.findings), model.profile, found.streams, found.text_tools, found.tokens)
+        answers = bool(found.text.strip()) or found.calls
+        return Probed(tuple(found.findings), model.profile, found.streams, found.text_tools, found.tokens, answers)
     finally:
         model.profile = before
 
@@ -130,9 +133,9 @@ class _Probe:
     def __init__(self, model: OpenAIModel) -> None:
         self.model = model
         self.findings: list[Finding] = []
-        self.streams, self.text_tools = True, False
+        self.streams, self.text_tools, self.calls = True, False, False
         self.tokens: int | None = None
-        self._text = ""
+        self.text = ""
 
     def _found(self, feature: str, found: str, detail: str = "") -> None:
         self.findings.append(Finding(feature, found, detail))
@@ -175,7 +178,10 @@ class _Probe:
         else:
             assert refused is not None
             raise refused
-        self._text = reply.text
+        self.text = reply.text
+        if not self.text.strip():
+            thought = "; the server returns thoughts" if any(reply.extras.get(name) for name in REASONING) else ""
+            self._found("text", "empty", f"the plain reply ended with {reply.finish or 'no word'!r}{thought}")
         self._found("system messages", self.model.profile.system_role, "the role in which they are sent")
         self._found("reply length", self.model.profile.max_tokens, "the name of the option")
         self._found("usage", *_usage(reply))
@@ -207,12 +213,12 @@ class _Probe:
         if not self.model.profile.stop:
             self._found("stop", "not sent")
             return
-        ((end, _),) = Counter(self._text.replace(" ", "").replace("\n", "")).most_common(1) or [("e", 0)]
+        ((end, _),) = Counter(self.text.replace(" ", "").replace("\n", "")).most_common(1) or [("e", 0)]
         reply = await self._ask(_COUNT, stop=[end])
         if isinstance(reply, ModelError):
             self._use(stop=False)
             self._found("stop", "refused", str(reply))
-        elif end not in self._text:
+        elif end not in self.text:
             self._found("stop", "unknown", "the plain reply has no text")
         else:
             self._found("stop", "ignored" if end in reply.text else "yes", f"{end!r}")
@@ -231,6 +237,7 @@ class _Probe:
             self._found("tools", "refused", str(reply))
             return
         if reply.tool_calls:
+            self.calls = True
             self._found("tools", "yes", "the model made a call")
             return
         without = await self._ask(_QUESTION)
@@ -246,20 +253,22 @@ class _Probe:
         """Find the best form in which to ask for an answer in a schema, and whether bounds are enforced."""
         default = self.model.profile
         begun = max((place for place, form in enumerate(_FORMS) if _has(default, form)), default=0)
-        detail = ""
+        detail, taken = "", None
         for form in _FORMS[begun:]:
             self._use(**form)
             reply = await self._ask(_STORY, output=_SCHEMA)
             if isinstance(reply, ModelError):
                 detail = detail or str(reply)
                 continue
+            taken = taken or form
             answer = reply.parsed
             if isinstance(answer, Mapping) and (answer.keys() == {"word", "count"} or form["output"] != "json_schema"):
                 self._found("answers in a schema", str(form["output"]), detail)
                 self._bounds(answer)
                 return
             detail = detail or "the server ignores the schema"
-        self._found("answers in a schema", "prompt", detail)
+        self._use(**(taken or _FORMS[-1]))
+        self._found("answers in a schema", "none", f"{detail}; in the prompt, the model does not follow it either")
 
     async def logprobs(self) -> None:
         """Find out whether a reply has the log probabilities of its tokens, and how many alternatives are allowed."""

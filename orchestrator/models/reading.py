@@ -18,9 +18,27 @@ from typing import Any, NoReturn
 
 # -- thoughts ----------------------------------------------------------------------------------------------------------
 
-_LONGEST_TAG = len("</thinking>")
-_tag = re.compile(r"<(/?)(think|thinking)>", re.IGNORECASE)
-_opening = re.compile(r"\s{0,999}<(think|thinking)>", re.IGNORECASE)
+_FAMILIES = (
+    (r"<think(?:ing)?>", r"</think(?:ing)?>"),  # DeepSeek, Qwen and most others
+    (r"<thought>", r"</thought>"),
+    (r"<reasoning>", r"</reasoning>"),
+    (r"<seed:think>", r"</seed:think>"),  # Seed-OSS
+    (r"\[THINK]", r"\[/THINK]"),  # Magistral
+    (r"◁think▷", r"◁/think▷"),  # Kimi
+    (r"<\|START_THINKING\|>", r"<\|END_THINKING\|>"),  # Command A
+    (  # gpt-oss; a call may follow in place of the answer
+        r"<\|channel\|>analysis<\|message\|>",
+        r"(?:<\|end\|>)?(?:<\|start\|>assistant)?(?:<\|channel\|>final<\|message\|>|(?=<\|channel\|>commentary))",
+    ),
+)
+"""Tags before and after thoughts, by families of models."""
+_MOST_HELD = 60
+"""Maximum number of characters that may be the beginning of a tag."""
+_groups = [(rf"(?P<o{n}>{opening})", rf"(?P<c{n}>{closing})") for n, (opening, closing) in enumerate(_FAMILIES)]
+_tag = re.compile("|".join(tag for tags in _groups for tag in tags), re.IGNORECASE)
+_opening = re.compile(rf"\s{{0,999}}(?:{'|'.join(opening for opening, _ in _groups)})", re.IGNORECASE)
+_openings = ("<thinking>", *(re.sub(r"\(.*?\)\?|\\", "", opening).lower() for opening, _ in _FAMILIES))
+_tag_begin = re.compile(r"[<\[◁]")
 _blanks = re.compile(r"\s*")
 _fence_line = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
 
@@ -28,25 +46,25 @@ _fence_line = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
 def parted(text: str) -> tuple[str, str]:
     """Split a reply into its thoughts and the rest.
 
-    Thoughts are blocks `<think>...</think>` or `<thinking>...</thinking>` at the start, the last of which may be
-    unclosed; the text before a closing tag without an opening one; and later blocks that start on their own line, if
-    text follows them. Tags within a sentence, in quotes or in a Markdown fence are part of the text.
+    Thoughts are blocks such as `<think>...</think>` (see `_FAMILIES`) at the start, the last of which may be unclosed;
+    the text before a closing tag without an opening one; and later blocks that start on their own line, if text follows
+    them. Tags within a sentence, in quotes or in a Markdown fence are part of the text.
 
     Returns:
         The thoughts, without surrounding white space, and the rest, which is the whole text if there are none.
     """
-    tags = list(_tag.finditer(text))
+    tags = list(_tags(text))
     if not tags:
         return "", text
     thoughts: list[str] = []
     begin = 0
     while opened := _opening.match(text, begin):
-        closing = _closing(text, opened.end(), opened[1])
+        closing = _closing(text, opened.end(), _family(opened))
         thoughts.append(text[opened.end() : len(text) if closing is None else closing.start()])
         if closing is None:
             return _joined(thoughts), ""
         begin = _behind_blanks(text, closing.end())
-    if not thoughts and tags[0][1] and text.lstrip()[:1] not in ("{", "[") and not _is_mentioned(text, tags[0]):
+    if not thoughts and _closes(tags[0]) and text.lstrip()[:1] not in ("{", "[") and not _is_mentioned(text, tags[0]):
         thoughts, begin = [text[: tags[0].start()]], _behind_blanks(text, tags[0].end())
     rest = _without_blocks(text[begin:], thoughts)
     return _joined(thoughts), rest
@@ -56,9 +74,25 @@ def _joined(thoughts: Iterable[str]) -> str:
     return "\n\n".join(thought for thought in map(str.strip, thoughts) if thought)
 
 
-def _closing(text: str, begin: int, name: str) -> re.Match[str] | None:
-    """Return the next closing tag of a name."""
-    return next((tag for tag in _tag.finditer(text, begin) if tag[1] and tag[2].lower() == name.lower()), None)
+def _tags(text: str, begin: int = 0) -> Iterator[re.Match[str]]:
+    for first in _tag_begin.finditer(text, begin):  # many times faster than a search for all tags at each character
+        tag = _tag.match(text, first.start()) if first.start() >= begin else None
+        if tag is not None:
+            begin = tag.end()
+            yield tag
+
+
+def _closes(tag: re.Match[str]) -> bool:
+    return str(tag.lastgroup).startswith("c")
+
+
+def _family(tag: re.Match[str]) -> str:
+    return str(tag.lastgroup)[1:]
+
+
+def _closing(text: str, begin: int, family: str) -> re.Match[str] | None:
+    """Return the next closing tag of a family."""
+    return next((tag for tag in _tags(text, begin) if tag.lastgroup == f"c{family}"), None)
 
 
 def _behind_blanks(text: str, begin: int) -> int:
@@ -78,12 +112,12 @@ def _without_blocks(text: str, thoughts: list[str]) -> str:
     kept: list[str] = []
     begin, opened = 0, None
     fences = [fence.start() for fence in _fence_line.finditer(text)]
-    for tag in _tag.finditer(text):
+    for tag in _tags(text):
         if opened is None:
             line = text[text.rfind("\n", 0, tag.start()) + 1 : tag.start()]
-            if not tag[1] and not line.strip() and bisect(fences, tag.start()) % 2 == 0:
+            if not _closes(tag) and not line.strip() and bisect(fences, tag.start()) % 2 == 0:
                 opened = tag
-        elif tag[1] and tag[2].lower() == opened[2].lower():
+        elif _closes(tag) and _family(tag) == _family(opened):
             following = _behind_blanks(text, tag.end())
             if following == len(text):
                 break
@@ -99,13 +133,13 @@ class ThoughtScreen:
     Thoughts elsewhere are parted only when the reply is complete.
     """
 
-    __slots__ = ("_begun", "_held", "_name", "_over")
+    __slots__ = ("_begun", "_family", "_held", "_over")
 
     def __init__(self) -> None:
         self._held = ""
         """Text received before it is clear what it belongs to."""
-        self._name = ""
-        """Name of the open tag; empty outside thoughts."""
+        self._family = ""
+        """Family of the open tag; empty outside thoughts."""
         self._begun = self._over = False
 
     def feed(self, piece: str) -> tuple[str, str]:
@@ -115,22 +149,22 @@ class ThoughtScreen:
         given, begin, thoughts = self._held + piece, 0, list[str]()
         self._held = ""
         while True:
-            if self._name:
-                closing = _closing(given, begin, self._name)
+            if self._family:
+                closing = _closing(given, begin, self._family)
                 if closing is None:
-                    keep = given.rfind("<", max(len(given) - _LONGEST_TAG + 1, begin))
-                    end = len(given) if keep < 0 else keep
+                    held = _tag_begin.search(given, max(len(given) - _MOST_HELD, begin))
+                    end = len(given) if held is None else held.start()
                     self._held = given[end:]
                     return "", "".join([*thoughts, given[begin:end]])
                 thoughts.append(given[begin : closing.start()])
-                self._name, begin = "", closing.end()
+                self._family, begin = "", closing.end()
             opened = _opening.match(given, begin)
             if opened is None:
                 break
-            self._begun, self._name, begin = True, opened[1], opened.end()
+            self._begun, self._family, begin = True, _family(opened), opened.end()
         given = given[begin:]
         bare = given.lstrip()
-        if len(given) <= 999 and any(tag.startswith(bare.lower()) for tag in ("<think>", "<thinking>")):
+        if len(given) <= 999 and any(tag.startswith(bare.lower()) for tag in _openings):
             self._held = given
             return "", "".join(thoughts)
         self._over = True
@@ -139,7 +173,7 @@ class ThoughtScreen:
     def rest(self) -> tuple[str, str]:
         """Return the text and the thoughts that were held back, at the end of the reply."""
         held, self._held, self._over = self._held, "", True
-        if self._name:
+        if self._family:
             return "", held
         return held.lstrip() if self._begun else held, ""
 
@@ -222,13 +256,20 @@ def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-_decoder = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse, object_pairs_hook=_distinct, strict=False)
+def _json(*, strict: bool) -> json.JSONDecoder:
+    return json.JSONDecoder(parse_float=_finite, parse_constant=_refuse, object_pairs_hook=_distinct, strict=strict)
+
+
+one_reading = _json(strict=True)
+"""Decodes JSON that all parsers read alike: no name stands twice in an object, and no number is infinite or NaN."""
+lenient = _json(strict=False)
+"""The same, and texts may contain line breaks and tabs."""
 
 
 def _value(text: str) -> Any:
     """Return the value of a text that is JSON, or an object or a list as in Python."""
     try:
-        return _decoder.decode(text)
+        return lenient.decode(text)
     except RecursionError:
         raise NoReading("is nested too deeply") from None
     except ValueError as error:
@@ -240,7 +281,7 @@ def _value(text: str) -> Any:
         for part in ast.walk(tree):
             if isinstance(part, ast.Dict):
                 _distinct([(ast.dump(key), None) for key in part.keys if key is not None])
-        return _decoder.decode(json.dumps(ast.literal_eval(tree), allow_nan=False))
+        return lenient.decode(json.dumps(ast.literal_eval(tree), allow_nan=False))
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         raise NoReading(f"is not JSON ({fault})") from None
 
@@ -253,7 +294,7 @@ def _in_words(text: str) -> list[Any]:
         if opened is None:
             return objects or lists
         try:
-            value, begin = _decoder.raw_decode(text, opened.start())
+            value, begin = lenient.raw_decode(text, opened.start())
         except (ValueError, RecursionError):
             if _object_begins.match(text, opened.start()):
                 closing = "}" if opened[0] == "{" else "]"
@@ -333,7 +374,7 @@ def choice_alone(text: str, choices: Iterable[str]) -> str | None:
     fence = _fenced.fullmatch(bare)
     bare = bare if fence is None else fence[2].strip()
     with suppress(ValueError, RecursionError):
-        value = _decoder.decode(bare)
+        value = lenient.decode(bare)
         bare = value["choice"] if isinstance(value, dict) and value.keys() == {"choice"} else value
     return _Names(choices)[bare] if isinstance(bare, str) else None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any, TypeGuard
 from urllib.parse import parse_qsl
@@ -22,8 +23,13 @@ from orchestrator.models.base import Model
 from orchestrator.models.prices import Price
 from orchestrator.private import keep_private
 from orchestrator.redaction import redact
+from orchestrator.spelling import did_you_mean
 
 _FORMS = "write offline, openai:NAME (such as openai:gpt-4o-mini), module:attr or file.py:attr"
+
+
+_NAME = re.compile(r"\w[\w./-]*(?<!\.py)")
+"""A model's name without its provider, not a file."""
 
 
 def model_from_ref(ref: str) -> Model:
@@ -54,10 +60,17 @@ def model_from_ref(ref: str) -> Model:
             )
         return _openai(*name.partition("?")[::2])
     if not colon:
-        raise GraphUnknown(f"model {ref!r} is unknown; {_FORMS}")
-    found = attribute(module_of_file(kind), name) if kind.endswith(".py") else resolve(ref)
-    if found is None:
-        raise GraphUnknown(f"model {ref!r}: {kind} has no {name!r}")
+        named = f": did you mean {f'openai:{ref}'!r}?" if _NAME.fullmatch(ref) else ""
+        guess = did_you_mean(ref, ("offline",)) or named
+        raise GraphUnknown(f"model {redact(ref)!r} is unknown{f'{redact(guess)} Or' if guess else ';'} {_FORMS}")
+    found: Any = None
+    if kind.endswith(".py"):
+        module = module_of_file(kind)
+        found = attribute(module, name)
+        if found is None:
+            raise GraphUnknown(f"model {ref!r}: {kind} has no {name!r}{did_you_mean(name, vars(module))}")
+    else:
+        found = resolve(ref)
     if not _is_model(found) and callable(found):
         found = found()
     if not _is_model(found):

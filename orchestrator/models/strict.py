@@ -98,20 +98,24 @@ def _takes_null(schema: Mapping[str, Any]) -> bool:
     return any(isinstance(inner, Mapping) and _takes_null(inner) for inner in schema.get("anyOf", ()))
 
 
-def with_items(schema: Any, depth: int = 0) -> Any:
+def with_items(schema: Any) -> Any:
     """Return the schema with `items` in every array, without which OpenAI's servers refuse it.
 
     Elements that `prefixItems` describes are described by `items`, too, if there can be no others.
     """
+    return _with_items(schema, 0) if "'array'" in repr(schema) else schema  # a fast search: most have no array
+
+
+def _with_items(schema: Any, depth: int) -> Any:
     if not isinstance(schema, Mapping) or depth > _DEEPEST:
         return schema
     found = dict(schema)
     for key, value in schema.items():
         if key in _NAMED_PARTS and isinstance(value, Mapping):
-            found[key] = {name: with_items(inner, depth + 1) for name, inner in value.items()}
+            found[key] = {name: _with_items(inner, depth + 1) for name, inner in value.items()}
         elif key in _PARTS:
             several = isinstance(value, list)
-            found[key] = [with_items(one, depth + 1) for one in value] if several else with_items(value, depth + 1)
+            found[key] = [_with_items(one, depth + 1) for one in value] if several else _with_items(value, depth + 1)
     kinds = found.get("type")
     if (kinds == "array" or (isinstance(kinds, list) and "array" in kinds)) and not isinstance(
         found.get("items"), Mapping

@@ -68,6 +68,9 @@ class Ask(Node, kind="ask"):
         """See `Node.sees_tools`."""
         return False
 
+    def _receives(self, name: str) -> tuple[str, ...]:
+        return (name,)
+
     async def run(self, state: object, ctx: Context) -> dict[str, object]:
         shown = plain({name: getattr(state, name) for name in self.show})
         prompt = fill(self.prompt, **shown)

@@ -54,12 +54,12 @@ def kinds() -> dict[str, type[Node]]:
 
 def own_fields(cls: type[Node]) -> list[FieldFacts]:
     """Return the fields that a kind adds to those of all kinds."""
-    return [field for field in _fields(cls) if field.name not in Node.model_fields]
+    return [field for field in fields(cls) if field.name not in Node.model_fields]
 
 
 def common_fields() -> list[FieldFacts]:
     """Return the fields of all kinds."""
-    return _fields(Node)
+    return fields(Node)
 
 
 def summary(cls: type[Node]) -> str:
@@ -111,19 +111,19 @@ def _docstring(cls: type[Node]) -> str:
     return inspect.cleandoc(cls.__dict__.get("__doc__") or "")
 
 
-def _fields(cls: type[Node]) -> list[FieldFacts]:
-    meanings = {name: text for base in reversed(cls.__mro__) for name, text in _meanings(base).items()}
+def fields(cls: type[Node]) -> list[FieldFacts]:
+    texts = {name: text for base in reversed(cls.__mro__) for name, text in meanings(base).items()}
     ports = cls.port_types()
     found = []
     for name, info in cls.model_fields.items():
-        meaning = meanings.get(name, "")
+        meaning = texts.get(name, "")
         port = "" if name not in ports else _port(cls, name, ports[name], meaning)
         found.append(FieldFacts(info.alias or name, _shown(info.annotation), _default(info), port, meaning))
     return found
 
 
 @cache
-def _meanings(cls: type) -> dict[str, str]:
+def meanings(cls: type) -> dict[str, str]:
     """Return the texts below the fields of a class, which Python does not keep; none if the source is missing."""
     if not cls.__module__.startswith("orchestrator."):
         return {}

@@ -132,7 +132,7 @@ class Complete(Node, kind="complete"):
         if output is None or (isinstance(output, type) and issubclass(output, BaseModel)):
             return output
         if not isinstance(output, Mapping):
-            raise ValueError(f"output is a pydantic model or a JSON Schema, and this is {output!r:.60}")
+            raise ValueError(f"output must be a pydantic model or a JSON Schema, and this is {output!r:.60}")
         for fault in schema_faults(output):
             raise ValueError(f"output is a JSON Schema that {fault}")
         return dict(output)

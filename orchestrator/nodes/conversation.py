@@ -28,6 +28,8 @@ def joined(state: object, field: str, messages: Sequence[Message]) -> list[Messa
 
 ENDED = "ended"
 """Key in the data of a result's message: the call ended the work."""
+CHANGED = "changed_by_user"
+"""Key in the extras of a call in a list: a person approved it with other arguments than the model's."""
 BEGAN_ANEW = "[this call started from a clean state: what earlier calls of this tool had set up is gone]"
 """The note to the model when a stateful tool lost its state between two calls."""
 

@@ -49,7 +49,7 @@ class Decided(NamedTuple):
 
 
 class Deciding(BaseModel, metaclass=Spelled):
-    """Base class of the kinds in which a model decides between a few choices."""
+    """Base class of the node kinds in which a model chooses one of a few options."""
 
     task: ClassVar[str] = "decide"
     """The kind of decision, for models."""

@@ -17,7 +17,7 @@ from orchestrator.graph.outcome import FAILED, RESERVED, Failing, Outcome
 from orchestrator.graph.reducers import append
 from orchestrator.json import canonical
 from orchestrator.models.messages import Message, ToolCall
-from orchestrator.nodes.conversation import added, result_message
+from orchestrator.nodes.conversation import CHANGED, added, result_message
 from orchestrator.nodes.model_decision import question_in_hand, quoted
 from orchestrator.nodes.steps import step_of
 from orchestrator.tools.result import SHOWN, ToolResult
@@ -142,8 +142,8 @@ class Execute(Node, kind="execute"):
         return True
 
     @property
-    def called_from(self) -> tuple[str, str] | None:
-        return (self.tool, self.args) if self.calls is None else None
+    def called_from(self) -> tuple[str, str]:
+        return (self.tool, self.args) if self.calls is None else (self.calls, self.calls)
 
     def ports(self) -> dict[str, str]:
         unused = _ONE if self.calls is not None else _MANY
@@ -174,7 +174,10 @@ class Execute(Node, kind="execute"):
             lanes=[_pool(ctx, call) for call in wanted],
         )
         messages = [
-            result_message(call, result, most=_most(ctx, call)) for call, (_, result) in zip(wanted, found, strict=True)
+            result_message(
+                call, result, _changed(call.arguments) if call.extras.get(CHANGED) else "", most=_most(ctx, call)
+            )
+            for call, (_, result) in zip(wanted, found, strict=True)
         ]
         called = [(call.name, made, result) for call, (made, result) in zip(wanted, found, strict=True)]
         return self._outcome(called, {results: added(state, results, messages)}, ctx.node)
@@ -252,6 +255,10 @@ def _edited(ctx: Context, call: ToolCall, args: Mapping[str, object]) -> str:
                 return ""
         except AgentError:
             pass  # the original arguments were not valid
+    return _changed(args)
+
+
+def _changed(args: object) -> str:
     return f"The user changed the arguments of this call: {canonical(args)}"
 
 

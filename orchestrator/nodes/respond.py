@@ -213,6 +213,15 @@ EMPTY_ANSWER = "Your reply holds no answer. Give the final answer in words; no t
 CUT = "Your reply was cut off, because it was too long, and was not used. Reply again, more briefly."
 IN_WORDS = "Nothing was called: an action in words makes no call. Call the tool, or give the final answer."
 UNREAD = "Nothing was called: {why}. Write the call again in the form that you were told."
+_REPORTED = {
+    NO_THOUGHT: "makes a call without a thought, which thought='required' asks for",
+    NO_ACTION: "is a thought, without a call or an answer",
+    EMPTY: "is empty",
+    EMPTY_ANSWER: "contains no answer",
+    CUT: "was cut off",
+    IN_WORDS: "has an action in words, which makes no call",
+}
+"""The faults in the words of the error, which a person reads."""
 
 
 def _is_none(value: object) -> bool:
@@ -289,8 +298,12 @@ class Interpretation(Talk):
         content = found.message.content
         prose = not self.tools_offered or found.fault == CUT or (found.fault == NO_ACTION and self.protocol == "native")
         if found.calls or not content.strip() or not prose:
+            cannot = (
+                f"has a call that cannot be read: {found.unread}" if found.unread else f"cannot be used: {found.fault}"
+            )
+            said = f" {quoted(content)}" if content.strip() else ""
             more = "; give the model more max_tokens" if reply.cut else ""
-            self._fail(f"{found.fault} The reply was {quoted(content)}{more}")
+            self._fail(f"the model's reply{said} {_REPORTED.get(found.fault, cannot)}{more}")
         answer, thought = answer_in(content, self.finish) or (thought_in(content), "")
         return self._answered(found, answer or content.strip(), thought)
 

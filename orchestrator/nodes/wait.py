@@ -66,6 +66,9 @@ class Wait(Node, kind="wait", outcomes=("received",)):
         """See `Node.does`."""
         return f"waits for {self.event}"
 
+    def _receives(self, name: str) -> tuple[str, ...]:
+        return (self.event,)
+
     def ports(self) -> dict[str, str]:
         return {port: field for port, field in super().ports().items() if field != ITEM}
 

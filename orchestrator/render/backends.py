@@ -59,7 +59,7 @@ def engines() -> tuple[Backend, ...]:
 
 
 def dot_program() -> str | None:
-    """Return the path of `dot` if it is on PATH; the current directory does not count."""
+    """Return the path of `dot`; None if it is not on PATH, where the current directory does not count."""
     found = shutil.which("dot")
     return found if found is not None and os.path.isabs(found) else None
 

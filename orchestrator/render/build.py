@@ -66,7 +66,7 @@ class _Builder:
         )
 
     def _frame(self, graph: GraphDefinition, path: str, cluster: str | None) -> dict[str, str]:
-        """Add a graph's parts; return the keys by name."""
+        """Add the nodes and edges of a graph; return the keys of its nodes by name."""
         topology = graph.topology
         items = per_item(topology)
         keys: dict[str, str] = {}

@@ -222,7 +222,7 @@ class Level(NamedTuple):
 
 
 def backward(level: Level) -> frozenset[str]:
-    """Keys of the edges that close a cycle, as seen from START."""
+    """Return the keys of the edges that close a cycle, as seen from START."""
     return ordered(level.keys, level.edges)[1]
 
 

@@ -160,7 +160,7 @@ def label_room(edge: EdgeMark) -> Size:
 
 
 def took_width() -> float:
-    """Return the width of the longest duration of a node."""
+    """Return the width of the longest text of a node's duration."""
     return text_width(_LONGEST_TOOK, 10.0)
 
 

@@ -114,7 +114,7 @@ class _Label:
         return self.long / (self.size.width + 1)
 
     def tries(self) -> Iterator[tuple[float, list[_Try]]]:
-        """Return places in groups, each with a lower bound of its costs."""
+        """Yield places in groups, each with a lower bound of its costs."""
         for number in range(len(_PARTS) + 2):
             if number == len(self.found):
                 found = _first(self) if number == 0 else _beside(self, number - 1)
@@ -178,7 +178,7 @@ def _cost(rank: int) -> float:
 
 
 def _first(label: _Label) -> Iterator[tuple[float, float, float]]:
-    """Return the place where the engine left room, or the middle, with its cost."""
+    """Yield the place where the engine left room, or the middle, with its cost."""
     curve, size, named = label.curve, label.size, bool(label.edge.label)
     if curve.label is not None:
         x, y = curve.label
@@ -192,7 +192,7 @@ def _first(label: _Label) -> Iterator[tuple[float, float, float]]:
 
 
 def _beside(label: _Label, rank: int) -> Iterator[tuple[float, float, float]]:
-    """Return places on the line and next to it, at its part of that rank, with their own costs."""
+    """Yield places on the line and next to it, at its part of that rank, with their own costs."""
     size, named = label.size, bool(label.edge.label)
     x, y, across, down = label.at(_PARTS[rank])
     cost = _cost(rank)
@@ -208,7 +208,7 @@ def _beside(label: _Label, rank: int) -> Iterator[tuple[float, float, float]]:
 
 
 def _around(label: _Label) -> Iterator[tuple[float, float, float]]:
-    """Return places around the middle of an edge that is too short for its label."""
+    """Yield places around the middle of an edge that is too short for its label."""
     x, y, _, _ = label.at(0.5)
     wide = label.size.width / 2
     for away in (26.0, 40.0, 54.0, 68.0):
@@ -366,7 +366,7 @@ def _head(cluster: ClusterMark, box: Box) -> Box:
 
 
 def _frame(box: Box) -> Iterator[Box]:
-    """Return the borders of a cluster."""
+    """Yield the borders of a cluster."""
     yield Box(box.left - 2, box.top, box.left + 2, box.bottom)
     yield Box(box.right - 2, box.top, box.right + 2, box.bottom)
     yield Box(box.left, box.top - 2, box.right, box.top + 2)

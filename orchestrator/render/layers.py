@@ -121,7 +121,7 @@ def _with_edges(placed: _Placed, level: Level) -> _Placed:
 
 
 def _tracks(spans: list[tuple[float, float, str]]) -> Iterator[tuple[int, tuple[float, float, str]]]:
-    """Return each span with the first free track; short spans first, so that they stay near."""
+    """Yield each span with the first free track; short spans first, so that they stay near."""
     free: list[list[tuple[float, float]]] = []
     for span in sorted(spans, key=lambda span: (span[1] - span[0], span)):
         begin, end, _ = span

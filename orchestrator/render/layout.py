@@ -103,7 +103,7 @@ def lay_out(
 
 
 def _looks(drawing: Drawing) -> Iterator[str]:
-    """Return properties besides the source on which the places of labels depend: sizes of labels and counts."""
+    """Yield properties besides the source on which the places of labels depend: sizes of labels and counts."""
     for edge in drawing.edges:
         yield f"{edge.path} {geometry.label_room(edge).width:.1f}"
     for mark in drawing.by_key.values():

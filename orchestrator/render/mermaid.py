@@ -86,7 +86,7 @@ def _lines(drawing: Drawing, direction: Direction) -> Iterator[str]:
 
 
 def _from_outside(levels: Mapping[str | None, Level]) -> Iterator[Level]:
-    """Return the levels from outside to inside; START's edges come first in each."""
+    """Yield the levels from outside to inside; START's edges come first in each."""
     waiting: deque[str | None] = deque([None])
     while waiting:
         level = levels[waiting.popleft()]

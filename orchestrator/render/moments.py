@@ -121,13 +121,13 @@ class Live:
                 plan = after
 
     def _node(self, key: tuple[str, str]) -> tuple[str, str]:
-        """Return a node of the run's current version in the last version."""
+        """Return the key that a node of the run's current version has in the last version."""
         for names, _, _ in self._moves:
             key = names.place(key[0]), names.node(*key)
         return key
 
     def _edge(self, key: tuple[str, int]) -> tuple[str, int] | None:
-        """Return an edge of the run's current version in the last version; None if missing there."""
+        """Return an edge's key in the run's last version, given its key in the current one; None if it is gone."""
         for names, before, after in self._moves:
             there = names.place(key[0])
             edges = moved_edges(names, key[0], plan_at(before, key[0]), plan_at(after, there))

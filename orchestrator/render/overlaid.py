@@ -75,7 +75,7 @@ class Mark:
 
 
 def overlay_of(run: RunLike | None) -> Overlay | None:
-    """Return the overlay of a run with the frames of one subgraph node added up, and its questions as texts."""
+    """Return the overlay of a run, if one is given: frames of a subgraph node are added up, and questions are texts."""
     if run is None:
         return None
     found = run if isinstance(run, Overlay) else run.overlay()

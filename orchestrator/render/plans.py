@@ -29,7 +29,7 @@ _GAP, _HEAD = 18.0, 38.0
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A plan laid out."""
+    """A plan with the layout of its drawing."""
 
     id: str
     name: str
@@ -44,7 +44,7 @@ class Sheet:
 
 
 def plan_drawings(planned: Sequence[Planned]) -> Iterator[tuple[int, Planned, Drawing, Mark]]:
-    """Return (number, plan, drawing of its steps, the plan's own mark) of the plans to draw."""
+    """Yield (number, plan, drawing of its steps, the plan's own mark) of the plans to draw."""
     for number, plan in enumerate(planned[:MOST_PLANS], 1):
         marks = plan_marks(number, plan)
         yield number, plan, _drawing(number, plan, marks), marks[f"plan-{number}"]

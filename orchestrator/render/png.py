@@ -71,7 +71,11 @@ def to_png(
 
 
 def painted(svg: str, theme: Literal["light", "dark"] = "light", dpi: int = 144) -> bytes:
-    """Draw the result of `to_svg` as PNG; see `to_png`."""
+    """Draw the result of `to_svg` as PNG; see `to_png`.
+
+    Raises:
+        RenderError: the drawing is too large, or a font or the package `resvg-py` is missing.
+    """
     family = font()
     found = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
     assert found is not None, "a drawing has a size"

@@ -85,7 +85,7 @@ class _TextTree:
         return self.drawing.by_key[key].look in ("end", "stop")
 
     def lines(self) -> Iterator[str]:
-        """Return the lines: START and its successors, then nodes only reachable from `*`."""
+        """Yield the lines: START and its successors, then nodes only reachable from `*`."""
         roots = [key for key in self.following if key in self.above and self.above[key] is None]
         for number, root in enumerate(roots):
             if number:
@@ -145,7 +145,7 @@ class _TextTree:
 
 
 def _plans(drawing: Drawing) -> Iterator[str]:
-    """Return the steps of each plan, with their needs."""
+    """Yield the steps of each plan, with their needs."""
     for number, plan, steps, mark in plan_drawings(drawing.planned):
         yield ""
         yield f"plan {number}: {steps_of(plan)}  {mark.texts.get('times', '')}"

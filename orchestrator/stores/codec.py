@@ -367,7 +367,7 @@ def _checked(name: str, key: object) -> str | bytes:
         if key.startswith(_ENV) and len(key) > len(_ENV):
             return key
         raise InvalidValue(
-            f"key {name!r} is a text, but not a reference: write 'env:NAME', and set that variable to 32 bytes in "
+            f"key {name!r} is a string, but not a reference: write 'env:NAME', and set that variable to 32 bytes in "
             "base64, or give the bytes",
             where="keys",
         )

@@ -248,7 +248,7 @@ def namespace_text(namespace: Sequence[str]) -> str:
 
 
 def namespace_of(text: str) -> Namespace:
-    """Return the namespace of a string."""
+    """Return the namespace that a result of `namespace_text` represents."""
     return tuple(text.split(_END)[:-1])
 
 

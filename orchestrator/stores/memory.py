@@ -201,7 +201,7 @@ class Holders:
             self._holders[run.holder].robbed = True
 
     def is_current(self, name: str) -> bool:
-        """True if the leases of a holder have not expired."""
+        """Return True if the leases of a holder have not expired."""
         holder = self._holders.get(name)
         return holder is not None and holder.expires > SYSTEM_CLOCK.steady()
 
@@ -495,7 +495,7 @@ class MemoryItems:
     # ------------------------------------------------------------------------------- helpers
 
     def _in(self, area: Area, prefix: Namespace) -> list[Item]:
-        """Return the items of a prefix, in order."""
+        """Return the items whose namespaces begin with a prefix, in order."""
         low, high = prefix_range(prefix)
         with self._lock:
             there, now = self._areas[area], SYSTEM_CLOCK.now()
@@ -1030,7 +1030,7 @@ def _read(run_id: str, after: int, stored: Sequence[bytes]) -> list[Record]:
 
 
 def _fits(run: MemoryRun, query: RunQuery, compared: Sequence[Comparison], wanted: Sequence[str] | None) -> bool:
-    """True if a run matches all filters of a query except the status.
+    """Return True if a run matches all filters of a query except the status.
 
     Args:
         run: the run.

@@ -83,7 +83,7 @@ _PROCESS = ("machine", "boot", "space", "pid", "start")
 
 
 def is_dead(owner: Mapping[str, object]) -> bool:
-    """True if a lease's holder is certainly gone: it ran on this machine, and its process no longer exists."""
+    """Return True if a lease's holder is certainly gone: it ran on this machine, and its process no longer exists."""
     if not boot_id() or owner.get("boot") != boot_id():
         # Machines that were cloned from one image may share an id, so their host names are compared as well.
         this_machine = owner.get("machine", "") == machine_id() and owner.get("host") == socket.gethostname()
@@ -108,7 +108,7 @@ def is_dead(owner: Mapping[str, object]) -> bool:
 
 
 def is_here(owner: Mapping[str, object]) -> bool:
-    """True if a lease's holder is this process."""
+    """Return True if a lease's holder is this process."""
     here = Owner.here().data()
     return all(owner.get(part) == here[part] for part in _PROCESS)
 

@@ -240,7 +240,7 @@ def _parsed(skeleton: bytes) -> tuple[int, list[Hole]]:
 
 
 def is_sound(digest: object, data: object) -> bool:
-    """True if a stored payload matches its digest."""
+    """Return True if a stored payload matches its digest."""
     return isinstance(data, bytes) and sha256(data).digest() == digest
 
 

@@ -43,12 +43,12 @@ def file_of(url: str) -> str | None:
 
 
 def is_database(url: str) -> bool:
-    """True if a store's URL names a database of a server."""
+    """Return True if a store's URL names a database of a server."""
     return url.startswith(DATABASES)
 
 
 def is_place(authority: str, database: str) -> bool:
-    """True if these parts of a URL are plausible. They are not if a `/` or `?` of a password ended them:
+    """Return True if these parts of a URL are plausible. They are not if a `/` or `?` of a password ended them:
     then a part of the password is in the place of a port, or before an `@` in the name of the database.
     """
     ports = [host.rpartition("]")[2].partition(":")[2] for host in authority.rpartition("@")[2].split(",")]

@@ -50,7 +50,7 @@ def words(text: str) -> list[str]:
 
 
 def contains(wanted: Sequence[str], *texts: str) -> bool:
-    """True if all of these words occur in these texts; False if there are no words."""
+    """Return True if all of these words occur in these texts; False if there are no words."""
     missing = set(wanted)
     for text in texts:
         missing -= found_in(missing, text)
@@ -141,7 +141,7 @@ class Comparison(NamedTuple):
     """The value to compare with, on the right of the operator."""
 
     def fits(self, info: RunInfo) -> bool:
-        """True if a row in memory matches."""
+        """Return True if a row in memory matches."""
         found = self.value_of(info)
         return found is not None and bool(found >= self.value if self.sql.endswith(">=") else found == self.value)
 

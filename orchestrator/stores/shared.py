@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def check_seqs(run_id: str, records: Sequence[Record], after: int) -> None:
-    """Refuse records that do not follow `after` one by one: a mistake of the caller, not a conflict."""
+    """Raise ValueError for records that do not follow `after` one by one: a mistake of the caller, not a conflict."""
     for expected, record in enumerate(records, after + 1):
         if record.seq != expected:
             raise ValueError(
@@ -31,7 +31,7 @@ def check_seqs(run_id: str, records: Sequence[Record], after: int) -> None:
 
 
 def check_new(new: NewRun) -> None:
-    """Refuse a new run whose row does not fit its records, its graph or its lease."""
+    """Raise ValueError for a new run whose row does not fit its records, its graph or its lease."""
     info, records = new.info, new.records
     check_seqs(info.run_id, records, 0)
     check_key("a run's id", info.run_id)
@@ -45,7 +45,7 @@ def check_new(new: NewRun) -> None:
 
 
 def check_append(append: Append) -> None:
-    """Refuse records that do not follow the head, and a release without a lease."""
+    """Raise ValueError for records that do not follow the head, and for a release without a lease."""
     check_seqs(append.run_id, append.records, append.after)
     if append.release and append.lease is None:
         raise ValueError(f"run {append.run_id!r}: release gives back the lease that the append names; name it (lease=)")
@@ -97,7 +97,7 @@ def check_postable(run_id: str, status: str, notice: bool) -> None:
 
 
 def is_released(head: int, has_status: str, has_due: float | None, has_waiting: int, append: Append) -> bool:
-    """True if a run without a lease is already in the state that a releasing append without records would leave.
+    """Return True if a run without a lease is already in the state that a releasing append without records would leave.
 
     Args:
         head, has_status, has_due, has_waiting: columns of the run's row.

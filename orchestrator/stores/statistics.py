@@ -114,7 +114,7 @@ class By:
         return self.kind or "step"
 
     def run_part(self, graph: str, created: object, labels: Mapping[str, str]) -> dict[str, str | None]:
-        """Return the values of a run."""
+        """Return the values of a run by which it is grouped, without those that differ within the run."""
         return {
             name: graph if name == "graph" else _day(created) if name == "day" else labels.get(name[len("label:") :])
             for name in self.names
@@ -123,7 +123,7 @@ class By:
 
 
 def failed_in(totals: RunTotals | None, tool: str) -> bool:
-    """True if a call of a tool failed, as `Store.runs(failed_tool=)` defines it."""
+    """Return True if a call of a tool failed, as `Store.runs(failed_tool=)` defines it."""
     rows = () if totals is None else totals.rows
     return any(row.kind == "tool" and row.failed and (tool in ANY_TOOL or row.name == tool) for row in rows)
 
@@ -195,7 +195,7 @@ class Groups:
         self.add_to(tuple(values.get(name) for name in self.by.names), status, numbers)
 
     def add_to(self, key: tuple[str | None, ...], status: str, numbers: Numbers | None) -> None:
-        """Like `add`, by the values of `By.names` in their order."""
+        """Like `add`, with the values of the group given in the order of `By.names`."""
         group = self.group(key)
         if numbers is None:
             group.add_uncounted(status)
@@ -203,14 +203,14 @@ class Groups:
             group.add((status, *numbers))
 
     def group(self, key: tuple[str | None, ...]) -> Group:
-        """Return the group of these values of `By.names`, in their order."""
+        """Return the group for these values, given in the order of `By.names`. Create it if it is missing."""
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = Group()
         return group
 
     def rows(self) -> list[StatsRow]:
-        """Return the groups, sorted."""
+        """Return the sums of all groups, sorted by the values of the groups."""
         keys = sorted(self._groups, key=lambda key: [(value is not None, value or "") for value in key])
         return [self._groups[key].row(dict(zip(self.by.names, key, strict=True))) for key in keys]
 
@@ -251,7 +251,7 @@ class Group:
         self._seconds.extend(seconds)
 
     def row(self, group: Mapping[str, str | None]) -> StatsRow:
-        """Return the sums."""
+        """Return the sums as the row of a group. `group`: its value of each grouping, by name."""
         self._take()
         seconds = sorted(self._seconds)
         calls, failed, tools, failed_tools, tokens_in, tokens_out = self._sums

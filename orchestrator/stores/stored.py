@@ -319,7 +319,11 @@ def _parent_of(row: InfoRow) -> Parent | None:
 def lease_of(
     run_id: str, token: object, holder: object, owner: object, ttl: object, expires: object, now: float
 ) -> Lease | None:
-    """Return the lease of a run, from its row and its holder's. A damaged one has expired. `now`: clock of leases."""
+    """Return the lease of a run, if any, from its row and its holder's. A damaged one has expired.
+
+    Args:
+        now: the present time, by the clock of leases.
+    """
     if token is None:
         return None
     seconds = ttl if isinstance(ttl, float) else 0.0
@@ -423,7 +427,7 @@ Name: TypeAlias = tuple[str, str, str]
 
 
 def packed(totals: RunTotals) -> tuple[str, bytes]:
-    """Return the names and the numbers of a run's usage."""
+    """Return a run's usage in stored form: the names of its parts, and their numbers."""
     names = json.dumps([(row.node, row.kind, row.name) for row in totals.rows], separators=(",", ":"))
     numbers = (
         _ROW.pack(row.calls, row.failed, row.input_tokens, row.output_tokens, row.cost, row.seconds)
@@ -454,7 +458,7 @@ def unpacked(text: object, numbers: object, seconds: float) -> RunTotals | None:
 
 
 def fits(names: Sequence[Name], numbers: object) -> bool:
-    """True if there are as many numbers as the names need."""
+    """Return True if there are as many numbers as the names need."""
     return isinstance(numbers, bytes) and len(numbers) == _ROW.size * len(names)
 
 

@@ -182,7 +182,7 @@ class _TrioSignal:
 
 
 def _comes_again() -> bool:
-    """True if a scope of anyio cancels this task: it does so again at the next await, until the task leaves it."""
+    """Return True if a scope of anyio cancels this task: it does so at each further await, until the task leaves it."""
     return current_effective_deadline() == -math.inf
 
 

@@ -65,11 +65,11 @@ class MockClock:
         return self._idle
 
     def now(self) -> float:
-        """Unix time in seconds."""
+        """Return Unix time in seconds."""
         return self._began + self.steady()
 
     def steady(self) -> float:
-        """Seconds since the clock was made."""
+        """Return the seconds since the clock was made."""
         return self._jumped + (self._trio.current_time() if self._trio is not None else 0.0)
 
     def jump(self, seconds: float) -> None:

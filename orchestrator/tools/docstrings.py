@@ -31,14 +31,14 @@ _FIELD = re.compile(
     r"([:@])(param|parameter|arg|argument|key|keyword|type|returns?|rtype|raises?|except|exception|throws|yields?)\b(.*)"
 )
 """A field of Sphinx, such as `:param str name: text`, or of Epytext, such as `@param name: text`."""
-_NAMES = re.compile(r"(?:[-*+•][ \t]+)?[`*]{0,3}([A-Za-z_]\w*(?:, *\*{0,2}[A-Za-z_]\w*)*)[`*]{0,2}")
+_NAMES = re.compile(r"(?:[-*+•][ \t]+)?[`*]{0,3}([^\W\d]\w*(?:, *\*{0,2}[^\W\d]\w*)*)[`*]{0,2}")
 _COLON = re.compile(r"[ \t]*:(?!//)\**[ \t]*|[ \t]+(?:--?|–|—)[ \t]+")
 """What separates a parameter from its description."""
-_LIST = re.compile(r"\*{0,2}[A-Za-z_]\w*(?:[ \t]*,[ \t]*\*{0,2}[A-Za-z_]\w*)*")
+_LIST = re.compile(r"\*{0,2}[^\W\d]\w*(?:[ \t]*,[ \t]*\*{0,2}[^\W\d]\w*)*")
 _SYNONYMS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "object": "dict", "array": "list"}
 _LONGEST = 500
 """Maximum length of a type in a docstring; a longer one is ignored."""
-_WORDS = re.compile(r"[A-Za-z_][\w.]*")
+_WORDS = re.compile(r"[^\W\d][\w.]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def _starts(lines: Sequence[str], at: int) -> bool:
 
 
 def _entry(line: str) -> _Entry | None:
-    """Parse a line such as `name (type): text`."""
+    """Parse a line such as `name (type): text`; None if it has another form."""
     text = line.strip()
     names = _NAMES.match(text)
     if names is None:
@@ -161,7 +161,7 @@ def _entry(line: str) -> _Entry | None:
 
 
 def _listed(line: str) -> _Entry | None:
-    """Parse a line such as `one, other : type`."""
+    """Parse a line such as `one, other : type`; None if it has another form."""
     names, _, written = line.strip().partition(":")
     if not _LIST.fullmatch(names.strip()):
         return None

@@ -142,7 +142,7 @@ class InstanceLease(Generic[T]):
         """The thread that uses it."""
 
     def metadata(self) -> dict[str, JsonValue]:
-        """Metadata about the instance for the result of a call."""
+        """Return metadata about the instance for the result of a call."""
         found: dict[str, JsonValue] = {"new_instance": True} if self.new else {}
         return found | ({"waited": round(self.waited, 3)} if self.waited >= 0.001 else {})
 
@@ -256,7 +256,7 @@ class Pool(Generic[T]):
         return f"Pool({self._name}, {self.size})"
 
     def statistics(self) -> PoolStatistics:
-        """State and totals of the pool."""
+        """Return the state and the totals of the pool."""
         return PoolStatistics(
             size=self.size,
             held=self._taken,
@@ -333,7 +333,7 @@ class Pool(Generic[T]):
             return found
 
     def holders(self) -> list[Hashable]:
-        """The ids that hold an instance."""
+        """Return the ids that hold an instance."""
         return [key for key, lease in self._held.items() if lease.instance is not None]
 
     async def aclose(self) -> None:

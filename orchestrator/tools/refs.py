@@ -29,12 +29,13 @@ from pydantic import BaseModel
 
 from orchestrator.errors import GraphUnknown
 from orchestrator.graph.refs import attribute, module_of_file, resolve
+from orchestrator.spelling import did_you_mean
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.toolbox import Toolbox, as_tool
 
 
 def builtin_groups() -> tuple[str, ...]:
-    """Names of the groups of tools that come with the library."""
+    """Return the names of the groups of tools that come with the library."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules([str(Path(__file__).with_name("builtin"))])))
 
 
@@ -89,13 +90,15 @@ def tools_from_ref(ref: str, directory: str | None = None) -> Toolbox:
         return _tools_in(module, ref)
     thing = attribute(module, name)
     if thing is None:
-        raise GraphUnknown(f"tools {ref!r}: {place} has no {name!r}; {_there(module)}")
+        raise GraphUnknown(
+            f"tools {ref!r}: {place} has no {name!r}{did_you_mean(name, vars(module)) or ';'} {_there(module)}"
+        )
     return _tools(thing, ref)
 
 
 @contextmanager
 def _named(ref: str, *errors: type[Exception]) -> Iterator[None]:
-    """Add the reference to the message of these errors."""
+    """Raise these errors as `GraphUnknown`, with the reference in the message."""
     try:
         yield
     except errors as error:
@@ -137,10 +140,10 @@ def _module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not (name + ".").startswith(error.name + "."):
             raise
-        groups = ", ".join(builtin_groups())
+        groups = builtin_groups()
+        guess = did_you_mean(name, groups) or "; write module, module:attr or file.py:attr"
         raise GraphUnknown(
-            f"tools {name!r}: it is neither a shipped group ({groups}) nor a module; "
-            "write module, module:attr or file.py:attr"
+            f"tools {name!r}: it is neither a shipped group ({', '.join(groups)}) nor a module{guess}"
         ) from None
 
 
@@ -158,7 +161,7 @@ def toolbox_of(things: ToolsLike) -> Toolbox:
         things: a tool, function, toolbox or reference, or a list of them.
 
     Returns:
-        The toolbox; a toolbox is returned as it is.
+        The toolbox; a toolbox is returned unchanged.
 
     Raises:
         ValueError: two tools have the same name.

@@ -140,10 +140,10 @@ def risk_at_most(risk: Risk, limit: Risk) -> bool:
 
 
 class ToolResult(BaseModel, metaclass=Spelled):
-    """The end of a tool call, good or bad.
+    """The result of a tool call that succeeded or failed.
 
-    It failed if it has an error or an exit code that is not 0, and the two agree: an error gives the exit code 1
-    where none is said, or 0; an error without words, such as an empty stderr, is none.
+    It failed if it has an error or an exit code that is not 0, and the two agree: with an error, an exit code that is
+    missing or 0 becomes 1. An empty error, such as an empty stderr, is no error.
     """
 
     # In a state, which is read back from JSON, a `ToolFailure` becomes the `ToolResult` that its field declares.
@@ -267,7 +267,7 @@ def worded(result: ToolResult) -> ToolResult:
 
 def result_of(value: Any) -> ToolResult:
     """Convert a tool's return value to a result. Results, also of other libraries, are kept; other values become the
-    output. // A result of another library is an object with `output` and one of `exit_code` and `error`. An `Image`, a
+    output. A result of another library is an object with `output` and one of `exit_code` and `error`. An `Image`, a
     `Blob`, and `bytes` that are not text become content, alone or in a list; the rest of the list is the output. A
     value that JSON cannot represent is converted to text.
 
@@ -444,7 +444,7 @@ def in_words(value: object) -> str:
 
 
 def refused(error: Exception, value: object) -> ResultRefused:
-    """Error of a call whose return value does not fit into a result."""
+    """Return the error of a call whose return value does not fit into a result."""
     why = message_of(error)
     known = isinstance(error, ToolError)
     return ResultRefused(why if known else f"the call was made, but its result was refused: {why}", in_words(value))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalContext:
-    """Context of a question."""
+    """What a page shows next to a question about a call, from the journal."""
 
     seq: int
     """The record of the question; 0 if there is none."""
@@ -57,7 +57,7 @@ def _said(reply: object, call_id: object) -> str:
 
 
 def _schema(offered: object, tool: object) -> Mapping[str, object] | None:
-    """Return the schema of a tool among those offered to a model."""
+    """Return the schema of a tool among those offered to a model, if it is there."""
     for one in offered if isinstance(offered, list) else ():
         inner = one.get("function", one) if isinstance(one, Mapping) else None
         if isinstance(inner, Mapping) and inner.get("name") == tool:
@@ -68,7 +68,7 @@ def _schema(offered: object, tool: object) -> Mapping[str, object] | None:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeChoice:
-    """A possible answer."""
+    """A possible answer to the question about the outcome of a call."""
 
     choice: str
     """Its name in the API, on the command line and in the journal."""
@@ -99,7 +99,7 @@ CHOICES = tuple(one.choice for one in _UNKNOWN)
 
 
 def outcome_title(payload: Mapping[str, object]) -> str:
-    """Return the short form of the question."""
+    """Return a title for the question about the outcome of a call."""
     tool = payload.get("tool", "")
     return (
         f"The result of {tool} was refused" if payload.get("why") == "refused" else f"What became of this call? {tool}"

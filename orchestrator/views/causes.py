@@ -50,7 +50,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """Target of an outcome."""
+    """The edges that an outcome took, those that it did not take, and the cause of the outcome."""
 
     seq: int
     activation: str
@@ -69,7 +69,7 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The origin of a step."""
+    """The origin of a step: the edge, join, spent limit or event that started it, and the steps before it."""
 
     by: Literal["edge", "join", "limit", "event"]
     seq: int

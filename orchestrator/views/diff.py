@@ -182,7 +182,7 @@ class ComparedRun:
         return first.values if self.names is None else self.names.start(first.values)
 
     def set_from_outside(self) -> Iterator[tuple[int, Mapping[str, object]]]:
-        """Return the values that forks and migrations set, with their records.
+        """Yield the values that forks and migrations set, with their records.
 
         Migrations are left out if one run is a replay of the other, which may use one version from the start.
         """
@@ -253,7 +253,7 @@ def _unmake(rows: Sequence[TimelineRow], fork: r.Forked) -> None:
 
 
 def _calls_not_made(records: Sequence[Record]) -> Iterator[JournaledCall]:
-    """Return calls that a replay asked for and did not make, because the replayed run had not asked for them."""
+    """Yield calls that a replay asked for and did not make, because the replayed run had not asked for them."""
     made = {(one.activation, one.digest, one.occurrence) for one in records if isinstance(one, r.EffectIntended)}
     for one in records:
         if isinstance(one, r.Diverged) and one.kind != "question":
@@ -302,7 +302,7 @@ class StepPair:
         self.rows = one.steps.get(place), other.steps.get(place)
 
     def differences(self) -> Iterator[Difference]:
-        """Return the differences of the runs in this step."""
+        """Yield the differences of the runs in this step."""
         one, other = self.rows
         if (other is None and self.reads[1].cut) or (one is None and self.reads[0].cut):
             return
@@ -558,14 +558,14 @@ class PairedRuns:
         return [*in_order([*self.one.steps], [*self.other.steps])]
 
     def differences(self) -> Iterator[Difference]:
-        """Return all differences in order, with their lines."""
+        """Yield all differences in order, with their lines."""
         yield from self.starts()
         for place in self.places():
             yield from self.step(place)
         yield from self.ends()
 
     def starts(self, *, texts: bool = True) -> Iterator[Difference]:
-        """Return the differences of the states that the runs started with, and of values set from outside."""
+        """Yield the differences of the states that the runs started with, and of values set from outside."""
         a, b = self.one.start, self.other.start
         if a is not None and b is not None and (names := changed_fields(a, b)):
             lines = flat(fields_diff(a, b)) if texts else ()
@@ -584,7 +584,7 @@ class PairedRuns:
         return StepPair(place, self.one, self.other, texts=texts).differences()
 
     def ends(self, *, texts: bool = True) -> Iterator[Difference]:
-        """Return the differences of the ends of the runs."""
+        """Yield the differences of the ends of the runs."""
         if self.one.cut or self.other.cut:
             return
         a, b = self.one.run, self.other.run
@@ -610,7 +610,7 @@ class PairedRuns:
 
 
 def in_order(one: Sequence[Place], other: Sequence[Place]) -> Iterator[Place]:
-    """Return all places in the order of the first sequence; places of the second alone where it reached them."""
+    """Yield all places in the order of the first sequence; places of the second alone where it reached them."""
     known, at = set(one), {place: number for number, place in enumerate(other)}
     passed = 0
     for place in one:

@@ -249,7 +249,7 @@ class Embedia:
 def embedia(
     records: Iterable[r.Record], graph: GraphDefinition | None = None, tokenizer: Tokenizer | None = None
 ) -> Iterator[EmbediaEvent]:
-    """Return all events of a journal, or of its first records. See `Embedia` for the arguments."""
+    """Yield all events of a journal, or of its first records. See `Embedia` for the arguments."""
     records = list(records)
     forks = [record for record in records if isinstance(record, r.Forked)]
     style = Embedia(graph, tokenizer, forks[-1].run_id if forks else "")
@@ -280,7 +280,7 @@ _HANDLERS: Mapping[str, Callable[[Embedia, Any], _Published]] = {
 
 
 def _steps_in(update: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
-    """Return the steps of a strategy in an update: every value with the fields of `nodes.steps.Step`."""
+    """Yield the steps of a strategy in an update: values, or items of lists, with the fields of `nodes.steps.Step`."""
     for value in update.values():
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, Mapping) and item.keys() - {"ended"} == _STEP:

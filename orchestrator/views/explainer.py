@@ -16,6 +16,7 @@ from orchestrator.values import check_position
 from orchestrator.views.causes import Cause, Drop, Origin, Transition, TransitionEdge
 from orchestrator.views.safe_text import plain, told
 from orchestrator.views.timeline import Timeline, TimelineRow
+from orchestrator.views.untaken_events import UntakenEvent
 from orchestrator.views.worker_info import Standby
 
 
@@ -39,7 +40,7 @@ class StepExplanation:
 
     @property
     def line(self) -> str:
-        """The edges taken, the reason, and the edges not taken; for a step that has not ended, why it ran."""
+        """The edges taken and not taken, and the reason; before the step ends, what it waits for, or why it runs."""
         said = self.went or self.waits or self.came
         return f"{said}; not taken: {'; '.join(self.not_taken)}" if self.not_taken else said
 
@@ -70,15 +71,19 @@ class RunExplanation:
     """The reason, in one line."""
     steps: tuple[StepExplanation, ...] = field(default=())
     """The live steps; of an ended run the step that ended it."""
+    untaken: tuple[UntakenEvent, ...] = ()
+    """The events that no step took; of a step, none."""
 
     def to_json(self) -> dict[str, object]:
         """Return the explanation as plain JSON."""
-        return {**asdict(self), "steps": [step.to_json() for step in self.steps]}
+        steps = [step.to_json() for step in self.steps]
+        return {**asdict(self), "steps": steps, "untaken": [asdict(event) for event in self.untaken]}
 
     def to_text(self) -> str:
         """Return the explanation as lines for a terminal."""
         head = f"{self.run_id}  {self.status}  (record {self.seq})"
-        return "\n".join([head, f"why   {self.why}", *(step.to_text() for step in self.steps)])
+        events = (f"not taken  {event.line}" for event in self.untaken)
+        return "\n".join([head, f"why   {self.why}", *(step.to_text() for step in self.steps), *events])
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,8 @@ class RunReasons:
     """The reason of the run, in one line."""
     steps: dict[int, StepExplanation]
     """Number of the record that ended a step -> its explanation."""
+    untaken: tuple[UntakenEvent, ...] = ()
+    """The events that no step took."""
 
 
 _MOST = 6
@@ -124,7 +131,7 @@ class Explainer:
         run = self.causes.run
         if seq is None or (seq == run.head and run.ended is not None):
             steps = (*map(self.why, self.current_steps()), *self.waiting_steps())
-            return RunExplanation(run.run_id, run.head, self.status, self.run_reason(), steps)
+            return RunExplanation(run.run_id, run.head, self.status, self.run_reason(), steps, self.untaken())
         if not 1 <= seq <= run.head:
             raise ValueError(f"run {run.run_id!r} has no record {seq}: it has 1 to {run.head}")
         row = self.rows.row_at(seq)
@@ -136,7 +143,11 @@ class Explainer:
     def reasons(self) -> RunReasons:
         """Return the reasons of the run and of all its ended steps."""
         ended = [row for row in self.rows.rows if row.seq is not None and row.status != "dropped"]
-        return RunReasons(self.run_reason(), {row.seq or 0: self.why(row) for row in ended})
+        return RunReasons(self.run_reason(), {row.seq or 0: self.why(row) for row in ended}, self.untaken())
+
+    def untaken(self) -> tuple[UntakenEvent, ...]:
+        """Return the events that no step took."""
+        return self.rows.events.untaken(self.causes.run, ended=self.causes.end is not None)
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
@@ -256,7 +267,7 @@ class Explainer:
         return (failed or sorted(ended, key=lambda row: row.seq or 0))[-1:]
 
     def waiting_steps(self) -> Iterator[StepExplanation]:
-        """Return the steps that have not started because they wait for a place in a pool."""
+        """Yield the steps that have not started because they wait for a place in a pool."""
         for one in self.pool_waits[:_MOST]:
             came = self._came(self.causes.origins.get(one.activation))
             yield StepExplanation(None, one.step, "queued", came, waits=one.what)
@@ -426,7 +437,7 @@ class PoolWait:
 
 
 def pool_waits(run: RunState, rows: Timeline) -> Iterator[PoolWait]:
-    """Return the steps of a run that wait for places, by pool, next first.
+    """Yield the steps of a run that wait for places, by pool, next first.
 
     Args:
         run: the run at the end of the timeline.

@@ -298,7 +298,7 @@ class States(Fold):
             self._end(token, token.late)
 
     def before(self, activation: Activation) -> StateDelta:
-        """Return the state before a step, which is remembered."""
+        """Return the state before a step, and remember it for later calls."""
         known = self.steps.get(activation.key)
         if known is not None:
             return known

@@ -174,7 +174,7 @@ def _key(step: WitnessStep) -> NodeKey:
 
 
 def _edges(graph: GraphDefinition, steps: Sequence[WitnessStep], begin: int) -> Iterator[EdgeKey]:
-    """Return the edges that a path takes; a jump, such as after a spent limit, takes none."""
+    """Yield the edges that a path takes; a jump, such as after a spent limit, takes none."""
     for number, step in enumerate(steps):
         path, node = _key(step)
         inner = _graph_at(graph, path)

@@ -256,8 +256,8 @@ class Run(Generic[StateT]):
         """Return the run if it completed.
 
         Raises:
-            RunFailed: the run failed (the error has the traceback of the node), is exhausted, cancelled or
-                interrupted, or is paused (the error names its questions).
+            RunFailed: the run failed (the error has the traceback of the node), is exhausted, cancelled,
+                interrupted or still running, or is paused (the error names its questions).
         """
         if self.status == "completed":
             return self

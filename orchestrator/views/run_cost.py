@@ -122,7 +122,7 @@ class _Chains(Fold):
             self._made[parent.key] = max(self._made.get(parent.key, 0.0), total)
 
     def _of(self, version: Version, frame: FrameState) -> float:
-        """Return the heaviest chain up to a version."""
+        """Return the weight of the heaviest chain of calls up to a version."""
         known = self._made.get(version.key) if version.key else None
         if known is not None:
             return known
@@ -147,7 +147,7 @@ class _Chains(Fold):
 
 
 def _chain(calls: list[CompletedCall], weight: Callable[[CompletedCall], float]) -> float:
-    """Return the heaviest chain of calls inside one step."""
+    """Return the weight of the heaviest chain of calls inside one step."""
     ends: list[tuple[int, float]] = []
     for call in sorted(calls, key=lambda one: one.settled.seq):
         before = max((total for seq, total in ends if seq < call.intended.seq), default=0.0)

@@ -313,6 +313,9 @@ class RunDiff:
 
         Returns:
             A self-contained HTML document.
+
+        Raises:
+            ValueError: the diff was made without its runs.
         """
         if self._runs is None:
             raise ValueError("this diff was made without its runs: use run.to_html(other)")

@@ -95,14 +95,14 @@ def item_name(item: object) -> str:
 
 
 def _approved_call(row: TimelineRow) -> str:
-    """Return the tool call that the step's question is about; empty if there is none."""
-    for one in row.asked:
-        payload = one.question.payload if one.question.kind == "approval" else {}
-        tool = payload.get("tool")
-        if isinstance(tool, str):
-            said = f"{told(tool, LONGEST_NAME)} {main_argument(payload.get('args', {}))}"
-            return cut(said.rstrip(), LONGEST_SUBJECT)
-    return ""
+    """Return the tool call that the step's questions are about, the number of further ones; empty if there is none."""
+    approvals = [one.question.payload for one in row.asked if one.question.kind == "approval"]
+    calls = {payload.get("call_id"): payload for payload in approvals if isinstance(payload.get("tool"), str)}
+    if not calls:
+        return ""
+    first, more = next(iter(calls.values())), f" and {len(calls) - 1} more" if len(calls) > 1 else ""
+    said = f"{told(str(first['tool']), LONGEST_NAME)} {main_argument(first.get('args', {}))}"
+    return cut(said.rstrip(), LONGEST_SUBJECT - len(more)) + more
 
 
 def _counted(tools: Counter[str]) -> str:
@@ -156,7 +156,7 @@ Places: TypeAlias = tuple[tuple[int, int], ...]
 
 @dataclass(slots=True)
 class MapGroup:
-    """A map that was opened."""
+    """A map that the run opened, with the items that its steps used."""
 
     source: str
     """The activation whose outcome opened it; for a graph's start the key of the graph."""

@@ -119,7 +119,7 @@ class StepTree(Fold):
     # -- queries ---------------------------------------------------------------------------------------
 
     def running(self) -> Iterator[TreeStep]:
-        """Steps that have not ended, in the order in which they started."""
+        """Return the steps that have not ended, in the order in which they started."""
         return iter(list(self._steps.values()))
 
     def live_branches(self) -> LiveBranches:

@@ -85,7 +85,7 @@ _BY_A_PERSON = ("approval", "input")
 
 
 def asked_at(plan: Plan | None, node: str) -> Asked | None:
-    """Return `Node.asks` of a node; its code is not needed."""
+    """Return `Node.asks` of a node, if it is known; the node's code is not needed."""
     found = None if plan is None or plan.graph is None else plan.graph.nodes.get(node)
     return None if found is None else found._asks
 

@@ -21,6 +21,7 @@ from orchestrator.kernel.state import Activation, Phase
 from orchestrator.views.causes import Causes
 from orchestrator.views.reader import Fold, read
 from orchestrator.views.step_work import NO_USAGE, AskTracker, JournaledCall, Unasked, asked_at, working_time
+from orchestrator.views.untaken_events import EventTracker
 
 TimelineRowStatus: TypeAlias = Literal["running", "waiting", "done", "failed", "dropped"]
 _MOMENT = 0.05
@@ -164,6 +165,7 @@ class Timeline(Fold):
         gaps: Times in which no process drove the run.
         start: Time of the first record.
         end: Time of the last record.
+        events: The events that no step took.
     """
 
     def __init__(self, causes: Causes) -> None:
@@ -176,6 +178,7 @@ class Timeline(Fold):
         self._ask_tracker = AskTracker()
         self._calls: dict[str, JournaledCall] = {}
         self._live: dict[str, TimelineRow] = {}
+        self.events = EventTracker()
         self._failed: dict[str, r.StepFailed] = {}
         """Activation -> the record that failed its graph."""
 
@@ -197,6 +200,7 @@ class Timeline(Fold):
         """See `Fold.applied`."""
         self.start = self.start or record.ts
         self._ask_tracker.note(record)
+        self.events.note(record, delta)
         if isinstance(record, r.Resumed | r.Migrated | r.Forked):
             self._gap(record)
         if isinstance(record, r.Forked) and record.question in self._asked:
@@ -315,7 +319,7 @@ class Timeline(Fold):
                 pass
 
     def _answered(self, answered: r.Answered, question: str, seq: int, ts: float) -> None:
-        """Record the answer of a question, which a record contains or causes."""
+        """Record the answer to a question, which a record contains or causes."""
         asking, span = self._asked.get(question, (None, None))
         if asking is None or span is None or asking.answer is not None:
             return
@@ -376,7 +380,10 @@ _SHORTEST = 0.001
 
 
 def working_seconds(timeline: Timeline) -> list[float]:
-    """Return the seconds that each row worked, by row number; rows with inner graphs work while inner rows do."""
+    """Return the seconds that each row worked, by row number.
+
+    For a row with an inner graph: the sum over its inner rows, but at most its own working time.
+    """
     found = [row.working(timeline.end) for row in timeline.rows]
     inside = [0.0] * len(found)
     for row in reversed(timeline.rows):

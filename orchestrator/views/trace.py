@@ -585,7 +585,7 @@ def _rename(found: dict[NodeKey, Any], at: Callable[[NodeKey], NodeKey]) -> None
 
 
 def _all_plans(plan: Plan, path: str = "") -> Iterator[tuple[str, Plan]]:
-    """Return the plan of a graph, and those of its inner graphs, each with its path."""
+    """Yield the plan of a graph, and those of its inner graphs, each with its path."""
     yield path, plan
     for name, inner in plan.sub.items():
         yield from _all_plans(inner, f"{path}/{name}" if path else name)

@@ -53,7 +53,7 @@ class AlignedStep:
 
     @classmethod
     def of(cls, row: TimelineRow, now: float) -> AlignedStep:
-        """Make the step of a row of a timeline.
+        """Make a step from a row of a timeline.
 
         Args:
             row: the row.
@@ -214,7 +214,7 @@ class Alignments:
             del self._kept[ids]
 
     def rest(self, ids: Sequence[str]) -> float:
-        """Seconds that a reader of these runs should wait before its next request, because an answer costs much."""
+        """Return the seconds that a reader of these runs should wait before its next request, to bound the cost."""
         made = self._kept.get(tuple(ids))
         return 0.0 if made is None else 4 * made.seconds
 

@@ -40,7 +40,7 @@ STEP = Annotated[str, StringConstraints(pattern=r"^(start|end|[0-9]{1,15}:.+)$",
 
 
 class AlignedQuery(requests.Query):
-    """Runs to put side by side, and which rows."""
+    """The runs to put side by side, and the rows to return."""
 
     runs: RunsToCompare
     after: int = Field(0, ge=0, le=2**53, description="Number of rows to skip.")
@@ -49,7 +49,7 @@ class AlignedQuery(requests.Query):
 
 
 class TextsQuery(requests.Query):
-    """A row of runs that are side by side."""
+    """A row of the runs that are put side by side."""
 
     runs: RunsToCompare
     step: STEP = Field(description="The `key` of a row.")
@@ -164,7 +164,7 @@ FEWEST, MOST = 2, 6
 
 
 async def listing(call: Call[AlignedQuery]) -> AlignedRuns | ASGIApp:
-    """The rows; or, if the client accepts a stream, an event for each change of the runs."""
+    """Return the rows of runs side by side; or, if the client accepts a stream, an event whenever a run changes."""
     if streams.MEDIA in call.request.headers.get("accept", ""):
         infos = await _seen(call, call.query.runs)
         return call.stream(_changes(call, infos), [info.run_id for info in infos])
@@ -172,7 +172,7 @@ async def listing(call: Call[AlignedQuery]) -> AlignedRuns | ASGIApp:
 
 
 async def rows_of(call: Call[Any], query: AlignedQuery) -> AlignedRuns:
-    """Rows of the runs, whatever media type the client accepts."""
+    """Return the rows of runs side by side, whatever media type the client accepts."""
     infos = await _seen(call, query.runs)
     found = await call.service.alignments.of(call.executor, infos)
     rows = [row for row in found.rows if row.differs] if query.different else found.rows
@@ -191,7 +191,7 @@ async def rows_of(call: Call[Any], query: AlignedQuery) -> AlignedRuns:
 
 
 async def texts(call: Call[TextsQuery]) -> RowTexts:
-    """The texts of one row."""
+    """Return the texts of one row."""
     return await texts_of(call, call.query.runs, call.query.step)
 
 

@@ -45,7 +45,10 @@ class StatsEvent(documents.Document):
 
 
 async def stats(call: Call[requests.StatsQuery]) -> documents.StatsDocument | ASGIApp:
-    """Return the spending of runs in groups; or, if the client accepts a stream, an event for each change of it."""
+    """Return the spending of runs in groups.
+
+    If the client accepts a stream: an event whenever it, or the number of open questions, changes.
+    """
     if streams.MEDIA in call.request.headers.get("accept", ""):
         return call.stream(_changes(call))
     return documents.StatsDocument(groups=await _asked(call))
@@ -165,7 +168,7 @@ class CostsQuery(requests.Query):
         return self.by.removeprefix(LABEL) if self.by.startswith(LABEL) else ""
 
     def span(self, now: float) -> tuple[float | None, float | None]:
-        """Start and end (exclusive) of the range, Unix seconds; None: unbounded."""
+        """Return the start and the end (exclusive) of the range, Unix seconds; None: unbounded."""
         if self.days is not None:
             return now - now % requests.DAY - (self.days - 1) * requests.DAY, None
         return requests.unix(self.since), requests.unix(self.until)
@@ -200,7 +203,7 @@ class CostsAddress:
         ]
 
     def beside_range(self) -> list[tuple[str, str]]:
-        """Hidden fields of the form that selects another range."""
+        """Return the hidden fields of the form that selects another range."""
         return [pair for pair in self.query if pair[0] not in ("days", "since", "until")]
 
     def _with(self, pairs: Sequence[tuple[str, str]]) -> str:

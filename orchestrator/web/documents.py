@@ -33,7 +33,7 @@ _GRAPHS = 50
 
 
 class Document(BaseModel):
-    """An answer."""
+    """Base class of the documents in responses."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -119,7 +119,7 @@ class RunsEvent(Document):
 
     type: Literal["ready", "changed"]
     run_ids: Annotated[
-        list[str], Field(description="Runs that are new on the page, are not as they were, or have left it.")
+        list[str], Field(description="Runs that are new on the page, have changed, or have left it.")
     ] = []
     questions: Annotated[int, Field(description="Number of questions that wait for people; 100 means more than 99.")]
 
@@ -174,6 +174,12 @@ class RunResult(Document):
     archived: Annotated[ArchivedRun | None, Field(description="Where its records are; null: in the store.")]
 
 
+class SentResult(RunResult):
+    """A run after it received an event."""
+
+    warning: Annotated[str | None, Field(description="That no node of its graph waits for the event; null: one does.")]
+
+
 class BranchDocument(Document):
     """A live token."""
 
@@ -220,6 +226,14 @@ class Records(Document):
     cursor: Annotated[int | None, Field(description="`after` of the next part; null: this is the last.")]
 
 
+class UntakenEventDocument(Document):
+    """An event that no step took."""
+
+    seq: Annotated[int, Field(description="The number of its record.")]
+    name: str
+    why: str
+
+
 class WhyDocument(Document):
     """Reason why a run is where it is, or why a step ran and took its edges."""
 
@@ -228,6 +242,7 @@ class WhyDocument(Document):
     status: str
     why: str
     steps: list[dict[str, object]]
+    untaken: Annotated[list[UntakenEventDocument], Field(description="Events of the run that no step took.")]
 
 
 class AskedDocument(Document):
@@ -383,7 +398,7 @@ class ReplayDocument(Document):
 
 
 class Event(Document):
-    """The data of an event: of a record with its number, of a live event with null."""
+    """The data of an event of a run. `seq` is the number of the event's record; null for a live event."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 

@@ -50,7 +50,7 @@ _KEPT = 500
 
 @dataclass(slots=True)
 class ReplayBatches:
-    """Batches by their name."""
+    """The batches of replays of this server, by name."""
 
     _batches: dict[str, list[ReplayBatch]] = field(default_factory=dict)
     results: dict[str, tuple[object, Replay]] = field(default_factory=dict)
@@ -68,14 +68,14 @@ class ReplayBatches:
             raise HttpProblem(503, "batches-full", detail, headers={"Retry-After": "5"})
 
     def add(self, name: str, batch: ReplayBatch) -> None:
-        """Remember a batch. Others with the same name may have started other runs of it."""
+        """Remember a batch. Earlier batches with the same name may have started other replays of it."""
         self._batches.setdefault(name, []).append(batch)
         over = [one for one, batches in self._batches.items() if all(batch.over for batch in batches)]
         for one in over[:-_REMEMBERED]:
             del self._batches[one]
 
     def going(self, name: str) -> bool:
-        """Return True if this server works on a batch."""
+        """Return True if this server is working on a batch."""
         return any(not batch.over for batch in self._batches.get(name, ()))
 
     def stop(self, name: str) -> None:
@@ -188,7 +188,7 @@ class Call(Generic[QueryT, BodyT]):
         return self.principal or given
 
     def risk(self, approve: Risk | None) -> Risk | None:
-        """Return the policy that a request asks for.
+        """Return the policy that a request asks for, if any.
 
         Raises:
             HttpProblem: the server does not allow a risk that high.
@@ -202,7 +202,7 @@ class Call(Generic[QueryT, BodyT]):
         return approve
 
     async def limits(self, changes: LimitChanges | None, own: Limits, run: RunInfo) -> Limits | None:
-        """Return the limits that a request asks for.
+        """Return the limits that a request asks for, if any.
 
         Args:
             changes: the limits in the request.

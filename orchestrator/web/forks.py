@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from orchestrator.kernel.status import RunStatus
 
 
-JsonText = Annotated[str, Field(description="JSON, as text: JavaScript rounds large numbers.")]
+JsonText = Annotated[str, Field(description="JSON, as a string: JavaScript rounds large numbers.")]
 _MOST = 200
 """Calls of each kind that a preview lists."""
 
@@ -50,12 +50,12 @@ class BranchForm(documents.Document):
     path: Annotated[str | None, Field(description="`branch` of the fork; null: none.")]
     node: str
     values: dict[str, JsonText]
-    blanked: Annotated[list[str], Field(description="Fields of which a part is not shown.")]
+    blanked: Annotated[list[str], Field(description="Fields with a part that is not shown.")]
     schema_: Annotated[dict[str, object], Field(serialization_alias="schema")]
 
 
 class ResultForm(documents.Document):
-    """The result of the call in the record."""
+    """The result of the call in the record, which a fork can replace."""
 
     kind: str
     name: str
@@ -66,7 +66,7 @@ class ResultForm(documents.Document):
 
 
 class AnswerForm(documents.Document):
-    """The answer in the record."""
+    """The answer in the record, which a fork can replace."""
 
     question: documents.QuestionDocument
     answer: dict[str, object]
@@ -124,15 +124,15 @@ class ForkPreviewDocument(documents.Document):
     steps: Annotated[int, Field(description="Steps that do not run again.")]
     calls: Annotated[int, Field(description="Calls that are settled.")]
     inherited: Annotated[Usage, Field(description="What counts against the limits of the fork.")]
-    open_calls: Annotated[list[CallInFork], Field(description="Calls of the steps that go on.")]
+    open_calls: Annotated[list[CallInFork], Field(description="Calls of the steps that continue.")]
     done: Annotated[list[CallInFork], Field(description="Irreversible calls of ended steps: they are not made again.")]
     asks: Annotated[
-        list[RelativesCall], Field(description="Irreversible calls of relatives that the fork asks about first.")
+        list[RelativesCall], Field(description="Irreversible calls of related runs that the fork asks about first.")
     ]
     irreversible: Annotated[list[str], Field(description="Tools ahead whose every call is asked about.")]
-    deleted: Annotated[list[str], Field(description="Relatives of which nothing is known.")]
+    deleted: Annotated[list[str], Field(description="Related runs that were deleted, so their calls are not known.")]
     withdrawn: Annotated[int, Field(description="Approvals that do not count in the fork.")]
-    changes: Annotated[list[str], Field(description="What the version of the graph changes.")]
+    changes: Annotated[list[str], Field(description="What the other version of the graph changes.")]
     left_out: Annotated[int, Field(description="Number of calls that are left out of the lists.")]
 
 
@@ -306,7 +306,7 @@ async def form(call: Call[requests.AtQuery]) -> ForkForm:
 
 
 async def preview(call: Call[requests.NoQuery, requests.ForkBody]) -> ForkPreviewDocument:
-    """Return what a fork would reuse, make again and ask about. It is refused where the fork would be."""
+    """Return what a fork would reuse, make again and ask about. It is refused if the fork would be."""
     body = call.body
     labels = (await call.labelled(call.run)).labels
     await call.check_new(body.run_id, call.run.graph, {**labels, **body.labels})
@@ -316,7 +316,7 @@ async def preview(call: Call[requests.NoQuery, requests.ForkBody]) -> ForkPrevie
 
 
 async def family(call: Call[requests.NoQuery]) -> Family:
-    """The runs that a run was forked from, their other forks, and its own.
+    """Return the runs that a run was forked from, their other forks, and its own.
 
     Each run costs one row of the store, found by its id or by the index of parents, and four records.
     """

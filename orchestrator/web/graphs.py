@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 async def listing(call: Call[requests.NoQuery]) -> documents.GraphList:
-    """The graphs of which runs can be started."""
+    """Return the graphs of which runs can be started."""
     if call.service.saved is not None:
         await call.service.saved.refresh()
     graphs = await call.graphs()
@@ -35,7 +35,7 @@ async def listing(call: Call[requests.NoQuery]) -> documents.GraphList:
 
 
 async def show(call: Call[requests.NoQuery]) -> documents.GraphDocument:
-    """A graph with its drawing and the form of its input."""
+    """Return a graph with its drawing and the form of its input."""
     graph = await call.graph(str(call.request.path_params["name"]))
     saved = None if call.service.saved is None else call.service.saved.files.get(graph.name)
     return await away(lambda: _document(graph, saved))
@@ -103,7 +103,7 @@ def listed_of(row: documents.GraphRow) -> Listed:
 
 
 async def graphs(call: Call[requests.NoQuery]) -> Response:
-    """The graphs of this server."""
+    """Show the graphs of this server."""
     found = await listing(call)
     waiting = await open_questions(call)
     return await page(
@@ -116,7 +116,7 @@ async def graphs(call: Call[requests.NoQuery]) -> Response:
 
 
 async def graph(call: Call[requests.NoQuery]) -> Response:
-    """A graph: its drawing, its text, what its checks prove, and the form that starts a run."""
+    """Show a graph: its drawing, its text, what its checks prove, and the form that starts a run."""
     found = await show(call)
     tools = call.executor.tools.tools if call.executor.tools.ready else None
     shown = await call.graph(found.name)
@@ -141,6 +141,6 @@ async def graph(call: Call[requests.NoQuery]) -> Response:
 
 
 async def drawing(call: Call[requests.NoQuery]) -> Response:
-    """The drawing of a graph."""
+    """Return the drawing of a graph as SVG."""
     drawn: GraphDefinition = await call.graph(str(call.request.path_params["name"]))
     return await picture(lambda: to_svg(drawn))

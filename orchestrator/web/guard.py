@@ -89,7 +89,7 @@ class Guard:
             await answer(fault())(scope, receive, secured)
 
     def _checked(self, scope: Scope) -> Response | None:
-        """Check a request; return the response if it only brings the token.
+        """Check a request. Return the response if the request only brings the token, else None.
 
         Raises:
             HttpProblem: the request is refused.

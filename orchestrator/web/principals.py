@@ -76,7 +76,7 @@ def answering(question: Question | None, records: Sequence[Record], tools: Itera
 
 
 def tools_of(graph: GraphDefinition) -> Iterator[Tool]:
-    """Return the tools that nodes of a graph declare."""
+    """Yield the tools that nodes of a graph declare."""
     for node in graph.nodes.values():
         yield from (cast("Tool", one) for one in node.toolset or () if not isinstance(one, str))
         if node.subgraph is not None:

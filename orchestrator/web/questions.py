@@ -45,7 +45,7 @@ _STREAMED = 1000
 
 
 async def listing(call: Call[requests.QuestionsQuery]) -> documents.QuestionPage | ASGIApp:
-    """A page of open questions, the oldest first; or, if the client accepts a stream, these and then every change."""
+    """Return a page of open questions, the oldest first; or, if the client accepts a stream, these and all changes."""
     if streams.MEDIA in call.request.headers.get("accept", ""):
         return call.stream(_changes(call))
     return await page_of(call)
@@ -205,7 +205,7 @@ class Card:
     """
 
     def waits(self, now: float) -> str:
-        """Its waiting time as text."""
+        """Return how long the question has waited, as text."""
         return shell.lasting(max(0.0, now - self.asked))
 
 
@@ -324,7 +324,7 @@ def _json(value: object) -> str:
 
 
 async def screen(call: Call[requests.QuestionsQuery]) -> Response:
-    """The open questions that people answer, the oldest first."""
+    """Show the open questions that people answer, the oldest first."""
     query = call.query.model_copy(update={"kind": list(call.query.kind) or list(FOR_PEOPLE)})
     found = await page_of(replace(call, query=query))
     cards = [await _card(call, one) for one in found.questions]

@@ -108,12 +108,14 @@ class ReplayRow(documents.Document):
     input: Annotated[str, Field(description="The first line of the input of the run.")]
     graph: Annotated[str, Field(description="The graph of the replay.")]
     outcome: Outcome
-    status: Annotated[RunStatus | Literal["diverged", ""], Field(description="Of the replay; empty: there is none.")]
+    status: Annotated[
+        RunStatus | Literal["diverged", ""], Field(description="The status of the replay; empty: there is no replay.")
+    ]
     error: Annotated[str, Field(description="Why the run cannot be replayed.")]
     first: Annotated[str, Field(description="The first difference.")]
     step: Annotated[str, Field(description="The `key` of its row in a comparison.")]
     before: Annotated[str, Field(description="The first line of what the run answered.")]
-    after: Annotated[str, Field(description="That of the replay.")]
+    after: Annotated[str, Field(description="The first line of what the replay answered.")]
     made: Annotated[int, Field(description="Number of calls that were made.")]
     saved_calls: int
     saved_cost: float
@@ -124,7 +126,7 @@ class ReplaysDocument(documents.Document):
     """Replays of many runs."""
 
     batch: str
-    going: Annotated[bool, Field(description="Whether this server works on it.")]
+    going: Annotated[bool, Field(description="Whether this server is working on it.")]
     done: Annotated[int, Field(description="Number of replays that have ended.")]
     same: int
     different: int
@@ -177,7 +179,7 @@ async def stop(call: Call[requests.NoQuery, StopBody]) -> ReplaysDocument:
 
 
 async def listing(call: Call[ReplaysQuery]) -> ReplaysDocument | ASGIApp:
-    """Return the results of the replays; or, if the client accepts a stream, an event for each change of them."""
+    """Return the results of the replays; or, if the client accepts a stream, an event whenever they change."""
     runs = names_of(call.query.runs)
     if streams.MEDIA in call.request.headers.get("accept", ""):
         seen = [run_id for run_id in runs if await _seen(call, run_id) is not None]
@@ -423,7 +425,7 @@ class Replayed:
 
 
 async def replay(call: Call[ReplayQuery]) -> Response:
-    """The form; or, once the replays are started, their results."""
+    """Show the form that starts replays; or, once they are started, their results."""
     query, root = call.query, root_of(call)
     runs = names_of(query.runs)
     waiting = await open_questions(call)

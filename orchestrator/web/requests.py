@@ -78,7 +78,7 @@ Until: TypeAlias = Annotated[Moment, BeforeValidator(_end), _OR_DAY]
 
 
 def unix(moment: float | datetime | None) -> float | None:
-    """Return a time of a query in Unix seconds."""
+    """Return a time of a query, if given, in Unix seconds."""
     return moment.timestamp() if isinstance(moment, datetime) else moment
 
 
@@ -98,13 +98,13 @@ RunIds = Annotated[str, StringConstraints(max_length=2000)]
 
 
 class Query(BaseModel):
-    """The query of an address."""
+    """Base class of query parameters. Unknown parameters are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Body(BaseModel):
-    """The body of a request."""
+    """Base class of request bodies. Unknown fields and values of other types are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -113,7 +113,7 @@ class Body(BaseModel):
 
 
 class NoQuery(Query):
-    """Nothing."""
+    """The query of an endpoint that takes no parameters."""
 
 
 class RunsQuery(Query):
@@ -156,9 +156,9 @@ class RunsQuery(Query):
 
 
 class AtQuery(Query):
-    """A moment of a run."""
+    """The record after which a run is shown."""
 
-    at: Seq | None = Field(None, description="The run after this record; default: as it is.")
+    at: Seq | None = Field(None, description="The record after which the run is shown; default: the last one.")
 
 
 class PageQuery(Query):
@@ -169,7 +169,7 @@ class PageQuery(Query):
 
 
 class EventsQuery(Query):
-    """Start of a stream of events."""
+    """The record after which a stream of events starts."""
 
     after: After = 0
 
@@ -177,11 +177,11 @@ class EventsQuery(Query):
 class WhyQuery(Query):
     """The step to explain; without it, the run."""
 
-    seq: Seq | None = Field(None, description="The record of a step; default: the run as it is.")
+    seq: Seq | None = Field(None, description="The record of a step; default: the run as a whole.")
 
 
 class ExportQuery(Query):
-    """Content of an export."""
+    """Options of an export."""
 
     redact: bool = Field(
         True, description="Redact text that looks like a secret. A redacted export can be read, but not imported."
@@ -218,7 +218,7 @@ class QuestionsQuery(Query):
 
 
 class WorkersQuery(Query):
-    """Length of the list of workers."""
+    """Maximum length of the list of workers."""
 
     limit: int = Field(100, ge=1, le=500, description="Maximum number of workers, and the most parked runs.")
 
@@ -239,7 +239,7 @@ class DeleteQuery(Query):
 
 
 class LimitChanges(Body):
-    """Limits; those that are left out stay as they are, and null means none."""
+    """Limits to set. Limits that are left out are unchanged; null means no limit."""
 
     steps: int | None = Field(None, ge=1)
     seconds: float | None = Field(None, gt=0, allow_inf_nan=False)
@@ -366,7 +366,7 @@ class ForkBody(Body):
     run_id: Name | None = None
     labels: Labels = {}
     by: Name = Field("", description="Who forks and answers. With a login of the application, its name or nothing.")
-    start: bool = Field(True, description="Go on with the fork at once, in the background.")
+    start: bool = Field(True, description="Continue the fork at once, in the background.")
 
     def changes(self, graph: GraphDefinition | None) -> dict[str, Any]:
         """Return the arguments of `Executor.fork`, except `start`.

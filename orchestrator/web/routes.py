@@ -123,7 +123,7 @@ ROUTES: tuple[Endpoint, ...] = (
         body=requests.ReplayBody, status=201, problems=(409,), headers=("Location",),
     ),
     Endpoint(
-        "POST", f"{_RUN}/send", "send_event", run_commands.send, "Send an event to a run.", documents.RunResult,
+        "POST", f"{_RUN}/send", "send_event", run_commands.send, "Send an event to a run.", documents.SentResult,
         body=requests.SendBody, problems=(409,),
     ),
     Endpoint(

@@ -15,6 +15,7 @@ from orchestrator.graph.limits import Limits
 from orchestrator.kernel.records import Answered, Asked, Record
 from orchestrator.stores.base import RunInfo
 from orchestrator.tasks import away
+from orchestrator.views.untaken_events import unawaited
 from orchestrator.web import documents, problems, requests
 from orchestrator.web.endpoint import Call
 
@@ -23,7 +24,7 @@ _STOPPING = 10.0
 
 
 async def start(call: Call[requests.NoQuery, requests.StartBody]) -> documents.RunResult:
-    """Start a run; with `wait`, return when it ends or pauses, or after a while."""
+    """Start a run; with `wait`, return when it ends or pauses, or after a time limit."""
     body, executor = call.body, call.executor
     if body.wait:
         call.service.streams.check()
@@ -111,7 +112,7 @@ async def resume(call: Call[requests.NoQuery, requests.ResumeBody]) -> documents
 
 
 async def pause(call: Call[requests.NoQuery, requests.StopBody]) -> documents.RunResult:
-    """Pause a run; steps that run are waited for, but not for longer than a while."""
+    """Pause a run, and wait for its running steps to end, up to a time limit."""
     return await _stopped(call, call.executor.pause)
 
 
@@ -168,12 +169,13 @@ async def replay(call: Call[requests.NoQuery, requests.ReplayBody]) -> documents
     return await away(lambda: documents.ReplayDocument(**documents.blank(found.to_json())))
 
 
-async def send(call: Call[requests.NoQuery, requests.SendBody]) -> documents.RunResult:
+async def send(call: Call[requests.NoQuery, requests.SendBody]) -> documents.SentResult:
     """Send an event to a run, which continues in the background."""
     body = call.body
     by = call.by(body.by)
+    warning = unawaited((await call.executor.load(call.run_id)).machine, body.event) or None
     run = await call.executor.send(call.run_id, body.event, body.data, id=body.id, by=by, background=True)
-    return await documents.result_of(run)
+    return documents.SentResult(**vars(await documents.result_of(run)), warning=warning)
 
 
 async def delete(call: Call[requests.DeleteQuery]) -> documents.Deleted:

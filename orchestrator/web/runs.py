@@ -69,7 +69,7 @@ async def page_of(call: Call[requests.RunsQuery]) -> documents.RunPage:
 
 
 async def show(call: Call[requests.NoQuery]) -> documents.RunDocument:
-    """Everything about a run except its steps."""
+    """Return everything about a run except its steps."""
     run = await call.executor.load(call.run_id)
     root = run.machine.root
     return await away(
@@ -87,7 +87,7 @@ async def show(call: Call[requests.NoQuery]) -> documents.RunDocument:
 
 
 async def history(call: Call[requests.PageQuery]) -> documents.Steps:
-    """The steps of a run that ended after a record."""
+    """Return a page of the steps of a run: those that ended after record `after`, at most `limit`."""
     after, limit = call.query.after, call.query.limit
     points = await call.executor.history(call.run_id, after=after, limit=limit + 1)
     seen = points[:limit]
@@ -103,7 +103,7 @@ def _step(point: Point) -> dict[str, object]:
 
 
 async def records(call: Call[requests.PageQuery]) -> documents.Records:
-    """The records of a run after one of them."""
+    """Return a page of a run's records: those after record `after`, at most `limit`."""
     after, limit = call.query.after, call.query.limit
     found = await call.executor.store.read(call.run_id, after=after, limit=limit)
     events = await away(lambda: [documents.blank(event_of(call.run_id, record).to_json()) for record in found], found)
@@ -112,7 +112,7 @@ async def records(call: Call[requests.PageQuery]) -> documents.Records:
 
 
 async def state(call: Call[requests.AtQuery]) -> documents.StateDocument:
-    """The state of a run at a record."""
+    """Return the state of a run at a record."""
     run = await _at(call)
     return await away(
         lambda: documents.StateDocument(
@@ -127,7 +127,7 @@ async def state(call: Call[requests.AtQuery]) -> documents.StateDocument:
 
 
 async def drawing(call: Call[requests.AtQuery]) -> Response:
-    """The graph with the run laid over it."""
+    """Return the drawing of the graph with the run over it, as SVG."""
     run = await _at(call)
     return await picture(run.to_svg)
 
@@ -153,7 +153,7 @@ async def why(call: Call[requests.WhyQuery]) -> documents.WhyDocument:
 
 
 async def page(call: Call[requests.NoQuery]) -> Response:
-    """The run as one file."""
+    """Return the run as one HTML file."""
     run = await call.executor.load(call.run_id)
     parts = await away(lambda: encoded([run.to_html()]))
     policy = _PAGE_POLICY.search(parts[0].decode())
@@ -163,7 +163,7 @@ async def page(call: Call[requests.NoQuery]) -> Response:
 
 
 async def export(call: Call[requests.ExportQuery]) -> ASGIApp:
-    """The run as lines of JSON."""
+    """Return the export of a run, as lines of JSON."""
     query = call.query
     if not call.query.redact:
         await call.check(call.action, principals.Act(redact=False))
@@ -207,7 +207,10 @@ SEARCHED = 10.0
 
 
 async def listing(call: Call[requests.RunsQuery]) -> documents.RunPage | ASGIApp:
-    """A page of runs; or, if the client accepts a stream, each change of it and of the number of open questions."""
+    """Return a page of runs.
+
+    If the client accepts a stream: an event whenever the page, or the number of open questions, changes.
+    """
     if streams.MEDIA in call.request.headers.get("accept", ""):
         return call.stream(_changes(call))
     return await page_of(call)
@@ -250,7 +253,7 @@ async def event_stream(call: Call[requests.EventsQuery]) -> ASGIApp:
 
 
 async def _event_texts(events: AsyncIterator[Event]) -> AsyncIterator[str]:
-    """Return events as texts of a stream: the `id` is the number of a record."""
+    """Yield events in the format of an event stream. Their `id` is the number of the record."""
     async for event in events:
         yield await away(partial(_event_text, event), event.data)
 
@@ -408,7 +411,7 @@ class Address:
         return f"{self.root}/runs?{urlencode([*kept, ('after', cursor)])}" if cursor else ""
 
     def filters(self) -> list[Filter]:
-        """Filters that are set and have no chip of their own."""
+        """Return the filters that are set and have no chip of their own."""
         return [
             Filter(f"{_NAMES[pair[0]]}: {pair[1]}", self._with([one for one in self.query if one != pair]))
             for pair in self.query
@@ -421,7 +424,7 @@ class Address:
 
 
 async def screen(call: Call[requests.RunsQuery]) -> Response:
-    """The list of runs."""
+    """Show the list of runs."""
     found = await page_of(call)
     now = time.time()
     longest = max((span_of(row, now) for row in found.runs), default=0.0)

@@ -61,7 +61,7 @@ class OpenStreams:
             HttpProblem: no further stream can be opened.
         """
         if self._closed or len(self._scopes) >= self._limit:
-            why = "it ends" if self._closed else f"it has {self._limit} open streams, its limit"
+            why = "it is shutting down" if self._closed else f"it has {self._limit} open streams, its limit"
             raise HttpProblem(503, "streams-full", f"this server opens no further stream: {why}", headers=_LATER)
 
     @asynccontextmanager

@@ -27,7 +27,10 @@ _RUNS = 5
 
 
 async def listing(call: Call[requests.WorkersQuery]) -> documents.WorkerList | ASGIApp:
-    """The workers and the parked runs; or, if the client accepts a stream, an event for each change of them."""
+    """Return the workers and the parked runs.
+
+    If the client accepts a stream: an event whenever they, or the number of open questions, change.
+    """
     if streams.MEDIA in call.request.headers.get("accept", ""):
         return call.stream(_changes(call))
     return await list_of(call)

@@ -75,9 +75,8 @@ def record() -> list[Frame]:
     ):
         tape = _Tape(screen)
         screen.wait_for(r"^\$$")
-        tape.shoot(0.8)
-        tape.type(RUN)
-        tape.frames[-1] = _longer(tape.frames[-1], 0.6)
+        # No screen is taken before the question: whoever sees the picture for a second sees what it is about.
+        screen.write(RUN)
         screen.type("Enter")
         screen.wait_for(r"^Approve\? \[y/n/e\]$")
         tape.shoot(3.2)

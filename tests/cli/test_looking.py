@@ -122,7 +122,7 @@ def test_a_run_is_shown_as_it_was_at_a_record(ran: Shell) -> None:
         ("show", "writer"),
         ("show", "nosuch"),
     )
-    assert set(end.json) == RESULT | {"why", "approvals", "state", "branches", "history"}
+    assert set(end.json) == RESULT | {"why", "untaken", "approvals", "state", "branches", "history"}
     assert end.json["status"] == "completed"
     assert [step["node"] for step in end.json["history"]] == ["nasty", "confirm", "writes"]
     assert set(end.json["history"][0]) == {"seq", "path", "node", "outcome", "update", "started", "ended"}

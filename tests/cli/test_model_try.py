@@ -48,6 +48,14 @@ def test_a_model_of_a_file_is_tried_through_its_layers(shell: Shell) -> None:
     assert option.endswith("mine.py:llm")
 
 
+def test_a_model_whose_replies_are_empty_fails(shell: Shell) -> None:
+    with served(Odd(empty=True, calls=False)) as wire:
+        env = {"OPENAI_BASE_URL": wire.url, "OPENAI_API_KEY": KEY}
+        done = shell("model", "try", "openai:m", env=env)
+        assert (done.code, "text " in done.out, "output=" in done.out) == (1, True, False)
+        assert shell("model", "try", "openai:m", "--json", env=env).json["answers"] is False
+
+
 def test_what_cannot_be_tried(shell: Shell) -> None:
     done = shell("model", "try", "offline")
     assert (done.code, "offline is not a model behind a server" in done.err) == (2, True)

@@ -7,15 +7,20 @@ import shlex
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from orchestrator.cli.new_command import LONGEST, suggestion
+from tests.support.ports import free_port
 from tests.support.shell import Shell
 from tests.support.sizes import sized
 
-FORMS = [("agent", ()), ("agent", ("--yaml",)), ("graph", ()), ("graph", ("--yaml",)), ("tool", ())]
+FORMS = [
+    ("agent", ()), ("agent", ("--yaml",)), ("graph", ()), ("graph", ("--yaml",)), ("tool", ()), ("application", ())
+]  # fmt: skip
 
 
 def commands_in(project: Path) -> list[list[str]]:
@@ -24,21 +29,65 @@ def commands_in(project: Path) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in lines if line.startswith("    ")]
 
 
-@pytest.mark.parametrize(("kind", "options"), FORMS)
+@pytest.mark.parametrize(("kind", "options"), FORMS[:-1])
 def test_the_commands_of_its_readme_work_offline(shell: Shell, kind: str, options: tuple[str, ...]) -> None:
     name = f"first_{kind}{len(options)}"
     made = shell("new", kind, name, *options)
     assert made.code == 0, made.err
     project = shell.place / name
     assert sorted(made.out.split()) == sorted(f"{name}/{path.name}" for path in project.iterdir())
-    test, look, run = commands_in(project)
-    assert test == ["pytest"]
+    test, look, run, *approved = commands_in(project)
+    assert test == ["pytest"]  # see below
     assert all(" ".join(words) in made.err.replace('"', "") for words in (look, run))
     looked = shell(*look[1:], cwd=project)
     assert looked.code == 0, looked.err
     done = shell(*run[1:], cwd=project)
     assert done.code == 0, done.err
     assert "5" in done.out
+    if approved:
+        asks, approves = approved
+        assert shell(*asks[1:], cwd=project).code == 3
+        assert not (project / "products.txt").exists()
+        done = shell(*approves[1:], cwd=project)
+        assert (done.code, done.out.strip()) == (0, "6")
+        assert (project / "products.txt").read_text() == "6.0\n"
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_the_commands_of_the_readme_of_an_application_work_offline(shell: Shell, answer: str) -> None:
+    assert shell("new", "application", "shop").code == 0
+    project, port = shell.place / "shop", free_port()
+    install, test, export, serve, ask = (" ".join(words) for words in commands_in(project))
+    assert (install, test) == ("pip install -r requirements.txt", "pytest")  # see below
+    for line in (project / "requirements.txt").read_text().splitlines():
+        wanted = None if line.startswith("#") else Requirement(line)
+        assert wanted is None or wanted.specifier.contains(version(wanted.name))
+    address = {"UVICORN_PORT": str(port), "APP_URL": f"http://127.0.0.1:{port}"}
+    env = {**shell.env, **address, **dict([export.removeprefix("export ").split("=")])}
+    with subprocess.Popen(
+        [sys.executable, "-m", *shlex.split(serve)], cwd=project, env=env, stderr=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            assert server.stderr is not None
+            assert any("Uvicorn running" in line for line in server.stderr)
+            login, question = shlex.split(ask)[2], "What is 2 * 3?"
+            words = [sys.executable, "shop_client.py", login, question]
+            done = subprocess.run(
+                words,
+                cwd=project,
+                env=env,
+                input=f"{answer}\n",
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+        finally:
+            server.terminate()
+    assert done.returncode == 0, done.stderr
+    assert "Call multiply? multiply({'a': 2, 'b': 3}) [y/n]" in done.stdout
+    assert ("completed: 6" in done.stdout) == (answer == "y")
+    assert (project / "products.txt").exists() == (answer == "y")
 
 
 @pytest.mark.full
@@ -63,6 +112,8 @@ def test_their_code_is_clean(shell: Shell) -> None:
     for path in place.glob("third*/*.py"):
         shutil.copy(path, together)
     run_python(together, "mypy", "--strict", ".")
+    (together / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict", "reportMissingTypeStubs": false}')
+    run_python(together, "pyright", "--pythonpath", sys.executable)
 
 
 def run_python(place: Path, *words: str) -> None:
@@ -128,7 +179,7 @@ def test_it_goes_into_a_directory_with_other_files_and_lists_what_it_wrote(shell
     (shell.place / "a b" / "mine.txt").write_text("mine")
     done = shell("new", "tool", "sixth", "--directory", "a b", "--json")
     assert done.json == {
-        "directory": "a b", "files": ["sixth.py", "test_sixth.py", "README.md", ".env.example", ".gitignore"],
+        "directory": "a b", "files": [".env.example", ".gitignore", "README.md", "sixth.py", "test_sixth.py"],
     }  # fmt: skip
     assert {path.name for path in (shell.place / "a b").iterdir()} == {*done.json["files"], "mine.txt"}
     assert "cd 'a b'" in shell("new", "agent", "seventh", "--directory", "a b/c").err.replace("/c", "")
@@ -141,7 +192,8 @@ def test_a_place_that_cannot_be_written_says_so(shell: Shell) -> None:
     assert "cannot be written" in done.err
 
 
-def test_a_tool_has_no_yaml_form(shell: Shell) -> None:
-    done = shell("new", "tool", "ninth", "--yaml")
+@pytest.mark.parametrize("kind", ["tool", "application"])
+def test_python_has_no_yaml_form(shell: Shell, kind: str) -> None:
+    done = shell("new", kind, "ninth", "--yaml")
     assert (done.code, done.out) == (2, "")
     assert "leave --yaml out" in done.err

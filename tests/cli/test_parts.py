@@ -97,8 +97,8 @@ def test_a_file_that_fails_is_not_half_there(place: Path) -> None:
     ("ref", "says"),
     [
         ("mine", "mine has several graphs; choose one: mine:waits, mine:blocks"),
-        ("mine:tow", "mine has no 'tow'; graphs there: waits"),
-        ("mine.py:tow", "mine.py has no 'tow'; graphs there: waits"),
+        ("mine:tow", "mine has no 'tow': did you mean 'two'? graphs there: waits"),
+        ("mine.py:tow", "mine.py has no 'tow': did you mean 'two'? graphs there: waits"),
         ("nosuch.py:x", "there is no file 'nosuch.py'"),
         ("nosuch.yaml", "there is no file 'nosuch.yaml'"),
         ("nosuch:x", "there is no module 'nosuch'. Shipped graphs: "),
@@ -127,7 +127,7 @@ def test_a_function_that_returns_no_graph_is_a_usage_error(place: Path) -> None:
     [
         ("arithmetc", "a shipped group (arithmetic, ask_human, "),
         ("json", "there is no tool in json"),
-        ("mine.py:nte", "mine.py has no 'nte'; the tools there: note, mute"),
+        ("mine.py:nte", "mine.py has no 'nte': did you mean 'note'? the tools there: note, mute"),
         ("mine.py:waits", "Graph is not a tool itself: use its .as_tool(name, description)"),
         ("nosuch.py", "there is no file 'nosuch.py'"),
     ],

@@ -37,6 +37,16 @@ def test_it_ends_with_the_whole_story() -> None:
     assert last.index("Approve? [y/n/e] Killed") < last.index("84")
 
 
+def test_its_first_screen_shows_a_question() -> None:
+    root = ET.fromstring(KEPT)
+    style = root.findtext(f"{SVG}style") or ""
+    names = re.findall(r"@keyframes (f\d+)\{0\.00%\{visibility:visible\}", style)
+    first = [text for where, _, _, text in texts(KEPT) if not where or where.split()[1] in names]
+    assert f"$ {RUN}" in first
+    assert "Approve? [y/n/e]" in first
+    assert len(first) > 10
+
+
 def test_the_still_picture_is_its_last_screen() -> None:
     still = STILL.read_text(encoding="utf-8")
     assert "animation" not in still

@@ -109,7 +109,7 @@ def test_calls_up_to_a_risk_are_approved_at_once(shell: Shell) -> None:
 BAD = [
     (("run", "tool_usr", "x"), "did you mean 'tool_user'?"),
     (("run", "tool_user", "x", "--tools", "arithmetc"), "a shipped group (arithmetic, ask_human, "),
-    (("run", "tool_user"), "question: field required"),
+    (("run", "tool_user"), "needs an input, question: give QUESTION"),
     (("run", "tool_user", "x", "--run-id", "a b"), "printable characters without spaces"),
     (("run", "boom:graph", "x"), "boom cannot be imported: ZeroDivisionError"),
 ]

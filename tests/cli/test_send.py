@@ -120,3 +120,21 @@ def test_with_an_engine_a_worker_goes_on_with_the_event(shop: Shell) -> None:
     assert sent.code == 0
     assert "r has the event; a worker continues it" in sent.err
     assert "resume r" not in sent.err
+
+
+def test_an_event_that_no_step_takes_is_shown_with_the_reason(shop: Shell) -> None:
+    _, typo, other, show, why, shown = shop.all(
+        ("run", "shop.yaml", "7", "--run-id", "r"),
+        ("send", "r", "payed", "{}"),
+        ("send", "r", "paid", '{"order": 8}', "--no-resume"),
+        ("show", "r"),
+        ("why", "r"),
+        ("show", "r", "--json"),
+    )
+    fault = "no node of graph 'shop' waits for it: did you mean 'paid'?"
+    assert f"warning: run r keeps the event 'payed', but {fault}" in typo.err
+    assert "not taken: event payed" not in typo.err, "it is said once"
+    assert "not taken: event paid (record 4): its data does not match" in other.err
+    for told in (show.out, why.out):
+        assert f"not taken  event payed (record 3): {fault}" in told
+    assert shown.json["untaken"][0] == {"seq": 3, "name": "payed", "why": fault}

@@ -177,6 +177,7 @@ ROWS: dict[str, list[tuple[list[str], int]]] = {
     "render": [(["react", "-o", "react.svg"], 0), (["code.json", "-o", "code.svg"], 0), (["forged", "-o", "f.html"], 0),
                (["forged", "done", "-o", "two.html"], 0), (["call.json", "--format", "mermaid"], 0)],
     "graphs": [([], 0)],
+    "schema": [([], 0), (["-o", "graph.schema.json"], 0), (["json"], 0)],
     "explain": [([], 0), (["C1", "GraphChanged"], 0), (["zzz"], 2)],
     "tools": [([], 0), (["view_file"], 0), (["terminal"], 0)],
     "compare": [([ASKED, "react", "tool_user", "--approve", "none", "-o", "compared"], 0), ([ASKED, "own.json"], 2)],

@@ -54,7 +54,7 @@ def test_why_of_a_step_and_show_say_the_same(ran: Shell) -> None:
     assert shown.json["why"] in show.out
     assert as_json.json["why"] in show.out
     assert f"record {first})" in one.out
-    assert set(as_json.json) == {"run_id", "seq", "status", "why", "steps"}
+    assert set(as_json.json) == {"run_id", "seq", "status", "why", "steps", "untaken"}
     assert set(as_json.json["steps"][0]) == {"seq", "step", "status", "came", "went", "not_taken", "waits"}
 
 

@@ -21,6 +21,7 @@ from orchestrator.graph.edges import parse_edges
 from orchestrator.graph.text.source import read_json, read_yaml
 from orchestrator.graph.text.types import parse_type
 from orchestrator.models.base import ModelRequest
+from orchestrator.models.base import _in_words as number_in_words
 from orchestrator.models.chat import Assembly, EventDecoder, parsed, reply_of, reply_to, unfinished
 from orchestrator.models.chat.ends import end_of
 from orchestrator.models.chat.reply import read_arguments
@@ -189,6 +190,7 @@ def _events(text: str) -> None:
 def _readings(text: str) -> None:
     parted_thoughts(text)
     choice_in(text, {"add": "Add.", "web_search": "Search."})
+    number_in_words(int, text)
     labelled(text, {"answer": "answer", "final answer": "answer"})
     screen = ThoughtScreen()
     for start in range(0, len(text), 512):
@@ -416,7 +418,7 @@ PARSERS: Mapping[str, Parser] = {
     "commands in messages": Parser(
         lambda text: error_text(ValueError(text), "runs.db"),
         ("orchestrator.cli.output:*",),
-        ("`orchestrator show ", "`orchestrator why 'a`", "`", "'", "\\"),
+        ("`orchestrator show ", "`orchestrator why 'a`", "`", "'", "\\", "got ", "got {1: (int)", "[Errno 1"),
         usual=200_000,
     ),
     "labels": Parser(
@@ -473,7 +475,12 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "readings of replies": Parser(
         _readings,
-        ("orchestrator.models.reading:*", "orchestrator.models.reading:_pattern()", "orchestrator.models.logprobs:*"),
+        (
+            "orchestrator.models.reading:*",
+            "orchestrator.models.reading:_pattern()",
+            "orchestrator.models.logprobs:*",
+            "orchestrator.models.base:_NUMBER",
+        ),
         (
             "<think>",
             "</think>",
@@ -646,6 +653,7 @@ PARSERS: Mapping[str, Parser] = {
 }
 
 OWN: Mapping[str, str] = {
+    "orchestrator.nodes.file_schema:_kind()": "docstrings of kinds",
     "orchestrator.cli.explain_command:_LINK": "a page of ours",
     "orchestrator.cli.explain_command:_CODE": "messages of ours, whose last characters are the code",
     "orchestrator.cli.explain_command:sections()": "a page of ours",
@@ -656,6 +664,7 @@ OWN: Mapping[str, str] = {
     "orchestrator.cli.launch_refs:_NAMED_MODEL": "an argument that the user types",
     "orchestrator.cli.replay_command:_NAMED": "an argument that the user types",
     "orchestrator.cli.options:_AGE": "an option that the user types",
+    "orchestrator.models.refs:_NAME": "an option that the user types",
     "orchestrator.cli.new_command:suggestion()": "an argument that the user types",
     "orchestrator.graph.model:__init_subclass__()": "names of classes in the program",
     "orchestrator.nodes:KINDS": "names of classes of ours",

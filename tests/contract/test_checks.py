@@ -198,7 +198,7 @@ FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
         {"a": Subgraph(INNER, outputs={"n": "n"}, writes={"xs"})},
         "outputs of a use 'n', which its writes= leaves out: add 'n' to writes=",
     ),
-    "a doubled edge": ("START -> a -> END\na -> END", {"a": n}, "edge a -> END is there 2 times: keep one"),
+    "a doubled edge": ("START -> a -> END\na -> END", {"a": n}, "edge a -> END occurs 2 times: keep one"),
 }
 
 

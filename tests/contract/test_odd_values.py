@@ -214,7 +214,7 @@ async def test_a_failed_step_is_told_whatever_it_says(work: Any, words: str, url
 
 async def test_labels_are_texts() -> None:
     async with Executor() as ex:
-        with pytest.raises(ValueError, match="labels are texts"):
+        with pytest.raises(ValueError, match="labels must be strings"):
             await ex.start(single(says(None)), labels={"a": 1})  # type: ignore[dict-item]
 
 
@@ -315,7 +315,7 @@ async def test_a_failed_call_is_replayed_with_its_exit_code() -> None:
 
 @pytest.mark.parametrize("messages", [[{"role": "user", "content": "?"}], [1], b"x"])
 async def test_messages_that_are_none_are_refused_with_the_mend(messages: Any) -> None:
-    with pytest.raises(TypeError, match=r"is not a Message: use a text, or messages made by system\(\), user\(\)"):
+    with pytest.raises(TypeError, match=r"is not a Message: give a string or messages made by system\(\), user\(\)"):
         await ScriptedModel(["x"]).complete(messages)
 
 

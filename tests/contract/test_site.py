@@ -23,7 +23,18 @@ def test_the_navigation_names_every_page() -> None:
     site = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     docs = ROOT / "docs"
     there = {str(path.relative_to(docs)) for path in docs.rglob("*.md") if path.parent.name != "decisions"}
-    assert set(pages(site["nav"])) == there
+    named = list(pages(site["nav"]))
+    assert set(named) == there
+    assert len(named) == len(there), "each page has one place"
+
+
+def test_the_front_page_leads_to_every_guide() -> None:
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    parts = {name: list(pages(part)) for entry in site["nav"] for name, part in entry.items()}
+    assert list(parts) == ["Home", "Tutorial", "How-to guides", "Explanation", "Reference"]
+    front = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    linked = set(re.findall(r"\]\(([\w/-]+\.md)\)", front))
+    assert {*parts["Tutorial"], *parts["How-to guides"]} - linked == set()
 
 
 def test_the_tasks_are_those_of_the_noxfile() -> None:

@@ -53,10 +53,10 @@ async def test_why_of_a_position_that_is_no_number_of_a_record_is_refused(execut
 async def test_an_id_that_is_no_text_is_refused(executor: Executor, call: str) -> None:
     for run in (7, None, await executor.load("r")):
         words = await refused(executor, call, run)
-        assert "a text" in words
+        assert "give a str" in words
         assert type(run).__name__ in words
-        assert "a text" in await refused(executor, "diff", "r", run)
-        assert "a text" in await refused(executor, "diff", run, "r")
+        assert "give a str" in await refused(executor, "diff", "r", run)
+        assert "give a str" in await refused(executor, "diff", run, "r")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ async def test_an_id_that_is_no_text_is_refused(executor: Executor, call: str) -
         ("fork", {"update": {1: 2}}, "update is of type dict: a mapping with str keys"),
         ("fork", {"answers": "yes"}, "answers is of type str"),
         ("fork", {"labels": 7}, "labels is of type int"),
-        ("fork", {"branch": 7, "update": {}}, "branch: it is a int, not a text"),
+        ("fork", {"branch": 7, "update": {}}, "branch: it is of type int: give a str"),
         ("fork", {"start": "no"}, "start='no': True or False is expected"),
         ("replay", {"update": "x"}, "update is of type str"),
         ("replay", {"models": ["m"]}, "models is of type list"),
@@ -81,8 +81,8 @@ async def test_other_arguments_of_another_type_are_refused_by_name(
 @pytest.mark.parametrize(
     ("call", "given", "words"),
     [
-        ("schedules.put", (GRAPH, 3), "cron: it is a int, not a text; give a str"),
-        ("schedules.put", (GRAPH, "* * * * *", None), "timezone: it is a int, not a text"),
+        ("schedules.put", (GRAPH, 3), "cron: it is of type int: give a str"),
+        ("schedules.put", (GRAPH, "* * * * *", None), "timezone: it is of type int: give a str"),
         ("enqueue", (GRAPH,), "at='2027': use a datetime with a time zone, or Unix seconds"),
     ],
 )
@@ -128,7 +128,7 @@ class Nameless:
             r"model='gpt-4o-mini' is a name: give a model, such as \w+\('gpt-4o-mini'\)",
         ),
         ({"model": 3}, "model= is of type int: give a model: an object with name and complete"),
-        ({"model": Nameless()}, "model= is of type Nameless: its name is missing; give it an attribute `name`, a text"),
+        ({"model": Nameless()}, "model= is of type Nameless: its name is missing; give it a string `name`"),
         ({"model": Speaks}, "model= is the class Speaks: give a model"),
         ({"models": {"a": 3}}, r"models\['a'\]= is of type int: give a model"),
         ({"models": [3]}, "models= is of type list: give a mapping"),

@@ -507,7 +507,7 @@ async def test_the_reply_of_a_model_is_replaced(store: Store) -> None:
         await executor.start(graph, {}, run_id="r")
         at = await seq_of(executor, "r", EffectSettled)
         assert (await executor.fork("r", at=at, result="two")).output == ["two"]
-        with pytest.raises(InvalidValue, match="is a text, or a reply"):
+        with pytest.raises(InvalidValue, match="must be a string or a reply"):
             await executor.fork("r", at=at, result=3)
 
 

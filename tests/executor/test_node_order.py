@@ -197,7 +197,7 @@ async def test_stored_data_says_the_order_of_joins_where_the_order_of_its_keys_i
     assert [name for name in again.nodes if again.nodes[name].join] == ["zulu", "alpha"]
     assert (again.structure, again.content) == (graph.structure, graph.content)
     for wrong in (["zulu", "nowhere"], "zulu", [1], {"zulu": 1}):
-        with pytest.raises(GraphError, match="'join_order' is a list of joins"):
+        with pytest.raises(GraphError, match="'join_order' must be a list of joins"):
             Graph.from_data({**lost, "join_order": wrong})
 
 

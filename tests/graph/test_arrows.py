@@ -70,7 +70,7 @@ def test_outcomes_for_failures_can_be_a_list() -> None:
     ("text", "fault"),
     [
         ("a -> b : good, bad", "a list of outcomes takes error, timeout, exhausted, failed only"),
-        ("a -> b : error, error", "'error' is there twice"),
+        ("a -> b : error, error", "'error' occurs twice"),
         ("a -> b : error,", "the line ends, expected an outcome after ','"),
         ("* -> b : error, failed", "'*' as a source takes only a reserved outcome"),
         ("a -> b : error, END", "'END' is not an outcome"),

@@ -178,7 +178,7 @@ def test_reserved_outcomes_need_no_edge_and_take_one() -> None:
 
 
 def test_an_edge_that_is_there_twice() -> None:
-    assert messages(f"{A}\nSTART -> a") == ["edge START -> a is there 2 times: keep one"]
+    assert messages(f"{A}\nSTART -> a") == ["edge START -> a occurs 2 times: keep one"]
 
 
 def test_nothing_after_start() -> None:

@@ -126,7 +126,7 @@ def test_problems_of_the_checks_have_lines_too(tmp_path: Path, name: str) -> Non
     ("types", "message"),
     [
         ({"A": {"x": "B"}, "B": {"x": "list[A]"}}, "type 'A' contains itself, through A -> B -> A"),
-        ({"A": "str"}, "type 'A' is a mapping from field to type"),
+        ({"A": "str"}, "type 'A' must be a mapping from field to type"),
         ({"1a": {}}, "'types' names a model '1a'"),
         ({"A": {"x": {"type": "str", "reducer": "append"}}}, "field 'A.x' has no 'reducer'"),
         ({"A": {"x": {"type": "int", "default": "y"}}}, "field 'A.x' has a default that is not int"),

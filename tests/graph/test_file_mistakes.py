@@ -86,7 +86,7 @@ MISTAKES = (
     Mistake("{steps: 20}", "{seconds: 1:30}", 12, "YAML reads 1:30 as a number of another base"),
     Mistake("result: reply}", "result: reply, timeout: yes}", 14, BOOLEANS),
     Mistake("result: reply}", "no: reply}", 14, BOOLEANS),
-    Mistake("result: reply}", "&result: reply}", 14, "is not a text"),
+    Mistake("result: reply}", "&result: reply}", 14, "is not a string"),
     Mistake("result: reply}", "result: reply, retry: {attempts: yes}}", 14, BOOLEANS),
     # The parts of a graph
     Mistake("output: reply", "outptu: reply", 11, "did you mean 'output'?"),

@@ -146,7 +146,7 @@ def test_an_outcome_that_is_not_listed_is_an_error_with_its_mend() -> None:
         node(bare)
     with pytest.raises(GraphError, match=r"does not list its outcomes: write Outcome\[Literal\['good', 'bad'\]\]"):
         node(some)
-    with pytest.raises(GraphError, match=r"outcomes is a list of names: write outcomes=\('a',\)"):
+    with pytest.raises(GraphError, match=r"outcomes must be a list of names: write outcomes=\('a',\)"):
         node(outcomes="a")(some)
 
 

@@ -441,7 +441,7 @@ def test_a_state_written_as_data_gets_its_class_anywhere() -> None:
         ("Literal", "'Literal' names no type (at its end)"),
         ("Literal[]", "names no type (at ])"),
         ("Literal['a'", "names no type (at its end)"),
-        ("Literal[str]", "(at str): put texts in quotes"),
+        ("Literal[str]", "(at str): put strings in quotes"),
         ("Literal['a' 'b']", "names no type (at 'b')"),
         ("Literal[1.5]", "names no type"),
         ("'a'", "names no type (at 'a')"),
@@ -452,7 +452,7 @@ def test_a_state_written_as_data_gets_its_class_anywhere() -> None:
         ({"type": "str", "reducer": "first"}, "field 'x' names reducer 'first': there are append, extend"),
         ({"type": "int", "default": "x"}, "field 'x' has a default that is not int"),
         ("lst[str]", "'lst[str]' names no type (at lst): did you mean 'list'?"),
-        ("Literal[a]", "put texts in quotes"),
+        ("Literal[a]", "put strings in quotes"),
         ("Mesage", "did you mean 'Message'?"),
     ],
 )

@@ -38,6 +38,28 @@ THOUGHTS: list[tuple[str, tuple[str, str]]] = [
     ("Sure.\n\n<thinking>sum</thinking>\n\n6", ("sum", "Sure.\n\n6")),
     ("<think>a</think>\nSure.\n<think>\nb\n</think>\n6", ("a\n\nb", "Sure.\n6")),
     ("<think>a\n<think>b</think>6", ("a\n<think>b", "6")),
+    # -- tags of other families of models --
+    ("<think>sum</thinking>6", ("sum", "6")),
+    ("<thought>sum</thought>\n6", ("sum", "6")),
+    ("<reasoning>\nsum\n</reasoning>\n6", ("sum", "6")),
+    ("<seed:think>sum</seed:think>6", ("sum", "6")),
+    ("[THINK]sum [1] < 2[/THINK]6", ("sum [1] < 2", "6")),
+    ("sum\n[/THINK]\n\n6", ("sum", "6")),
+    ("◁think▷sum◁/think▷6", ("sum", "6")),
+    ("<|START_THINKING|>sum<|END_THINKING|>6", ("sum", "6")),
+    ("<|channel|>analysis<|message|>sum<|channel|>final<|message|>6", ("sum", "6")),
+    (
+        "<|channel|>analysis<|message|>sum<|end|><|start|>assistant<|channel|>final<|message|>6",
+        ("sum", "6"),
+    ),
+    ("<|channel|>final<|message|>6", ("", "6")),
+    (
+        "<|channel|>analysis<|message|>sum<|end|><|start|>assistant<|channel|>commentary to=functions.a <|message|>{}",
+        ("sum", "<|channel|>commentary to=functions.a <|message|>{}"),
+    ),
+    ("<think>a</thought>b</think>6", ("a</thought>b", "6")),
+    ("[1] is the source. [THINK] begins thoughts.", ("", "[1] is the source. [THINK] begins thoughts.")),
+    ("[THINKING]sum[/THINKING]", ("", "[THINKING]sum[/THINKING]")),
     # -- tags that a reply is about --
     (
         "Models write <think>...</think> before they answer.",

@@ -16,17 +16,26 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from orchestrator import OfflineModel, Toolbox, tool
+from orchestrator import Graph, OfflineModel, Toolbox, tool
+from orchestrator.graph import Node
 from orchestrator.models import Message, Reply, tool_result, user
-from orchestrator.nodes import ChooseArgs, ChooseTool, Think
+from orchestrator.nodes import ChooseArgs, ChooseTool, Classify, Decide, Think
 from orchestrator.strategies.tool_user import tool_user
 from orchestrator.tools import tools_from_ref
 from tests.models.expressions import TooLarge, expressions, worth
 
 ARITHMETIC = Toolbox(*tools_from_ref("arithmetic"))
 ONLY = "I only do arithmetic"
+CLASSES = {"billing": "about money and charges", "bugs": "about what does not work", "other": "everything else"}
 quick = settings(max_examples=settings().max_examples // 2, deadline=None)
 """For laws whose every example is a whole conversation or run."""
+
+
+class Mail(BaseModel):
+    question: str
+    name: str = ""
+    yes: bool = True
+    score: int = 0
 
 
 def ask(question: str | list[Message], tools: Any = (), **options: Any) -> Reply:
@@ -374,3 +383,21 @@ def test_usage_counts_words_and_the_name_is_told() -> None:
     reply = ask("What is 1 + 2?")
     assert reply.usage is not None
     assert (reply.usage.input_tokens, reply.usage.output_tokens, reply.model) == (6, 1, "offline")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "chosen"),
+    [
+        (Classify(choices=CLASSES, result="name"), "I was charged twice: give me my money back.", "billing"),
+        (Classify(choices=CLASSES, result="name"), "It does not work on my phone.", "bugs"),
+        (Classify(choices=CLASSES, result="name"), "3*7", "other"),
+        (Decide(choices=CLASSES, result="name", constrain="never"), "BILLING", "billing"),
+        (Decide(yes_no=True, result="yes"), "Shall I say yes?", False),
+        (Decide(score=(1, 5), result="score"), "It is a 3, I would say.", 3),
+    ],
+)
+def test_a_choice_is_made_by_the_words_of_the_text(kind: Node, text: str, chosen: object) -> None:
+    edges = "\n".join(["START -> it", *(f"it -> END : {outcome}" for outcome in kind.outcomes)])
+    graph = Graph(name="choice", state=Mail, nodes={"it": kind}, edges=edges)
+    run = graph.run_sync({"question": text}, model=OfflineModel())
+    assert (run.status, run.values[str(vars(kind)["result"])]) == ("completed", chosen)

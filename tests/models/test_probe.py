@@ -41,6 +41,9 @@ class Odd:
     refuses_long: str = ""
     listed: Mapping[str, Any] | None = None
     end: str = "stop"
+    follows: bool = True
+    """Whether the model writes JSON if it is asked to."""
+    empty: bool = False
 
     def __call__(self, seen: Seen) -> Raw | dict[str, Any]:
         if seen.path.endswith("/models"):
@@ -70,9 +73,11 @@ class Odd:
         return answer
 
     def _text(self, body: Mapping[str, Any]) -> str:
+        if self.empty:
+            return ""
         if "schema" in body.get("response_format", {}).get("json_schema", {}):
             return json.dumps({"word": "wyrm" if self.bounds else "dragonfire", "count": 42 if self.bounds else 1000})
-        if body.get("response_format") or "JSON Schema" in str(body["messages"]):
+        if self.follows and (body.get("response_format") or "JSON Schema" in str(body["messages"])):
             return '{"word": "wyrm", "count": 42}'
         text = COUNTED if "Count" in str(body["messages"]) else "Once upon a time."
         return text.partition(body["stop"][0])[0] if body.get("stop") else text
@@ -95,6 +100,12 @@ SERVERS: dict[str, tuple[Odd, dict[str, Any], dict[str, str]]] = {
     "schema refused": (Odd({"json_schema": "no schemas"}), {"output": "json_object"},
                        {"answers in a schema": "json_object"}),
     "schema ignored": (Odd(drops=frozenset({"response_format"})), {"output": "json_object"}, {}),
+    "schema of no use": (Odd(drops=frozenset({"response_format"}), follows=False), {},
+                         {"answers in a schema": "none"}),
+    "schema refused, of no use": (Odd({"json_schema": "no schemas"}, follows=False), {"output": "json_object"},
+                                  {"answers in a schema": "none"}),
+    "no text": (Odd(empty=True), {}, {"text": "empty", "tools": "yes", "answers in a schema": "none"}),
+    "no text, no calls": (Odd(empty=True, calls=False), {"answers": False}, {"text": "empty"}),
     "no forms": (Odd({"response_format": "unknown"}), {"output": "prompt"}, {"answers in a schema": "prompt"}),
     "bounds refused": (Odd({"maxLength": "'maxLength' is not permitted"}), {"strict_output": True},
                        {"answers in a schema": "json_schema", "bounds in a schema": "not sent"}),
@@ -130,8 +141,8 @@ async def probed(server: Callable[[Seen], Any], **options: Any) -> Probed:
 async def test_what_a_server_supports_is_found_out(name: str) -> None:
     server, changes, findings = SERVERS[name]
     found = await probed(server)
-    expected = {"streams": True, "text_tools": False} | {
-        key: changes[key] for key in ("streams", "text_tools", "window") if key in changes
+    expected = {"streams": True, "text_tools": False, "answers": True} | {
+        key: changes[key] for key in ("streams", "text_tools", "window", "answers") if key in changes
     }
     assert {key: getattr(found, key) for key in expected} == expected
     flags = {key: value for key, value in changes.items() if key in Profile.model_fields}

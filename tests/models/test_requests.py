@@ -23,7 +23,7 @@ from orchestrator.errors import (
     RequestTooLong,
 )
 from orchestrator.graph.limits import Usage
-from orchestrator.models import Image, Message, Price, Profile, Reply, model_from_ref, system, user
+from orchestrator.models import Image, Message, ModelRequest, Price, Profile, Reply, model_from_ref, system, user
 from orchestrator.models.prices import unpriced
 from orchestrator.models.profile import profile_of
 from orchestrator.models.strict import strict_schema, without_nulls
@@ -520,3 +520,30 @@ def test_the_command_line_reads_a_price_table(tmp_path: Path, monkeypatch: pytes
     table.write_text('{"m": {"in": 1}}')
     with pytest.raises(GraphUnknown, match="is not a price table"):
         model_from_ref("openai:m")
+
+
+class Town(BaseModel):
+    city: str
+
+
+READINGS: list[tuple[type[Any], str, Any]] = [
+    (str, "hello", "hello"), (str, '"hello"', "hello"), (str, "<think>hm</think>hello", "hello"), (str, "5", "5"),
+    (int, "5", 5), (int, "The answer is 5.", 5), (int, "It costs 1,250 in all.", 1250), (int, "-3", -3),
+    (int, "2 and 3", None), (int, "none", None), (int, "5.5", None), (int, "[5]", None),
+    (float, "about 5.5 km", 5.5), (float, "1e999", None),
+    (bool, "True", True), (bool, "yes", True), (bool, "No.", False), (bool, "yes and no", None),
+    (Town, '{"city": "a"}', Town(city="a")), (Town, 'Here: {"city": "a"}', Town(city="a")),
+    (Town, '{"city": "a", "city": "b"}', None), (Town, '{"city": "a"} or {"city": "b"}', None),
+]  # fmt: skip
+"""Type of the answer, reply -> its one reading; None: it has several, or none."""
+
+
+@pytest.mark.parametrize(("kind", "text", "value"), READINGS)
+def test_an_answer_of_a_type_is_read_if_it_has_one_reading(kind: type[Any], text: str, value: Any) -> None:
+    request = ModelRequest.of("q", output=kind)
+    if value is None:
+        with pytest.raises(AgentError, match=f"the model's reply is not a valid {kind.__name__}"):
+            request.parse(Reply(text=text))
+    else:
+        found = request.parse(Reply(text=text)).parsed
+        assert (found, type(found)) == (value, kind)

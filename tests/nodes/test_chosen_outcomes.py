@@ -280,7 +280,7 @@ def test_graphs_that_are_tools_of_each_other_stay_small_as_data(tmp_path: Path) 
         ({"handoff": "a", "graph": {}}, "and this is handoff, graph"),
         ({"handoff": "a"}, "description"),
         ({"handoff": "a b", "description": "d"}, "cannot be named by an edge"),
-        ({"graph": 3, "name": "n", "description": "d"}, "'graph' is a mapping, or module:attr"),
+        ({"graph": 3, "name": "n", "description": "d"}, "'graph' must be a mapping, or module:attr"),
         ({"graph": {"name": "n"}, "name": "n", "description": "d"}, "needs 'state'"),
         ({"handoff": "a", "description": "d", "color": "red"}, "color"),
     ],

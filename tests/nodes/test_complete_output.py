@@ -127,7 +127,7 @@ async def test_without_a_fitting_reply_it_takes_unusable_where_a_field_takes_the
 @pytest.mark.parametrize(
     ("output", "words"),
     [
-        (3, "output is a pydantic model or a JSON Schema"),
+        (3, "output must be a pydantic model or a JSON Schema"),
         (int, "a pydantic model"),
         ({"tpye": "object"}, "tpye"),
         ({"type": "objekt"}, "the type \"objekt\", which does not exist; did you mean 'object'"),

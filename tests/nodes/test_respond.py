@@ -348,23 +348,34 @@ async def test_an_answer_in_words(text: str, answer: str, content: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "why", "reported"),
     [
-        ("Thought: I have to add.", "That is a thought, and no more"),
-        ("Thought: x\nAction: look up Bonn\nObservation: 3\nFinal Answer: 3", "an action without [input]"),
-        ("Thought: x\nAction: search[Bonn", "a bracket that is not closed"),
-        ("Thought: x\nAction:", "an action that names no tool"),
-        ("Action: search[Bonn]", "first say in a sentence what you think"),
+        ("Thought: I have to add.", "That is a thought, and no more", "is a thought, without a call or an answer"),
+        (
+            "Thought: x\nAction: look up Bonn\nObservation: 3\nFinal Answer: 3",
+            "an action without [input]",
+            "has a call that cannot be read: an action without [input]",
+        ),
+        (
+            "Thought: x\nAction: search[Bonn",
+            "a bracket that is not closed",
+            "has a call that cannot be read: a bracket",
+        ),
+        ("Thought: x\nAction:", "an action that names no tool", "has a call that cannot be read: an action that names"),
+        ("Action: search[Bonn]", "first say in a sentence what you think", "makes a call without a thought"),
+        ("Thought: x\nAction: Finish[]", "takes the answer", "cannot be used: Finish takes the answer"),
+        (" ", "Your reply was empty.", "respond: the model's reply is empty"),
     ],
 )
-async def test_an_action_that_cannot_be_taken_is_observed_within_bounds(text: str, why: str) -> None:
+async def test_an_action_that_cannot_be_taken_is_observed_within_bounds(text: str, why: str, reported: str) -> None:
+    """A person reads what the reply is, the model what to do."""
     run, model, outcome = await responded([text, "Thought: x\nAction: search[Bonn]"], BRACKET)
     assert outcome == "calls"
     assert why in model.requests[1].messages[-1].content
     assert [role for role, _ in said(run)] == ["user", "assistant"]
     run, _, _ = await responded([text, text], BRACKET)
     kind, message = error_of(run)
-    assert (kind, why in message) == ("AgentError", True)
+    assert (kind, reported in message, "Your reply" in message) == ("AgentError", True, False), message
 
 
 async def test_a_thought_that_came_alone_is_that_of_the_action_after_it() -> None:

@@ -143,7 +143,7 @@ async def test_a_store_that_the_view_cannot_read_does_not_interrupt_the_run(monk
 async def test_a_height_is_a_number_of_pixels(height: Any) -> None:
     async with Executor(model=Talker()) as executor:
         run = await executor.start(travel, "x")
-        with pytest.raises(ValueError, match="height is a number of pixels"):
+        with pytest.raises(ValueError, match="height must be a number of pixels"):
             run.page(height=height)
 
 

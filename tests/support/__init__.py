@@ -1,1 +1,1 @@
-"""What tests of several folders share: processes, servers, graphs and measures."""
+"""Code that tests of several folders share: processes, servers, graphs and measures."""

@@ -1,4 +1,4 @@
-"""aimock (`@copilotkit/aimock`), a fake OpenAI server of others: it says what fixtures say, and keeps a journal.
+"""aimock (`@copilotkit/aimock`), a fake OpenAI server by others: it answers as fixtures say, and keeps a journal.
 
 It runs on Node, so it is there where somebody installed it and named it in the environment variable AIMOCK, put it on
 PATH, or has a `node_modules` in or above the checkout.
@@ -26,7 +26,7 @@ _LISTENS = "listening on "
 
 @dataclass(frozen=True)
 class Asked:
-    """A request that came, as the server wrote it down, and what became of it."""
+    """A request in the server's journal, and the status of its answer."""
 
     path: str
     headers: Mapping[str, str]
@@ -37,19 +37,19 @@ class Asked:
 
 
 class AIMock:
-    """A server that runs."""
+    """A running server."""
 
     def __init__(self, url: str) -> None:
         self._address = urlsplit(url)
         self.url = f"{url}/v1"
 
     def says(self, *fixtures: Mapping[str, Any]) -> None:
-        """Say these things from now on, the first that fits a request; see `fixture`."""
+        """Answer each request by the first of these fixtures that matches it; see `fixture`."""
         self._control("POST", "/fixtures", {"fixtures": fixtures})
 
     @property
     def journal(self) -> list[Asked]:
-        """All requests, in their order."""
+        """All requests, in order."""
         return [
             Asked(
                 path=entry["path"],
@@ -79,12 +79,12 @@ class AIMock:
 
 
 def fixture(response: Mapping[str, Any], match: Mapping[str, Any] | None = None, **how: Any) -> dict[str, Any]:
-    """What is said to requests that match; `how` it is sent, such as `truncateAfterChunks`."""
+    """Return a fixture: the response to requests that match, with options of its sending, as `truncateAfterChunks`."""
     return {"match": dict(match or {}), "response": dict(response), **how}
 
 
 def command() -> list[str] | None:
-    """What starts it; None if it, or Node, is not there."""
+    """Return the command that starts the server; None if it or Node is not installed."""
     given = os.environ.get("AIMOCK")
     nearby = (folder / "node_modules/.bin/aimock" for folder in Path(__file__).resolve().parents)
     found = given or next((str(path) for path in nearby if path.exists()), None) or shutil.which("aimock")
@@ -97,7 +97,7 @@ def command() -> list[str] | None:
 
 @contextmanager
 def running(command: list[str], folder: Path) -> Iterator[AIMock]:
-    """Start it on a free port of 127.0.0.1, and end it."""
+    """Start a server on a free port of 127.0.0.1, and stop it at the end."""
     config, words = folder / "aimock.json", folder / "aimock.log"
     config.write_text(json.dumps({"host": "127.0.0.1", "port": 0, "llm": {"logLevel": "silent"}}))
     with words.open("wb") as log:
@@ -116,7 +116,7 @@ def running(command: list[str], folder: Path) -> Iterator[AIMock]:
 
 
 def _url(process: subprocess.Popen[bytes], words: Path) -> str:
-    """Where it listens, as it says when it does."""
+    """Return the address that the server prints once it listens."""
     end = time.monotonic() + _PATIENCE
     while True:
         ended = process.poll() is not None

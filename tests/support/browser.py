@@ -1,4 +1,4 @@
-"""The browser in which pages are tested, and what looks for faults there."""
+"""The browser in which pages are tested, and the script that looks for faults there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """Debian's Chromium, or the one that CHROMIUM names. While it is there, no event loop of ours can run."""
+    """Debian's Chromium, or the one that CHROMIUM names. While it is open, no event loop can run in this thread."""
     sync_api = pytest.importorskip("playwright.sync_api")
     program = os.environ.get("CHROMIUM") or shutil.which("chromium")
     if program is None:
@@ -29,7 +29,7 @@ def chromium() -> Iterator[Browser]:
 
 
 def axe_script() -> str:
-    """axe-core, from where AXE says it is."""
+    """The code of axe-core: from the file that AXE names, or from a `node_modules` above this file."""
     given = os.environ.get("AXE")
     nearby = (folder / "node_modules/axe-core/axe.min.js" for folder in Path(__file__).resolve().parents)
     found = given or next((str(path) for path in nearby if path.exists()), None)

@@ -1,4 +1,4 @@
-"""What work costs as it grows: processor time of this process, so that nobody else's work counts."""
+"""Cost of work as it grows, in processor time of this process, so that other processes do not count."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def in_proportion(work: Callable[[int], object], few: int, *, times: int = 4, sl
 
 
 def _took(work: Callable[[int], object], size: int) -> float:
-    """Seconds, without looking for garbage: that takes as long as this process has objects."""
+    """Return the seconds that work takes, without garbage collection, whose time depends on all existing objects."""
     collecting = gc.isenabled()
     gc.disable()
     try:

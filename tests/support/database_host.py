@@ -1,4 +1,4 @@
-"""A PostgreSQL server on a host of a private network: it is killed and started again, and cut off, as a machine is."""
+"""A PostgreSQL server on a host of a private network, which tests kill, start again and cut off as a machine."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class DatabaseHost:
         self._program: Program | None = None
 
     def url(self, **parameters: object) -> str:
-        """The URL of the store that it has."""
+        """Return the URL of the server's store."""
         query = "&".join(f"{name}={value}" for name, value in parameters.items())
         return f"postgresql://orchestrator@{self.host.address}:{PORT}/postgres" + (f"?{query}" if query else "")
 
     @property
     def log(self) -> str:
-        """What it wrote."""
+        """The text of the server's log."""
         return (self.host.folder / "postgres.log").read_text(errors="replace")
 
     def make(self) -> None:
-        """Make its files, and start it."""
+        """Make the server's files, and start it."""
         self._folder.mkdir()
         shutil.chown(self._folder, _USER, "nogroup")
         if not all(one.stat().st_mode & stat.S_IXOTH for one in self._programs.parents):
@@ -65,7 +65,7 @@ class DatabaseHost:
         self.start()
 
     def start(self) -> None:
-        """Start it, and return when it takes connections."""
+        """Start the server, and return when it accepts connections."""
         import psycopg
 
         with (self.host.folder / "postgres.log").open("ab") as log:
@@ -82,7 +82,7 @@ class DatabaseHost:
             time.sleep(0.02)
 
     def kill(self) -> None:
-        """End all of its processes at once, as the end of a machine does; its files stay."""
+        """Kill all processes of the server at once, as when a machine fails; its files are kept."""
         assert self._program is not None, "it does not run"
         self._program.kill()
         self._program = None

@@ -26,17 +26,17 @@ class Disk:
         self.url = f"sqlite:///{path}/runs.db"
 
     def fill(self) -> None:
-        """From now on nothing can be added."""
+        """Leave no free space."""
 
     def leave(self, room: int) -> None:
-        """From now on about so many bytes can be added."""
+        """Leave about this many bytes of free space."""
 
     def free(self) -> None:
-        """There is room again."""
+        """Free the space again."""
 
 
 class SmallDisk(Disk):
-    """A file system of its own. Needs the right to mount."""
+    """A small file system. Needs the right to mount."""
 
     message = "the disk is full"
 
@@ -57,7 +57,7 @@ class SmallDisk(Disk):
 
 
 class SmallFiles(Disk):
-    """Files of this process can grow no more, which needs no rights at all."""
+    """A limit on the size of the files of this process, which needs no rights."""
 
     message = "reading or writing the disk failed"
     _reader: sqlite3.Connection | None = None
@@ -82,7 +82,7 @@ class SmallFiles(Disk):
 
 @contextlib.contextmanager
 def mounted(path: Path) -> Iterator[Path]:
-    """A small file system in memory."""
+    """Mount a small file system in memory at a path."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", path], check=True, capture_output=True)
     try:
         yield path
@@ -92,7 +92,7 @@ def mounted(path: Path) -> Iterator[Path]:
 
 @functools.cache
 def can_mount() -> bool:
-    """Whether this user may mount."""
+    """Return True if this user may mount file systems."""
     try:
         with tempfile.TemporaryDirectory() as path, mounted(Path(path)):
             return True
@@ -106,7 +106,7 @@ KINDS: list[type[Disk]] = [SmallFiles, SmallDisk] if can_mount() else [SmallFile
 
 @contextlib.contextmanager
 def disk_of(kind: type[Disk], path: Path) -> Iterator[Disk]:
-    """A disk at a path, with room. Logs have none: a store whose log has room goes on for a while on a full disk."""
+    """Yield an empty disk at a path. Logs have no room: a store whose log has room works for a while on a full disk."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(LogSpace, "make"))
         found = kind(stack.enter_context(mounted(path)) if kind is SmallDisk else path)

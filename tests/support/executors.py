@@ -23,7 +23,7 @@ class Log(BaseModel):
 
 
 def chain(*nodes: Any, name: str = "chain", limits: Limits | None = None) -> Graph:
-    """Nodes one after the other."""
+    """Return a graph of nodes one after the other."""
     named = {f"n{i}": node for i, node in enumerate(nodes)}
     return Graph(
         name=name, state=Log, input="question", nodes=named, edges=f"START -> {' -> '.join(named)} -> END",
@@ -35,7 +35,7 @@ def single(
     fn: Callable[..., Any], *, name: str = "single", edges: str = "START -> work -> END", limits: Limits | None = None,
     nodes: dict[str, Any] | None = None, takes: str | None = "question", **options: Any,
 ) -> Graph:  # fmt: skip
-    """One node, called `work`."""
+    """Return a graph of one node, called `work`."""
     work = node(**options)(fn) if options else node(fn)
     return Graph(
         name=name, state=Log, input=takes, nodes={"work": work, **(nodes or {})}, edges=edges, output="log",
@@ -45,12 +45,12 @@ def single(
 
 @node(effect="pure")
 async def count(state: Log) -> Outcome[Literal["again", "enough"]]:
-    """One more."""
+    """Count one more, and end at `until`."""
     return Outcome("again" if state.n + 1 < state.until else "enough", n=state.n + 1)
 
 
 def counting(name: str = "counting", **limits: Any) -> Graph:
-    """A loop that counts to `until`."""
+    """Return a graph with a loop that counts to `until`."""
     return Graph(
         name=name, state=Log, nodes={"count": count},
         edges="START -> count\ncount -> count : again\ncount -> END : enough",
@@ -59,7 +59,7 @@ def counting(name: str = "counting", **limits: Any) -> Graph:
 
 
 def hanging() -> tuple[Any, anyio.Event]:
-    """A node that hangs the first time it runs, and the event that says that it does."""
+    """Return a node that hangs the first time it runs, and the event that it sets then."""
     began = anyio.Event()
 
     @node
@@ -73,7 +73,7 @@ def hanging() -> tuple[Any, anyio.Event]:
 
 
 def says(word: str, wait: Callable[[], Awaitable[object]] | None = None, **options: Any) -> Any:
-    """A node that logs a word, after waiting."""
+    """Return a node that logs a word, after waiting."""
 
     @node(**{"effect": "pure", **options})
     async def say(state: Log) -> Update:

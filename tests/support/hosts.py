@@ -3,16 +3,16 @@
     with network() as net:
         left, right = net.host("left"), net.host("right")
         program = left.run(["python", "-m", "http.server"])
-        left.unplug()   # from now on nothing gets through, in silence
+        left.unplug()   # from now on its packets vanish without an error
 
 Needs Linux, root, `ip` (iproute2) and `unshare` (util-linux). Only this process and its hosts are on the bridge, and no
 host has a route to anywhere else.
 
 A program on a host has process ids, a host name, a machine id and a boot id of its own. So no other process can see
-whether it lives, as it is between machines.
+whether it is alive, as between machines.
 
-Everything has a number in its name, and who uses a number holds a lock. What a process left that was killed is removed
-by the next one that makes a network, since its lock is free.
+Each network, bridge and namespace has a number in its name, and the process that uses a number holds a lock. What a
+killed process left is removed by the next one that makes a network, since the lock is free.
 """
 
 from __future__ import annotations
@@ -120,12 +120,12 @@ class Host:
         stdout: int | IO[bytes] | None = subprocess.DEVNULL,
         stderr: int | IO[bytes] | None = None,
     ) -> Program:
-        """Begin a program on this host.
+        """Start a program on this host.
 
         Args:
-            words: the program and its arguments.
-            env: its environment; None: that of this process.
-            user: who runs it; None: who runs this process.
+            words: the program and its arguments, one string each.
+            env: environment of the program; None: that of this process.
+            user: the user that runs the program; None: that of this process.
             stdin, stdout, stderr: as in `subprocess.Popen`.
         """
         become = [] if user is None else ["setpriv", f"--reuid={user}", "--regid=nogroup", "--clear-groups"]
@@ -141,15 +141,15 @@ class Host:
     # -- faults --------------------------------------------------------------------------------------------------------
 
     def down(self) -> None:
-        """Pull the cable: programs learn at once that there is no network."""
+        """Take the network interface down: programs get errors at once."""
         ip("link set dev eth0 down", on=self.namespace)
 
     def up(self) -> None:
-        """Put the cable in again."""
+        """Bring the network interface up again."""
         ip("link set dev eth0 up", on=self.namespace)
 
     def unplug(self) -> None:
-        """Let all packets from and to this host vanish; it does not learn about it."""
+        """Let all packets from and to this host vanish, without an error."""
         ip(f"link set dev {self.port} nomaster")
 
     def plug(self) -> None:
@@ -166,14 +166,14 @@ class Host:
 
 
 class Program:
-    """A program on a host. It is process 1 of its own namespace, so that all that it begins ends with it."""
+    """A program on a host. It is process 1 of its own namespace, so all processes that it starts end with it."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
     @cached_property
     def pid(self) -> int:
-        """Its process id as this process sees it."""
+        """The program's process id as this process sees it."""
         around = self._process.pid
         deadline = time.monotonic() + PATIENCE
         while True:
@@ -185,44 +185,44 @@ class Program:
 
     @property
     def stdout(self) -> IO[bytes]:
-        """What it writes, if `stdout=subprocess.PIPE`."""
+        """The program's stdout, if `stdout=subprocess.PIPE`."""
         assert self._process.stdout is not None
         return self._process.stdout
 
     def say(self, line: str) -> None:
-        """Write a line to its stdin, if `stdin=subprocess.PIPE`."""
+        """Write a line to the program's stdin, if `stdin=subprocess.PIPE`."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n".encode())
         self._process.stdin.flush()
 
     @property
     def ended(self) -> bool:
-        """Whether it has."""
+        """True if the program has ended."""
         return self._process.poll() is not None
 
     def signal(self, number: int) -> None:
-        """Send it a signal, if it is still there. Only SIGKILL and SIGSTOP need no handler of its own."""
+        """Send the program a signal, unless it has ended. It needs a handler for all but SIGKILL and SIGSTOP."""
         if not self.ended:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def wait(self, seconds: float = PATIENCE) -> int:
-        """Wait until it ends; its exit code, which is not 0 if a signal ended it."""
+        """Wait until the program ends, and return its exit code, which is not 0 if a signal ended it."""
         return self._process.wait(seconds)
 
     def kill(self) -> None:
-        """End it, and all that it began, at once."""
+        """Kill the program and all processes that it started."""
         self.signal(signal.SIGKILL)
         self.close()
 
     def end(self) -> None:
-        """Kill it, even if it has not come to its host yet, where `_remove` would find it."""
+        """Kill the program, even if it is not yet in its host's namespace, where `_remove` would find it."""
         if not self.ended:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Wait until it has ended, and close our ends of its streams."""
+        """Wait until the program has ended, and close this process's ends of its streams."""
         self.wait()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
@@ -231,7 +231,7 @@ class Program:
 
 @contextmanager
 def network() -> Iterator[Network]:
-    """A network of its own, which is gone afterwards with all programs on its hosts."""
+    """Make a network, and remove it at the end with all programs on its hosts."""
     remove_abandoned()
     with _locked_number() as (number, file):
         folder = Path(tempfile.mkdtemp(prefix="hosts-"))
@@ -251,7 +251,7 @@ def network() -> Iterator[Network]:
 
 
 def remove_abandoned() -> list[int]:
-    """Remove the networks of processes that were killed; their numbers."""
+    """Remove the networks of processes that were killed, and return their numbers."""
     found = []
     LOCKS.mkdir(parents=True, exist_ok=True)
     for path in LOCKS.iterdir():
@@ -267,8 +267,8 @@ def ip(*commands: str, on: str | None = None) -> None:
     """Run commands of `ip`.
 
     Args:
-        commands: without the `ip` in front.
-        on: the namespace; None: the machine's.
+        commands: the commands, without the `ip` in front.
+        on: the namespace of the commands; None: the machine's.
 
     Raises:
         AssertionError: one of them failed; those after it did not run.
@@ -293,7 +293,7 @@ def _remove(number: int, folder: Path | None) -> None:
 
 
 def _kill_all(namespace: str) -> None:
-    """Kill the processes of a namespace, and wait until there are none."""
+    """Kill the processes of a namespace, and wait until they have ended."""
     deadline = time.monotonic() + PATIENCE
     while True:
         done = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True, check=True)
@@ -322,7 +322,7 @@ def _locked_number() -> Iterator[tuple[int, IO[str]]]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[IO[str] | None]:
-    """A file that this process alone has locked; None: another one has. Its lock ends with its process."""
+    """Lock a file for this process alone, and yield it; None: another process has it. A lock ends with its process."""
     with path.open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""A command of the command line, run in this process: real files as its streams, and what surrounds it as given."""
+"""A command of the command line, run in this process, with real files as its streams."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run_inside(words: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdin
     """Run `python -m orchestrator WORDS`, as far as a process of its own makes no difference to it.
 
     Returns:
-        Its exit code, and what it wrote to stdout and stderr.
+        The exit code, and what the command wrote to stdout and stderr.
     """
     with ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
@@ -68,7 +68,7 @@ def _streams(streams: Sequence[TextIOWrapper]) -> Iterator[None]:
 
 @contextmanager
 def _surroundings(cwd: Path, env: Mapping[str, str]) -> Iterator[None]:
-    """Directory, environment, arguments, places to import from, modules of the directory, and handlers of signals."""
+    """Set directory and environment of a command; at the end restore these, imports, arguments and signal handlers."""
     place, environ, argv = Path.cwd(), dict(os.environ), sys.argv
     path, finders, modules = [*sys.path], [*sys.meta_path], {*sys.modules}
     handlers = [signal.getsignal(number) for number in SIGNALS]
@@ -91,6 +91,6 @@ def _surroundings(cwd: Path, env: Mapping[str, str]) -> Iterator[None]:
 
 
 def _is_below(module: ModuleType, directory: Path) -> bool:
-    """Whether a module is a file of a directory, or a package in it."""
+    """Return True if a module is a file of a directory, or a package in it."""
     places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
     return any(directory.resolve() in Path(place).resolve().parents for place in places if place)

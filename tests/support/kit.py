@@ -1,4 +1,4 @@
-"""How the crash kit starts its processes here: with the imports behind them, and with `--full` from nothing."""
+"""How the crash kit starts its processes in tests: with modules already imported; with `--full`, as for its users."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.sizes import FULL
 
 
 class Forked(Begun):
-    """What `subprocess.Popen` gives for `python -m MODULE WORDS`, as far as the crash kit uses it."""
+    """The part of `subprocess.Popen` for `python -m MODULE ARGUMENTS` that the crash kit uses."""
 
     def __init__(
         self, command: Sequence[str], *, stdout: int, stderr: int, env: Mapping[str, str], loads: Sequence[str] = ()
@@ -40,17 +40,17 @@ class Forked(Begun):
         self.stderr.close()
 
     def kill(self) -> None:
-        """Kill it."""
+        """Kill the process."""
         self.signal(9)
 
     @property
     def returncode(self) -> int:
-        """Its exit code."""
+        """The exit code of the process; waits for its end."""
         return self.wait()
 
 
 def fork_processes(monkeypatch: pytest.MonkeyPatch, *loads: str) -> None:
-    """Let the processes of the crash kit begin with these modules loaded; with `--full` as they do for its users."""
+    """Start the processes of the crash kit with these modules loaded; with `--full`, as for its users."""
     if not FULL:
         begin = partial(Forked, loads=loads)
         monkeypatch.setattr(processes, "subprocess", SimpleNamespace(Popen=begin, PIPE=PIPE))

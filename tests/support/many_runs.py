@@ -16,13 +16,13 @@ _AT_ONCE = 100
 
 
 async def copied(store: Store, samples: Sequence[str], count: int, *, first: int = 0, apart: float = 1.0) -> None:
-    """Add copies of runs, each with its records, totals and open questions, some time after the one before.
+    """Add copies of runs, each with its records, totals and open questions, some seconds after the one before.
 
     Copy number N has the id `run-N`, its number as a word of its input, and the labels `team` (`t0` to `t6`) and, every
     thousandth, `rare` (`yes`).
 
     Args:
-        store: the store, which has the samples.
+        store: the store that has the samples.
         samples: ids of the runs that are copied in turn.
         count: how many copies are added.
         first: the number of the first copy.

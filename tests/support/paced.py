@@ -1,4 +1,4 @@
-"""A model whose replies come in pieces, as slowly as a test says."""
+"""A model that streams its replies in pieces, at times that a test chooses."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ BREAK = "<break>"
 
 
 class PacedModel(RequestModel):
-    """Gives each reply piece by piece.
+    """A model that streams each reply piece by piece.
 
     Args:
         replies: the pieces of each reply, in the order of the calls, or a function of the request.
         before: awaited before each piece, with the number of the call and that of the piece, both from 0.
-        retry: how often a broken reply is asked for again.
+        retry: how a request is repeated whose connection broke.
     """
 
     streams = True

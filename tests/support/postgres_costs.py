@@ -1,4 +1,4 @@
-"""What reading costs a PostgreSQL server, in pages that it looks at; and many runs that are added at once."""
+"""Cost of reads for a PostgreSQL server, in pages that it reads; and many runs that are added at once."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _CHANGES = ("INSERT", "UPDATE", "DELETE")
 
 
 class Pages:
-    """Counts the pages that the server looks at for what this process reads, and notes which tables it reads whole.
+    """Counts the pages that the server reads for statements of this process, and notes the tables that it scans.
 
-    Each statement that reads is explained before it is run, with its values.
+    Each statement that reads rows is run with EXPLAIN first, with its values.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,7 +37,7 @@ class Pages:
         monkeypatch.setattr(psycopg.Connection, "execute", explained)
 
     def add(self, plan: dict[str, Any]) -> None:
-        """Count what a plan of the server says."""
+        """Add the pages that a plan of the server names to the count."""
         self.count += plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
         self._look(plan)
 
@@ -49,7 +49,7 @@ class Pages:
 
 
 def multiplied(database: PostgresDatabase, samples: Sequence[str], count: int, *, first: int = 0) -> None:
-    """Add copies of runs, as `many_runs.copied` does, by a few statements for all: so a million takes minutes.
+    """Add copies of runs, as `many_runs.copied` does, by a few statements for all, so a million takes minutes.
 
     Each has the rows of its sample: its records say the sample's id, so they cannot be read.
     """

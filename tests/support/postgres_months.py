@@ -1,4 +1,4 @@
-"""Months of a PostgreSQL store: moving the calendar, what is on the disk, and processes that die in the middle."""
+"""Months of a PostgreSQL store: moving the calendar, files of partitions, and processes that are killed midway."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _CLOCK = record_partitions.THIS_MONTH
 
 
 def move_calendar(monkeypatch: pytest.MonkeyPatch, months_on: int) -> None:
-    """Have the database be in another month for this process, so many behind the present one."""
+    """Move the database's calendar, for this process, this many months ahead."""
     for module in (record_partitions, writes):
         monkeypatch.setattr(module, "THIS_MONTH", f"({_CLOCK} + {months_on})")
 
 
 def month(database: PostgresDatabase, months_on: int = 0) -> int:
-    """The present month of a database, or one behind it."""
+    """Return the number of a database's present month, or of one this many months later."""
     ((now,),) = database.execute(f"SELECT {_CLOCK}")
     return int(now) + months_on
 
 
 def partitions(database: PostgresDatabase) -> list[str]:
-    """The names of the partitions of `records`."""
+    """Return the names of the partitions of `records`."""
     rows = database.execute(
         "SELECT relname FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid"
         " WHERE inhparent = 'records'::regclass ORDER BY 1"
@@ -38,19 +38,19 @@ def partitions(database: PostgresDatabase) -> list[str]:
 
 
 def month_of_run(database: PostgresDatabase, run_id: str) -> int:
-    """The month to which a run is counted."""
+    """Return the month whose partition has a run's records."""
     ((number,),) = database.execute(f"SELECT id FROM runs WHERE run_id = '{run_id}'")
     return record_partitions.month_of(int(number))
 
 
 def room(database: PostgresDatabase, name: str) -> int:
-    """Bytes of a partition and its index on the disk."""
+    """Return the bytes on disk of a partition and its indexes."""
     ((size,),) = database.execute(f"SELECT pg_total_relation_size('{name}')")
     return int(size)
 
 
 def paths(database: PostgresDatabase, name: str) -> list[str]:
-    """The files of a partition, of its long records and of their indexes."""
+    """Return the files of a partition, of its long records and of their indexes."""
     rows = database.execute(
         f"SELECT pg_relation_filepath(oid) FROM pg_class WHERE oid = '{name}'::regclass OR oid ="
         f" (SELECT reltoastrelid FROM pg_class WHERE oid = '{name}'::regclass)"
@@ -60,7 +60,7 @@ def paths(database: PostgresDatabase, name: str) -> list[str]:
 
 
 def killed_at(number: int, work: Callable[[], object]) -> bool:
-    """Work in a process that is killed when it is about to send its n-th statement; whether it came so far."""
+    """Do work in a process that is killed before it sends its n-th statement. Return True if it was killed."""
     child = os.fork()
     if child == 0:
         try:

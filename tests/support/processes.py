@@ -1,4 +1,4 @@
-"""Which tests start processes: their code says it, or that of what they call, or of their fixtures.
+"""Find the tests that start processes: in their code, or in that of the functions and fixtures that they use.
 
 A test that starts a process takes long, and longer where the machine is busy; so does one that stops a run at each of
 its writes. Such tests run with `--full`, but for one of each promise (`tests/conftest.py`).
@@ -23,7 +23,7 @@ SHELL = frozenset({"begin", "terminal", "sh", "process", "typed", "pasted"})
 
 
 def starts_processes(item: pytest.Item) -> bool:
-    """True if a test starts processes, or stops a run at every write."""
+    """Return True if a test starts processes, or stops a run at every write."""
     if not isinstance(item, pytest.Function):
         return False
     fixtures = [found[-1].func for found in item._fixtureinfo.name2fixturedefs.values() if found]
@@ -32,7 +32,7 @@ def starts_processes(item: pytest.Item) -> bool:
 
 @cache
 def _starts(function: Callable[..., Any]) -> bool:
-    """True if a function starts processes, or anything of the tests that it uses."""
+    """Return True if a function, or any code of the tests that it uses, starts processes."""
     seen: set[object] = set()
     ahead: list[object] = [function]
     while ahead:
@@ -52,7 +52,7 @@ def _starts(function: Callable[..., Any]) -> bool:
 
 
 def _codes(one: object) -> Iterator[tuple[CodeType, dict[str, Any]]]:
-    """The code of a function, or of the methods of a class, with the names that it finds."""
+    """Yield the code of a function, or of the methods of a class, with its global names."""
     if isinstance(one, FunctionType):
         found = inspect.unwrap(one)
         if isinstance(found, FunctionType):
@@ -65,7 +65,7 @@ def _codes(one: object) -> Iterator[tuple[CodeType, dict[str, Any]]]:
 
 @cache
 def _names(code: CodeType) -> frozenset[str]:
-    """All names that a code uses, with those of the functions in it."""
+    """Return all names that a code object uses, with those of the functions in it."""
     inner = (_names(one) for one in code.co_consts if isinstance(one, CodeType))
     return frozenset(code.co_names).union(*inner)
 

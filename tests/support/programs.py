@@ -1,4 +1,4 @@
-"""Programs that `starter` begins, from the side of who wants them."""
+"""The client of `starter`: programs that it starts for tests."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ ROOT = Path(__file__).parents[2]
 PATIENCE = 150.0
 """Seconds after which a process is taken to hang: on a busy machine one needs up to a minute to start."""
 CODE = "tests.support.script"
-"""The module whose first word is Python code: what `python -c` is."""
+"""The module whose first argument is Python code, as for `python -c`."""
 
 
 class Begun:
-    """`python -m MODULE WORDS` as a process. `loads`: what else it finds imported, as those that follow it do."""
+    """`python -m MODULE ARGUMENTS` as a process. `loads`: further modules that it and later programs find imported."""
 
     def __init__(
         self,
@@ -53,20 +53,20 @@ class Begun:
         self._code: int | None = None
 
     def signal(self, number: int) -> None:
-        """Send it a signal, if it is still there."""
+        """Send the process a signal, unless it has ended."""
         if self._code is None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._process, number)
 
     @property
     def ended(self) -> bool:
-        """Whether it has."""
+        """True if the process has ended."""
         with selectors.DefaultSelector() as waiting:
             waiting.register(self._told, selectors.EVENT_READ)
             return self._code is not None or bool(waiting.select(0))
 
     def wait(self) -> int:
-        """Wait until it ends; its exit code."""
+        """Wait until the process ends, and return its exit code."""
         if self._code is None:
             said = self._told.recv(16)
             assert said, "the starter is gone"
@@ -76,13 +76,13 @@ class Begun:
         return self._code
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Kill the process, and wait for its end."""
         self.signal(signal.SIGKILL)
         self.wait()
 
 
 class Piped(Begun):
-    """A command whose output is read; its stdin is a text, or nothing, or what is written later if it is None."""
+    """A command whose output is read; its stdin is a string, or, if that is None, what `write` writes later."""
 
     def __init__(
         self,
@@ -105,17 +105,17 @@ class Piped(Begun):
                 os.close(stream)
 
     def write(self, text: str) -> None:
-        """Write to its stdin; no more than a pipe holds."""
+        """Write to the command's stdin, at most as much as a pipe holds."""
         os.write(self._in, text.encode())
 
     def write_no_further(self) -> None:
-        """Close our end of its stdin."""
+        """Close this process's end of the command's stdin."""
         if self._in >= 0:
             os.close(self._in)
             self._in = -1
 
     def read(self) -> tuple[str, str]:
-        """What it writes until it ends."""
+        """Return what the command writes to stdout and stderr until it ends."""
         found = {self._out: b"", self._err: b""}
         deadline = time.monotonic() + PATIENCE
         with selectors.DefaultSelector() as waiting:
@@ -131,17 +131,17 @@ class Piped(Begun):
         return found[self._out].decode(), found[self._err].decode()
 
     def line(self, *, err: bool = False) -> str:
-        """The next line that it writes."""
+        """Return the next line that the command writes."""
         return next_line(self._err if err else self._out)
 
     def first_line(self, *, err: bool = False) -> str:
-        """The first line that it writes; the rest of this stream is not read."""
+        """Return the first line that the command writes, and close the stream."""
         line = self.line(err=err)
         self.read_no_further(err=err)
         return line
 
     def read_no_further(self, *, err: bool = False) -> None:
-        """Close our end of its stdout or stderr."""
+        """Close this process's end of the command's stdout or stderr."""
         nothing, end = os.pipe()
         os.close(end)
         os.dup2(nothing, self._err if err else self._out)
@@ -155,7 +155,7 @@ class Piped(Begun):
 
 
 def next_line(stream: int) -> str:
-    """The next line of a pipe from which nothing else reads."""
+    """Return the next line of a pipe, which has no other reader."""
     found = b""
     while not found.endswith(b"\n"):
         ready, _, _ = select.select([stream], [], [], PATIENCE)
@@ -168,7 +168,7 @@ def next_line(stream: int) -> str:
 
 @contextlib.contextmanager
 def piped(words: Sequence[str], **options: Any) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """A program of any kind and the pipe that it writes to; it is killed at the end, whatever has happened."""
+    """Start a program of any kind, yield it and the pipe of its stdout, and kill it at the end."""
     with subprocess.Popen(words, stdout=subprocess.PIPE, **options) as process:
         assert process.stdout is not None
         try:
@@ -179,7 +179,7 @@ def piped(words: Sequence[str], **options: Any) -> Iterator[tuple[subprocess.Pop
 
 @dataclass(frozen=True)
 class Ended:
-    """What a program came to: its exit code, and what it wrote."""
+    """The result of a program: its exit code, and what it wrote."""
 
     code: int
     out: str
@@ -187,12 +187,12 @@ class Ended:
 
 
 def run(words: Sequence[object], *, module: str = CODE, cwd: Path = ROOT, loads: Sequence[str] = ()) -> Ended:
-    """Run a program to its end; by default the first word is its code. It has no stdin.
+    """Run a program to its end; by default the first argument is its code. It has no stdin.
 
     Args:
-        words: its command line.
-        module: what it is, as `python -m` has it.
-        cwd: its directory.
+        words: the arguments of the program.
+        module: the module that is run, as by `python -m`.
+        cwd: the program's directory.
         loads: see `Begun`.
     """
     with contextlib.closing(Piped(words, module=module, cwd=cwd, loads=loads)) as program:
@@ -202,7 +202,7 @@ def run(words: Sequence[object], *, module: str = CODE, cwd: Path = ROOT, loads:
 
 @functools.cache
 def _starter() -> socket.socket:
-    """The one that begins them, for as long as this process lives."""
+    """Return the socket of the process that starts programs, which ends with this process."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with theirs:

@@ -29,7 +29,7 @@ _PATIENCE = 240.0
 
 
 def environment() -> Path:
-    """The environment with the server and the model; it is made first if it is not there."""
+    """Return the environment with the server and the model, which is made if it is missing."""
     named = os.environ.get("REAL_MODEL")
     if named:
         return Path(named)
@@ -76,16 +76,16 @@ class RealModel:
             return False
 
     def get(self, path: str) -> Any:
-        """What the server answers to a GET."""
+        """Return the server's answer to a GET, as JSON."""
         with urlopen(self.root + path, timeout=60) as answer:
             return json.load(answer)
 
     def decoding(self) -> list[int]:
-        """For each request that the server works on, how many tokens it has made so far."""
+        """Return the number of tokens that the server has generated for each of its current requests."""
         return [slot["next_token"][0]["n_decoded"] for slot in self.get("/slots") if slot["is_processing"]]
 
     def kill(self) -> None:
-        """End the server as kill -9 does."""
+        """Kill the server with SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -94,7 +94,7 @@ class RealModel:
 
 @contextmanager
 def running(log: Path) -> Iterator[RealModel]:
-    """Start the server on a free port of 127.0.0.1, and end it."""
+    """Start the server on a free port of 127.0.0.1, and kill it at the end."""
     server = RealModel(log)
     try:
         server.start()

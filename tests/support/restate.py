@@ -1,4 +1,4 @@
-"""A Restate server (`@restatedev/restate-server` from npm): it is killed and started again, and keeps its files.
+"""A Restate server (`@restatedev/restate-server` from npm) that tests kill and start again; its files are kept.
 
 It is there where somebody installed it and named it in the environment variable RESTATE_SERVER, put it on PATH, or has
 a `node_modules` in or above the checkout.
@@ -24,7 +24,7 @@ _PATIENCE = 60.0
 
 
 def command() -> str | None:
-    """The program, if it is there."""
+    """Return the path of the program; None if it is not installed."""
     named = os.environ.get("RESTATE_SERVER")
     if named:
         assert Path(named).exists(), f"RESTATE_SERVER={named} is not there"
@@ -34,7 +34,7 @@ def command() -> str | None:
 
 
 class RestateServer:
-    """A server in a folder, on free ports of 127.0.0.1, where all of its workers listen on one port as well."""
+    """A server in a folder, on free ports of 127.0.0.1. Its workers listen on one of these."""
 
     def __init__(self, program: str, folder: Path) -> None:
         self._program, self._folder = program, folder
@@ -43,11 +43,11 @@ class RestateServer:
 
     @property
     def url(self) -> str:
-        """Of the engine."""
+        """The URL of the engine."""
         return f"restate://127.0.0.1:{self._ingress}?admin={self._admin}&listen={self._workers}"
 
     def start(self) -> None:
-        """Start it, and wait until it takes runs."""
+        """Start the server, and wait until it accepts runs."""
         settings = {
             "BASE_DIR": self._folder / "data", "BIND_IP": "127.0.0.1", "ADVERTISED_HOST": "127.0.0.1",
             "LISTEN_MODE": "tcp", "DISABLE_TELEMETRY": "true", "NODE_NAME": "one", "BIND_PORT": self._fabric,
@@ -65,7 +65,7 @@ class RestateServer:
                 time.sleep(0.02)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Kill the server with SIGKILL."""
         assert self._process is not None
         self._process.send_signal(signal.SIGKILL)
         self._process.wait(_PATIENCE)
@@ -81,7 +81,7 @@ def _answers(url: str) -> bool:
 
 @contextmanager
 def running(program: str, folder: Path) -> Iterator[RestateServer]:
-    """A server that runs, and is gone in the end."""
+    """Start a server, and remove it at the end with its data."""
     server = RestateServer(program, folder)
     server.start()
     try:

@@ -21,24 +21,24 @@ REGION = "eu-central-1"
 
 @dataclass(frozen=True)
 class Bucket:
-    """An empty bucket of a test's own."""
+    """An empty bucket that one test has for itself."""
 
     endpoint: str
     name: str
 
     @property
     def url(self) -> str:
-        """As an archive's URL."""
+        """The URL of the archive in the bucket."""
         return f"s3://{self.name}/some/runs?endpoint={self.endpoint}&region={REGION}"
 
     def client(self) -> Any:
-        """A client of boto3, for what the library does not do."""
+        """Return a client of boto3, for requests that the library does not make."""
         from boto3.session import Session
 
         return Session().client("s3", endpoint_url=self.endpoint, region_name=REGION)
 
     def keys(self) -> list[str]:
-        """The keys of all objects."""
+        """Return the keys of all objects."""
         client = self.client()
         try:
             return [one["Key"] for one in client.list_objects_v2(Bucket=self.name).get("Contents", ())]
@@ -77,7 +77,7 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
 
 @pytest.fixture
 def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Bucket:
-    """An empty bucket, and the keys to it in the environment."""
+    """Return an empty bucket; its access keys are in the environment."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")

@@ -1,4 +1,4 @@
-"""`python -m tests.support.script CODE WORDS`: what `python -c CODE WORDS` is, as a module that `starter` can begin."""
+"""`python -m tests.support.script CODE ARGUMENTS` is `python -c CODE ARGUMENTS`, as a module for `starter`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers of others that speak chat completions, as fixtures: started once, and where a test first asks for one."""
+"""Servers by others that speak chat completions, as fixtures. Each is started once, when a test first needs it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def llmock_server() -> Iterator[LLMockServer]:
-    """A fake OpenAI server that others wrote, on a free port of 127.0.0.1."""
+    """A fake OpenAI server by others, on a free port of 127.0.0.1."""
     from llmock.testing import LLMockServer  # not at the top: most tests have no use for it
 
     with LLMockServer(host="127.0.0.1") as server:
@@ -25,7 +25,7 @@ def llmock_server() -> Iterator[LLMockServer]:
 
 @pytest.fixture
 def server(llmock_server: LLMockServer) -> Iterator[LLMockServer]:
-    """The same server, which has forgotten what other tests did with it."""
+    """The same server, without the state of other tests."""
     llmock_server.state.reset()
     yield llmock_server
     llmock_server.state.reset()
@@ -33,7 +33,7 @@ def server(llmock_server: LLMockServer) -> Iterator[LLMockServer]:
 
 @pytest.fixture(scope="session")
 def aimock_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[aimock_.AIMock]:
-    """Another one, which says what fixtures tell it."""
+    """Another fake OpenAI server, which answers as fixtures say."""
     command = aimock_.command()
     if command is None:
         pytest.skip("aimock, or node, is not there: npm install @copilotkit/aimock, and set AIMOCK to its path")
@@ -43,7 +43,7 @@ def aimock_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[aimock_.
 
 @pytest.fixture
 def aimock(aimock_server: aimock_.AIMock) -> Iterator[aimock_.AIMock]:
-    """The same server, which knows nothing yet."""
+    """The same server, without fixtures and requests."""
     aimock_server.reset()
     yield aimock_server
     aimock_server.reset()
@@ -51,6 +51,6 @@ def aimock(aimock_server: aimock_.AIMock) -> Iterator[aimock_.AIMock]:
 
 @pytest.fixture(scope="session")
 def real_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[real_model_.RealModel]:
-    """A small real model behind a server of others."""
+    """A small real model behind a server by others."""
     with real_model_.running(tmp_path_factory.mktemp("real_model") / "log") as server:
         yield server

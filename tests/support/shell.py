@@ -1,4 +1,4 @@
-"""The command line as its users have it: real processes in a directory of their own, and a real terminal."""
+"""The command line as users run it: real processes in a separate directory, and a real terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.programs import PATIENCE, ROOT, Begun, Piped
 
 @dataclass(frozen=True)
 class Done:
-    """What a command came to."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -36,17 +36,17 @@ class Done:
 
     @property
     def json(self) -> Any:
-        """Its one JSON document."""
+        """The JSON document that is the command's stdout."""
         return json.loads(self.out)
 
     @property
     def lines(self) -> list[Any]:
-        """Its JSON Lines."""
+        """The values of the JSON Lines in the command's stdout."""
         return [json.loads(line) for line in self.out.splitlines()]
 
     @property
     def command(self) -> str:
-        """The last command that it printed to go on."""
+        """The last command that it printed to continue a run."""
         return re.findall(r"^ *(\S.* -m orchestrator (?:resume|approve|answer) .*)$", self.err, re.M)[-1]
 
 
@@ -54,7 +54,7 @@ class Shell:
     """A directory with the trial module in it, and commands that run there.
 
     Args:
-        inside: whether calling it runs a command in this process. What `begin`, `terminal` and `sh` run are processes.
+        inside: whether a call runs the command in this process. `begin`, `terminal` and `sh` always start processes.
     """
 
     def __init__(self, place: Path, *, inside: bool = False) -> None:
@@ -65,13 +65,13 @@ class Shell:
         self.env = {"PATH": path, "HOME": str(place / "home"), "PYTHONPATH": str(ROOT), "TERM": "xterm"}
 
     def __call__(self, *words: object, **options: Any) -> Done:
-        """Run a command; nobody is at its stdin."""
+        """Run a command, without input to its stdin unless `stdin` is given."""
         if self._inside and options.keys() <= {"stdin", "env", "cwd"}:
             return self._run_inside(words, **options)
         return self.process(*words, **options)
 
     def process(self, *words: object, **options: Any) -> Done:
-        """Run a command as a process of its own."""
+        """Run a command as a separate process."""
         with self.begin(*words, **options) as process:
             return process.end()
 
@@ -85,7 +85,7 @@ class Shell:
         return done
 
     def sh(self, command: str | Sequence[str]) -> Done:
-        """Run words, or a line of bash, from nothing: a command in it begins as it does for its users."""
+        """Run a program, or a line of bash, without the starter: commands in it start as for users."""
         done = subprocess.run(
             ["bash", "-c", command] if isinstance(command, str) else command,
             cwd=self.place, env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE,
@@ -94,30 +94,30 @@ class Shell:
         return Done(done.returncode, done.stdout, done.stderr)
 
     def pasted(self, command: str) -> list[str]:
-        """What bash makes of the words behind `-m orchestrator` in a printed command."""
+        """Return the arguments that bash reads after `-m orchestrator` in a printed command."""
         _, words = command.split(" -m orchestrator ", 1)
         read = subprocess.run(["bash", "-c", rf"printf '%s\0' {words}"], capture_output=True, text=True, check=True)
         return read.stdout.split("\0")[:-1]
 
     def go_on(self, done: Done) -> Done:
-        """Run the last command that another one printed."""
+        """Run the last command that a command printed to continue a run."""
         return self.typed(done.command)
 
     def typed(self, command: str) -> Done:
-        """Run a printed command, without a shell that reads it."""
+        """Run a printed command, without a shell."""
         *_, module, name = (words := shlex.split(command))[:3]
         assert (module, name) == ("-m", "orchestrator")
         return self(*words[3:])
 
     def all(self, *commands: Sequence[object], **options: Any) -> list[Done]:
-        """Run commands that have nothing to do with each other; if they are processes, several at a time."""
+        """Run independent commands; if they are processes, several at a time."""
         if self._inside:
             return [self(*words, **options) for words in commands]
         with ThreadPoolExecutor(4) as pool:
             return list(pool.map(lambda words: self(*words, **options), commands))
 
     def look(self, *commands: tuple[object, ...]) -> list[Done]:
-        """The same, for commands that change nothing: each is run once."""
+        """Run commands that change nothing: each is run once, and its result is kept."""
         new = [words for words in dict.fromkeys(commands) if words not in self._seen]
         self._seen.update(zip(new, self.all(*new), strict=True))
         return [self._seen[words] for words in commands]
@@ -132,7 +132,7 @@ class Shell:
         cwd: Path | None = None,
         loads: Sequence[str] = (),
     ) -> Iterator[Process]:
-        """A command that goes on beside; killed at the end of the block if it still runs."""
+        """Start a command, which is killed at the end of the block if it is still running."""
         env = {**self.env, **(env or {})}
         process = Process(words, module=module, cwd=cwd or self.place, env=env, stdin=stdin, loads=loads)
         process.traceback = "--traceback" in words
@@ -142,15 +142,15 @@ class Shell:
             process.close()
 
     def wait_for(self, file: str, lines: int = 1) -> None:
-        """Wait until a file has so many lines."""
+        """Wait until a file has at least this many lines."""
         self.until(lambda: (self.place / file).exists() and len(self.read(file)) >= lines)
 
     def read(self, file: str) -> list[str]:
-        """The lines of a file."""
+        """Return the lines of a file."""
         return (self.place / file).read_text().splitlines()
 
     def journal(self, run_id: str) -> list[str]:
-        """The types of a run's records."""
+        """Return the types of a run's records."""
 
         async def read() -> list[str]:
             store = open_store(f"sqlite:///{self.place}/.orchestrator/runs.db")
@@ -163,7 +163,7 @@ class Shell:
 
     @staticmethod
     def until(condition: Any) -> None:
-        """Wait until something is so."""
+        """Wait until a condition is true."""
         deadline = time.monotonic() + PATIENCE
         while not condition():
             assert time.monotonic() < deadline, "it never came"
@@ -171,7 +171,7 @@ class Shell:
 
     @contextmanager
     def terminal(self, *words: object, env: Mapping[str, str] | None = None) -> Iterator[Terminal]:
-        """A command on a terminal of its own."""
+        """Start a command on a new terminal."""
         ours, theirs = pty.openpty()
         env = {**self.env, **(env or {})}
         process = Begun(words, cwd=self.place, env=env, streams=(theirs, theirs, theirs), terminal=True)
@@ -184,20 +184,20 @@ class Shell:
 
 
 class Process(Piped):
-    """A command that runs beside."""
+    """A command that runs in the background."""
 
     traceback = False
     """Whether it was asked for the traceback of a run that failed; no other traceback is ever to be seen."""
 
     def end(self) -> Done:
-        """Wait until it ends."""
+        """Wait until the command ends, and return its result."""
         out, err = self.read()
         assert "Traceback" not in err or self.traceback, err
         return Done(self.wait(), out, err)
 
 
 class Terminal:
-    """A terminal: what was shown on it, and a keyboard."""
+    """A terminal: the text that was shown on it, and a keyboard."""
 
     def __init__(self, process: Begun, file: int) -> None:
         self._process, self._file = process, file
@@ -206,7 +206,7 @@ class Terminal:
         """How much of what was shown lies before the end of the last text that was waited for."""
 
     def wait_for(self, text: str) -> str:
-        """Read until a text was shown behind the one that was waited for before; what was shown until its end."""
+        """Wait until a text is shown after the previous one, and return all text between the two, with the new one."""
         begin = self._seen
         while text not in self.shown[begin:]:
             assert self._read(), f"{text!r} never came: {self.shown}"
@@ -214,11 +214,11 @@ class Terminal:
         return self.shown[begin : self._seen]
 
     def type(self, keys: str) -> None:
-        """Press keys."""
+        """Type keys."""
         os.write(self._file, keys.encode())
 
     def end(self) -> int:
-        """Read until the command ends; its exit code."""
+        """Wait until the command ends, and return its exit code."""
         while self._read():
             pass
         return self._process.wait()

@@ -1,4 +1,4 @@
-"""How much a test does: little on every change, all of it with `pytest --full`."""
+"""Sizes of tests: small for every change, full with `pytest --full`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def in_turn(rows: Collection[Any], *columns: Collection[Any]) -> list[tuple[Any,
 
 
 def quick_on(loop: str) -> pytest.MarkDecorator:
-    """Run a test on this event loop only; with `--full` on both. For what costs much and depends little on the loop.
+    """Run a test on this event loop only; with `--full` on both. For long tests that depend little on the loop.
 
     Args:
         loop: `asyncio` or `trio`.

@@ -1,4 +1,4 @@
-"""The code of the library, read once by all tests of a process that look at it."""
+"""The code of the library, read once for all tests of a process that inspect it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Imported(NamedTuple):
-    """One statement that imports."""
+    """An import statement."""
 
     statement: ast.Import | ast.ImportFrom
     for_types: bool
@@ -19,13 +19,13 @@ class Imported(NamedTuple):
 
 @cache
 def text_of(file: Path) -> str:
-    """The text of a file."""
+    """Return the text of a file."""
     return file.read_text(encoding="utf-8")
 
 
 @cache
 def imports_of(file: Path) -> tuple[Imported, ...]:
-    """The statements of a file that import, wherever they stand.
+    """Return the import statements of a file, also those in functions.
 
     Only these are kept: whole trees would be objects that each pass of the garbage collector traverses.
     """

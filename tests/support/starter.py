@@ -1,12 +1,12 @@
-"""`python -m tests.support.starter`: a process with the imports behind it, that becomes each program it is sent.
+"""`python -m tests.support.starter`: a process with modules already imported, which forks into each requested program.
 
-A program is what `python -m MODULE WORDS` is: a process of its own, with a directory, an environment and streams of
-its own, that ends as Python ends. Only what nearly all of them load is there already, which is most of what a short
-program costs; a program may name what else it is to find there. What only one command of the command line imports is
-still imported by that command.
+A program is `python -m MODULE ARGUMENTS`: a separate process with its own directory, environment and streams, which
+ends as Python ends. Only the modules that nearly all programs import are already there, which are most of the time of
+a short program; a program may name further ones. A module that only one command of the command line imports is still
+imported by that command.
 
-Stdin is a socket. Each message on it begins a program: JSON, the program's three streams, and a socket that is given
-a descriptor of the process, and at the end its exit code.
+Stdin is a socket. Each message on it starts a program: JSON, the program's three streams, and a socket to which a
+descriptor of the process is sent, and at the end its exit code.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LOADED = (
 
 
 def become(order: dict[str, Any], streams: list[int]) -> None:
-    """Be the program, from the first of its lines to the end of the process."""
+    """Run the program in this process, to the end of the process."""
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
@@ -58,7 +58,7 @@ def become(order: dict[str, Any], streams: list[int]) -> None:
 
 
 def serve() -> tuple[dict[str, Any], list[int]] | None:
-    """Begin programs until nobody sends one any more; in the process of a program: what it is to be."""
+    """Fork programs until the socket is closed. In a program's process, return the order and the streams, else None."""
     with socket.socket(fileno=os.dup(0)) as orders, selectors.DefaultSelector() as waiting:
         waiting.register(orders, selectors.EVENT_READ)
         while True:
@@ -93,7 +93,7 @@ def serve() -> tuple[dict[str, Any], list[int]] | None:
 
 
 def load(names: Sequence[str]) -> None:
-    """Have modules ready for all programs from now on."""
+    """Import modules for all programs that start from now on."""
     for name in names:
         importlib.import_module(name)
     if names:

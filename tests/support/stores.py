@@ -20,7 +20,7 @@ KINDS = ("sqlite", "postgresql")
 
 
 class Places:
-    """Where the stores of a test are."""
+    """Makes the stores of a test, and removes them."""
 
     def __init__(self, folder: Path, server: Callable[[], PostgresServer] | None) -> None:
         self._folder, self._server = folder, server
@@ -28,7 +28,7 @@ class Places:
         self._databases: dict[str, str] = {}
 
     def new(self) -> str:
-        """The URL of a new store, which is empty."""
+        """Return the URL of a new, empty store."""
         self._count += 1
         if self._server is None:
             return f"sqlite:///{self._folder}/runs{self._count}.db"
@@ -39,19 +39,19 @@ class Places:
         return url
 
     def drop(self, url: str) -> None:
-        """Have no more use for a store."""
+        """Remove a store that is a database; a file is kept."""
         if self._server is not None:
             self._server().drop_database(self._databases.pop(url))
 
     def drop_all(self) -> None:
-        """Have no more use for any."""
+        """Remove all stores that are databases."""
         for url in [*self._databases]:
             self.drop(url)
 
 
 @pytest.fixture(params=sized(KINDS[:1], KINDS))
 def places(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Places]:
-    """Stores of one kind: files, and databases too with `--full`; see `kinds`."""
+    """Stores of one kind: files; with `--full` also databases; see `kinds`."""
 
     def server() -> PostgresServer:
         found: PostgresServer = request.getfixturevalue("postgres_server")
@@ -74,7 +74,7 @@ def kinds(*quick: str) -> pytest.MarkDecorator:
 
 
 def execute(url: str, statement: str) -> list[tuple[Any, ...]]:
-    """Run a statement that all databases understand, in the database of a store; its rows."""
+    """Run a statement of standard SQL in the database of a store, and return its rows."""
     if url.startswith("sqlite:"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as file:
             return file.execute(statement).fetchall()
@@ -86,7 +86,7 @@ def execute(url: str, statement: str) -> list[tuple[Any, ...]]:
 
 
 def in_a_transaction(url: str) -> bool:
-    """Whether any process is in the middle of a write to a store just now."""
+    """Return True if any process is writing to a store now."""
     if url.startswith("sqlite:"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"), 0, isolation_level=None)) as file:
             try:
@@ -104,7 +104,7 @@ def in_a_transaction(url: str) -> bool:
 
 
 def assert_at_rest(url: str, run_ids: Collection[str]) -> None:
-    """A store whose runs have ended: it is sound, nobody holds any of them, and no message is left."""
+    """Check a store whose runs have ended: it is sound, no executor holds a run, and no message is left."""
 
     async def look() -> None:
         store = open_store(url)

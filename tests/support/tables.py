@@ -1,8 +1,8 @@
-"""A table is one test: what pytest and xdist do for each test costs more than most rows do.
+"""Make each table of parameters one test: the cost of a test in pytest and xdist is more than that of most rows.
 
-That is for tests that need nothing of their own but their row: they are plain functions, and their fixtures, if they
+This is done for tests whose rows share everything else: they are plain functions, and their fixtures, if they
 have any, belong to a module or to the session. All rows run; the failure of one names it. Where tests are selected by
-their file or name, each row is a test by itself.
+their file or name, each row is a separate test.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def in_tables(items: list[pytest.Item]) -> list[pytest.Item]:
 
 
 def _is_row(item: pytest.Function) -> bool:
-    """True if a test is a row of a table, and its other fixtures, if any, are shared by tests."""
+    """Return True if a test is a row of a table, and its other fixtures, if any, are shared by tests."""
     function = item.function
     if not hasattr(item, "callspec") or item.callspec.marks or "request" in item._fixtureinfo.argnames:
         return False
@@ -47,7 +47,7 @@ def _is_row(item: pytest.Function) -> bool:
 
 
 def _make_table(rows: Sequence[pytest.Function]) -> None:
-    """Have the first of the rows run all of them."""
+    """Make the first of the rows run all of them."""
     first = rows[0]
     first.obj = functools.partial(_run, [(row.callspec.id, row.obj, row.callspec.params) for row in rows])
     first.name = first.originalname

@@ -1,6 +1,6 @@
-"""A Temporal development server: it is killed and started again, and keeps its database.
+"""A Temporal development server that tests kill and start again; its database is kept.
 
-TEMPORAL_SERVER names its command line. `.ci/temporal` installs one where there is none.
+TEMPORAL_SERVER names the program. `.ci/temporal` installs one where there is none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PATIENCE = 120.0
 
 
 def command() -> str | None:
-    """The program, if there is one."""
+    """Return the path of the program; None if TEMPORAL_SERVER is not set."""
     named = os.environ.get("TEMPORAL_SERVER")
     assert not named or Path(named).exists(), f"TEMPORAL_SERVER={named} is not there"
     return named or None
@@ -38,11 +38,11 @@ class TemporalServer:
 
     @property
     def url(self) -> str:
-        """Of the engine."""
+        """The URL of the engine."""
         return f"temporal://127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        """Start it, and wait until it takes runs."""
+        """Start the server, and wait until it accepts runs."""
         http, metrics = self._others
         command = [
             self._program, "server", "start-dev", "--headless", "--ip", "127.0.0.1", "--port", str(self._port),
@@ -60,7 +60,7 @@ class TemporalServer:
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Kill the server with SIGKILL."""
         assert self._process is not None
         self._process.send_signal(signal.SIGKILL)
         self._process.wait(_PATIENCE)
@@ -80,7 +80,7 @@ def _listens(port: int) -> bool:
 
 @contextmanager
 def running(program: str, folder: Path) -> Iterator[TemporalServer]:
-    """A server that runs, and is gone in the end."""
+    """Start a server, and remove it at the end with its data."""
     folder.mkdir(parents=True, exist_ok=True)
     server = TemporalServer(program, folder)
     server.start()

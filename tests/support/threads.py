@@ -1,6 +1,7 @@
-"""A test fails that leaves a thread: the process would wait for it at its end, and it would disturb later tests.
+"""Fail each test that leaves a thread: the process would wait for it at its end, and it would disturb later tests.
 
-Daemon threads do not count: no process waits for them. Threads of a fixture for a module or a session are its own.
+Daemon threads do not count: no process waits for them. Threads of a fixture for a module or a session belong to
+the fixture.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ _of_fixtures: set[threading.Thread] = set()
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
-    """Note which threads there are."""
+    """Note the threads before a test."""
     item.stash[_before] = _running()
     yield
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
-    """Note which threads a fixture begins that several tests share."""
+    """Note the threads that a fixture starts that several tests share."""
     before = _running()
     try:
         return (yield)
@@ -45,7 +46,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    """Fail if there are others, after the test's fixtures have ended."""
+    """Fail if there are further threads after the test's fixtures have ended."""
     yield
     _of_fixtures.intersection_update(_running())
     others = item.stash[_before] | _of_fixtures

@@ -3,7 +3,7 @@
 pytest-timeout knows the limit of a test (mark, option or `pyproject.toml`) and measures it. Its own ways to end a test
 do not end every hang: an exception from a signal handler is lost in a task or leaves a fixture that waits, a test that
 failed has no limit while its fixtures end, and stacks that a worker of xdist prints are lost. So here the process ends.
-xdist counts that as a failure of the test, and starts another worker.
+xdist counts this as a failure of the test, and starts another worker.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TICK = 0.5
 
 
 class _Limit(NamedTuple):
-    """The test that runs, its limit, and when it is over."""
+    """The current test, its limit, and when that passes."""
 
     name: str
     seconds: float
@@ -45,13 +45,13 @@ _stderr = -1
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep the file that stacks go to, before tests capture it."""
+    """Keep the file to which stacks are written, before tests capture it."""
     global _stderr
     _stderr = os.dup(sys.__stderr__.fileno() if sys.__stderr__ else 2)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give long tests more time, unless `--timeout` says how much."""
+    """Give long tests more time, unless `--timeout` is given."""
     if config.getoption("timeout") is not None:
         return
     for item in items:
@@ -66,7 +66,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl
 def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> bool:
-    """Begin to measure, instead of pytest-timeout."""
+    """Start the time of a test, instead of pytest-timeout."""
     global _limit, _watch
     _limit = _Limit(item.nodeid, settings.timeout, monotonic() + settings.timeout)
     if _watch is None:
@@ -77,7 +77,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Setting
 
 @pytest.hookimpl
 def pytest_timeout_cancel_timer() -> bool:
-    """Measure no longer."""
+    """Stop the time of a test."""
     global _limit
     _limit = None
     return True
@@ -85,14 +85,14 @@ def pytest_timeout_cancel_timer() -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Measure again from here on: pytest and pytest-timeout stop when a test has failed."""
+    """Start the time again: pytest and pytest-timeout stop it when a test has failed."""
     settings = pytest_timeout._get_item_settings(item)
     if settings.timeout:
         pytest_timeout_set_timer(item, settings)
 
 
 def _keep() -> None:
-    """End the process when a test takes too long; or have it ended, if this thread does not come to it."""
+    """End the process when a test takes too long; if this thread cannot run then, faulthandler does."""
     while True:
         limit = _limit
         if limit is None or pytest_timeout.is_debugging():
@@ -113,7 +113,7 @@ def _end(name: str, seconds: float) -> None:
 
 
 def _suspended() -> Iterator[str]:
-    """The stacks of coroutines that wait: those of threads show only the event loop."""
+    """Yield the stacks of coroutines that wait: those of threads show only the event loop."""
     coroutines = [one for one in gc.get_objects() if isinstance(one, CoroutineType) and one.cr_await is not None]
     inner = {id(one.cr_await) for one in coroutines}
     for outer in coroutines:

@@ -1,4 +1,4 @@
-"""The screen of a real terminal program, tmux, as a person sees it, and its keyboard."""
+"""The screen and the keyboard of a real terminal program, tmux."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BASH = "bash --norc --noprofile"
 
 
 class Screen:
-    """A terminal of its own, with a shell in it."""
+    """A new terminal, with a shell in it."""
 
     def __init__(self, shell: Shell, width: int, height: int, command: str, env: dict[str, str]) -> None:
         self._shell, self._socket = shell, str(shell.place / "tmux")
@@ -33,15 +33,15 @@ class Screen:
         self("send-keys", *keys)
 
     def write(self, text: str) -> None:
-        """Type a text as it is."""
+        """Type a text, in which names of keys have no meaning."""
         self("send-keys", "-l", text)
 
     def shown(self) -> str:
-        """What stands on the screen, and what scrolled off."""
+        """Return the text on the screen, and what was scrolled off it."""
         return self("capture-pane", "-p", "-S", "-200").rstrip()
 
     def wait_for(self, pattern: str) -> str:
-        """The screen as soon as it has this on it."""
+        """Wait until the screen matches a pattern, and return its text."""
         found = [""]
 
         def there() -> bool:
@@ -57,7 +57,7 @@ class Screen:
 
 @contextmanager
 def on_screen(shell: Shell, width: int, height: int, command: str = BASH, **env: str) -> Iterator[Screen]:
-    """A terminal for as long as the block lasts."""
+    """Open a terminal, and close it at the end of the block."""
     screen = Screen(shell, width, height, command, env)
     try:
         yield screen

@@ -1,4 +1,4 @@
-"""What a user has in the current directory: graphs, tools and models. The tests copy it there."""
+"""A user's module in the current directory: graphs, tools and models. The tests copy it there."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Servers of uvicorn that stop at once.
+"""Make servers of uvicorn stop at once.
 
-uvicorn polls: ten times a second it reads whether it is to stop, and as often whether all connections have ended. The
+uvicorn polls: ten times a second it checks whether it must stop, and as often whether all connections have ended. The
 tests stop hundreds of servers, and would sleep for minutes.
 """
 
@@ -28,5 +28,5 @@ class _Asyncio(ModuleType):
 
 
 def shorten_waits() -> None:
-    """Have all servers of this process poll every few milliseconds."""
+    """Make all servers of this process poll every few milliseconds."""
     vars(uvicorn.server)["asyncio"] = _Asyncio("asyncio")

@@ -32,7 +32,7 @@ class Raw:
 
 @dataclass(frozen=True)
 class Seen:
-    """A request that came."""
+    """A request of a client."""
 
     path: str
     headers: Mapping[str, str]
@@ -43,7 +43,7 @@ class Seen:
 
 @dataclass
 class Wire:
-    """What it says, one answer after the other, and what was asked. A function answers every request."""
+    """The server's answers, in order, or a function that answers every request; and the requests that came."""
 
     answers: list[Raw | Mapping[str, Any]] | Callable[[Seen], Raw | Mapping[str, Any]]
     url: str = ""
@@ -65,43 +65,43 @@ class Wire:
 
 
 def said(message: Mapping[str, Any] | str, **fields: Any) -> dict[str, Any]:
-    """A chat completion with this message, or this text."""
+    """Return a chat completion with this message, or with this text."""
     written = {"role": "assistant", "content": message} if isinstance(message, str) else dict(message)
     choice = {"index": 0, "finish_reason": "tool_calls" if written.get("tool_calls") else "stop", "message": written}
     return {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], **fields}
 
 
 def called(*calls: Mapping[str, Any], content: str | None = None, **fields: Any) -> dict[str, Any]:
-    """A chat completion that makes these calls."""
+    """Return a chat completion that makes these calls."""
     return said({"role": "assistant", "content": content, "tool_calls": list(calls)}, **fields)
 
 
 def chunk(delta: Mapping[str, Any] | None = None, finish: str | None = None, **fields: Any) -> dict[str, Any]:
-    """A piece of a streamed chat completion."""
+    """Return a piece of a streamed chat completion."""
     choice = {"index": 0, "delta": dict(delta or {}), "finish_reason": finish}
     return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice],
             **fields}  # fmt: skip
 
 
 def sse(*chunks: Mapping[str, Any] | str, done: bool = True) -> bytes:
-    """Pieces as server-sent events; a text is one as it stands."""
+    """Return pieces as server-sent events; a string is the data of one, unchanged."""
     lines = [one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in chunks]
     return "".join(f"data: {line}\n\n" for line in [*lines, *(["[DONE]"] if done else [])]).encode()
 
 
 def streamed(*chunks: Mapping[str, Any] | str, done: bool = True, **how: Any) -> Raw:
-    """The same as an answer, all of it in one packet."""
+    """Return an answer with these events, all in one packet."""
     return Raw(parts=[sse(*chunks, done=done)], **how)
 
 
 def told(text: str, **how: Any) -> Raw:
-    """A streamed text, whole."""
+    """Return a complete answer that streams a text, character by character."""
     return streamed(chunk({"role": "assistant", "content": ""}), *(chunk({"content": sign}) for sign in text),
                     chunk(finish="stop"), **how)  # fmt: skip
 
 
 def refused(status: int, message: str, code: object = None, **headers: str) -> Raw:
-    """An error as OpenAI writes it."""
+    """Return an error as OpenAI writes it."""
     body = json.dumps({"error": {"message": message, "type": "error", "param": None, "code": code}})
     return Raw(body.encode(), status, {name.replace("_", "-"): value for name, value in headers.items()})
 
@@ -170,14 +170,14 @@ def served(*answers: Raw | Mapping[str, Any] | Callable[[Seen], Raw | Mapping[st
             wire.left.set()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the name of the base class
-            """Say nothing."""
+            """Write no log."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
         request_queue_size = 128  # many may come at once
 
         def handle_error(self, *_: object) -> None:
-            """Clients that go away are part of the tests."""
+            """Ignore errors: clients that close the connection are part of the tests."""
 
     server = Server(("127.0.0.1", 0), Handler)
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

@@ -10,6 +10,21 @@ from orchestrator import tool
 from orchestrator.tools.docstrings import Documented, ParameterDoc, read_docstring
 
 CASES: dict[str, tuple[str, str, dict[str, tuple[str, str]]]] = {
+    "names that are not ASCII": (
+        "Get the text.\n\nArgs:\n    größe (int): the size\n    名前: the name",
+        "Get the text.",
+        {"größe": ("the size", "int"), "名前": ("the name", "")},
+    ),
+    "NumPy, names that are not ASCII": (
+        "Get the text.\n\nParameters\n----------\ngröße : int\n    the size",
+        "Get the text.",
+        {"größe": ("the size", "int")},
+    ),
+    "Sphinx, names that are not ASCII": (
+        "Get the text.\n\n:param größe: the size",
+        "Get the text.",
+        {"größe": ("the size", "")},
+    ),
     "google": (
         "Get the text.\n\nArgs:\n    book: the title\n    ref: the place",
         "Get the text.",

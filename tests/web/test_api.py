@@ -279,6 +279,15 @@ def test_an_event_is_sent_once_by_its_id() -> None:
         found.post("runs/one/send", 422, event="")
 
 
+def test_an_event_that_no_node_waits_for_is_kept_with_a_warning() -> None:
+    with api() as found:
+        found.start("letter", run_id="one")
+        sent = found.post("runs/one/send", event="news")
+        assert "no node of graph 'letter' waits for it" in sent["warning"]
+        (untaken,) = found.get("runs/one/why")["untaken"]
+        assert (untaken["name"], untaken["why"]) == ("news", sent["warning"])
+
+
 # -- who ------------------------------------------------------------------------------------------------------------
 
 

@@ -126,7 +126,7 @@ class RestateEngine:
         return await self._ask("GET", url, accept=(404,)) is not None
 
     async def _invocations(self, run_id: str) -> list[tuple[str, str]]:
-        """Id and status of each delivery of a run at the server."""
+        """Return the id and the status of each delivery of a run at the server."""
         key, service = (text.replace("'", "''") for text in (run_id, self.address.service))
         query = (
             "SELECT id, status FROM sys_invocation"

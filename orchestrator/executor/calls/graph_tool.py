@@ -74,7 +74,7 @@ class GraphTool(Tool):
         return {**found["properties"][output], "$defs": found["$defs"]} if isinstance(output, str) else found
 
     def as_data(self) -> Mapping[str, Any]:
-        """Return the tool in the form of a graph's data; its `graph` is the graph itself."""
+        """Return the tool in the form of a graph's data, except that its `graph` is the graph object."""
         data: dict[str, Any] = {"graph": self.graph, "name": self.name, "description": self.description}
         if self.risk != "dangerous":
             data["risk"] = self.risk
@@ -85,7 +85,7 @@ class GraphTool(Tool):
         return data
 
     async def call(self, ctx: object, idempotency_key: str, **args: object) -> ToolResult:
-        """Run the graph to its end."""
+        """Run the graph until it ends, and return its output as the tool's result."""
         effects = getattr(ctx, "effects", None)
         if not isinstance(effects, AttemptEffects):
             raise GraphUnknown(

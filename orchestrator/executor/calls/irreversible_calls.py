@@ -213,7 +213,7 @@ def irreversible_calls(family: Relatives, records: Sequence[r.Record]) -> list[t
 
 
 def _calls(records: Sequence[r.Record], wanted: Callable[[r.EffectIntended], bool]) -> Iterator[EffectEntry]:
-    """Return the requested calls, with the end of each.
+    """Yield the requested calls, with the end of each.
 
     Calls whose result a replay or a person took from another run are left out.
     """
@@ -399,7 +399,7 @@ async def _recorded(attempt: Attempt, name: str) -> object:
 
 
 async def ask_before_another(under_way: UnderWay, call: Call, asked_for: Collection[str]) -> None:
-    """Return if a call may be made; else ask.
+    """Ask before a call if the step may have made another call of the same kind, in this attempt or before.
 
     Args:
         under_way: the effects of the step.

@@ -366,7 +366,7 @@ class PartialReply:
         return self.length == len(text) and text[self.omitted :] == self.texts()[0]
 
     def events(self) -> Iterator[tuple[str, dict[str, object]]]:
-        """Return types and data of live events with the reply so far, for a reader that has missed any of it."""
+        """Yield types and data of live events with the reply so far, for a reader that has missed any of it."""
         yield "reset", dict(self.about)
         if not self._begun:  # an earlier try may have sent some text that the reader has seen
             return

@@ -388,7 +388,7 @@ class AttemptEffects:
 async def find_outcome(
     under_way: UnderWay, effect: Effect[T], decision: reuse.Reconcile | reuse.AskOutcome
 ) -> EffectSettled | None:
-    """Determine the outcome of an effect: settled by now, or (None) to be called again.
+    """Return the end of an effect whose outcome was open, now known; None if the effect is called again.
 
     Raises:
         Suspend: a person is asked.

@@ -136,7 +136,7 @@ def was_passed_on(activation: Activation, question: str, asked: Collection[str])
 
 
 def asking_again(activation: Activation) -> tuple[str, ...]:
-    """Return a part of the ids of questions whose answers were withdrawn: an old answer cannot fit them."""
+    """Return what is added to the ids of questions whose answers were withdrawn, so that old answers do not fit."""
     return ("again", str(activation.withdrawn)) if activation.withdrawn else ()
 
 
@@ -270,5 +270,5 @@ def outcome_question(
 
 
 def failed_words(name: str) -> str:
-    """Return the message of an effect that failed by a person's answer."""
+    """Return the error message of an effect that failed according to a person's answer."""
     return f"{name} failed, according to the answer"

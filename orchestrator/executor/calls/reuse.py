@@ -259,7 +259,7 @@ def find(
     reopened: int = 0,
     continues: bool = False,
 ) -> EffectEntry | None:
-    """Return the entry of an effect: one of this attempt, or an irreversible one of an earlier attempt.
+    """Return the entry of an effect, if any: one of this attempt, or an irreversible one of an earlier attempt.
 
     A call of a graph counts as irreversible if something irreversible happened in its run, or may have. In a reopened
     run it also counts if its run did not complete: that run is reopened.
@@ -310,14 +310,16 @@ def left_behind(
     attempt: int,
     forked_at: int = 0,
 ) -> EffectEntry | None:
-    """Return an irreversible effect of this attempt that happened, and that the code did not request again.
+    """Return an irreversible effect of this attempt that happened, and that the code did not request again, if any.
 
     In a fork, only its own effects count: with other values its steps may act differently.
 
     Args:
         entries: the effects of the activation, in the journal's order.
-        asked_for: keys of the effects that the code asked for.
+        asked_for: keys of the effects that the code requested.
         reused: keys of those whose results were reused: effects inside them are not requested.
+        attempt: the number of this attempt.
+        forked_at: the last record that the run has from another one, if it is a fork.
     """
     hidden = set(reused)
     for entry in entries:
@@ -337,7 +339,7 @@ def left_behind(
 
 
 def settled_of(entry: EffectEntry) -> EffectSettled | None:
-    """Return the end of an effect. Records before its last intent belong to an earlier try."""
+    """Return the end of an effect, if it has ended. Records before its last intent belong to an earlier try."""
     settled = entry.settled
     return settled if settled is not None and settled.seq > entry.intended.seq else None
 

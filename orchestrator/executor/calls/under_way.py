@@ -34,7 +34,7 @@ def innermost() -> str:
 def patience() -> Iterator[float]:
     """Yield the pauses, in seconds, in which a node may still request effects that it made before.
 
-    In the node's own task, a call that is not requested by now will not be. Concurrent tasks may have been elsewhere
+    In the node's own task, a call that is not requested by now will not be. Concurrent tasks may have been further
     when the run was stopped: only a long silence means that one is missing.
     """
     yield from (0.0, 0.0, 0.0, 0.01, 0.05, 0.2, 0.5)
@@ -68,7 +68,9 @@ class UnderWay:
     # -- the journal ---------------------------------------------------------------------------------------------
 
     async def intend(self, call: Call, *, again: bool, tries: int, reserve: Reserve | None) -> Ticket:
-        """Journal the intent of a call and wait until it is durable, also in the calling runs.
+        """Journal the intent of a call and wait until it is durable.
+
+        For a call of a model or a tool, also wait until the journals of the calling runs are durable.
 
         Raises:
             Lost: the journal cannot be written, or another process has taken over the run.

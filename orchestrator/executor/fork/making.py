@@ -110,6 +110,7 @@ async def version_of(
     Raises:
         GraphUnknown: its code, a model or a tool is missing.
         GraphChanged: the fork cannot continue with it.
+        InvalidValue: it is a version of another graph.
     """
     given, resources = options.graph, host.resources
     moves = given is not None or options.migrate is not None
@@ -160,7 +161,7 @@ async def fitting(
 
 
 def _graph_changed(options: ForkOptions, graph: GraphDefinition, error: GraphChanged) -> GraphChanged:
-    """Return the error, with the call that makes the fork, not one that resumes: `graph=` accepts changes."""
+    """Return the error with the call that makes the fork, in place of one that resumes a run."""
     if options.replay is not None:
         hint = "A replay from a record continues in a graph that the run fits there; without at= it starts over."
         return GraphChanged(f"{error.fault}\n{hint}")
@@ -180,7 +181,7 @@ def _graph_changed(options: ForkOptions, graph: GraphDefinition, error: GraphCha
 
 
 def _tools_changed(options: ForkOptions, error: ToolsChanged) -> ToolsChanged:
-    """Return the error: a fork that is not started asks about its tools when it is resumed."""
+    """Return the error with the call that makes the fork without starting it: resuming it checks its tools."""
     if options.replay is not None:
         return ToolsChanged(error.fault)
     flags, call = _at(options)
@@ -590,7 +591,7 @@ def _update(machine: RunState, update: Mapping[str, object], branch: str | None)
 
 
 def _misfits(schema: StateSchema, update: JsonObject) -> list[str]:
-    """Return faults of values for the fields of a state whose class is not loaded, by the stored JSON Schemas."""
+    """Return how values do not fit a state whose class is not loaded, according to the stored JSON Schemas."""
     data: Any = schema.data()
     found: list[str] = []
     for name, value in update.items():
@@ -643,7 +644,7 @@ def _reply(given: object, where: str) -> object:
     try:
         return Reply.model_validate({"text": given} if isinstance(given, str) else given).data()
     except ValidationError as error:
-        raise InvalidValue(f"{where} is a text, or a reply: {explain(error)}", where="result") from None
+        raise InvalidValue(f"{where} must be a string or a reply: {explain(error)}", where="result") from None
 
 
 # -- an answer --------------------------------------------------------------------------------------------------------
@@ -662,7 +663,7 @@ def _superseded(before: RunState, records: Sequence[r.Record], given: object) ->
 
 
 def _settled(machine: RunState, question: Question, answer: Answer) -> Iterator[r.EffectSettled]:
-    """Return the end of a call, from the answer to the question about its outcome.
+    """Yield the record of the end of a call, according to the answer to the question about its outcome.
 
     `retry` has no effect: the fork makes the call itself, and asks first.
     """

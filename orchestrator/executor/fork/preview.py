@@ -49,7 +49,7 @@ class EditableBranch:
 
 @dataclass(frozen=True, slots=True)
 class EditableResult:
-    """The result of the call in the record."""
+    """The result of a call, which a fork can replace."""
 
     kind: str
     name: str
@@ -59,7 +59,7 @@ class EditableResult:
 
 @dataclass(frozen=True, slots=True)
 class EditableAnswer:
-    """The answer in the record."""
+    """An answer, which a fork can replace."""
 
     question: Question
     answer: Answer
@@ -158,7 +158,7 @@ class ForkedCall:
 
 @dataclass(frozen=True, slots=True)
 class ForkPreview:
-    """A fork as it would be made."""
+    """The preview of a fork: what it would reuse, repeat and ask about."""
 
     at: int
     status: str
@@ -215,7 +215,7 @@ def _ahead(host: Host, draft: Draft) -> tuple[str, ...]:
 
 
 def _open_calls(machine: RunState, copied: Sequence[Record]) -> Iterator[ForkedCall]:
-    """Return the calls of the steps that the fork continues."""
+    """Yield the calls of the steps that the fork continues."""
     for entry in _calls(copied):
         token = machine.activation(entry.intended.activation)
         if token is None:
@@ -231,7 +231,7 @@ def _open_calls(machine: RunState, copied: Sequence[Record]) -> Iterator[ForkedC
 
 
 def _done(machine: RunState, copied: Sequence[Record]) -> Iterator[ForkedCall]:
-    """Return the irreversible calls of ended steps that happened."""
+    """Yield the irreversible calls of ended steps that happened."""
     for entry in _calls(copied):
         settled = entry.settled
         lasts = entry.intended.effect == "irreversible" or (settled is not None and did_irreversible(settled.result))

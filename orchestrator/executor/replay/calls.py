@@ -172,7 +172,7 @@ def _settle(under_way: UnderWay, key: str, call: RecordedCall) -> r.EffectSettle
 
 
 def as_raised(error: r.Failure) -> EffectFailed:
-    """Return a recorded error as in the replayed run: of a class with its name, derived from the built-in one.
+    """Return a recorded error as an exception whose class has the recorded name and derives from the built-in one.
 
     So `except ConnectionError` catches it as in that run, and it is journaled in the same way.
     """
@@ -210,7 +210,7 @@ def _intended(attempt: Attempt, call: Call, taken: int, reserve: Reserve | None)
 
 
 async def _admit_live(under_way: UnderWay, replay: RunningReplay, call: Call, why: str = "") -> None:
-    """Return if a live call may be made.
+    """Check whether a live call may be made.
 
     Raises:
         Suspend: a person is asked first.

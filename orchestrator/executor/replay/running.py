@@ -104,7 +104,7 @@ class Recording:
     """Activation, type of a record, attempt: records of steps before they ended."""
 
     def all_calls(self) -> Iterator[RecordedCall]:
-        """Return all calls, by place."""
+        """Yield all calls of the replayed run, place by place."""
         for calls in self.calls.values():
             yield from calls
 
@@ -295,7 +295,7 @@ class _Recorder(Fold):
 
 
 def rename(recording: Recording, names: VersionNames) -> None:
-    """Move everything to its place in the new version. Within a place the journal's order stays."""
+    """Move calls and questions to their places in the new version. Those of one place stay in the journal's order."""
     calls = sorted(recording.all_calls(), key=lambda call: call.intended.seq)
     asked = sorted((one for some in recording.questions.values() for one in some), key=lambda one: one.seq)
     recording.calls, recording.questions = {}, {}
@@ -454,7 +454,7 @@ class RunningReplay(Observer):
         return alike[passed] if passed < len(alike) else None
 
     def next_outside(self) -> Outside | None:
-        """Return the next external record of the replayed run, each once."""
+        """Return the next external record of the replayed run, each once; None if none is left."""
         for record in self.recording.outside:
             if record.seq not in self._happened:
                 self._happened.add(record.seq)

@@ -70,7 +70,7 @@ def check_options(live: str, approve: str | None, at: int | None) -> None:
     """Check the options of a replay.
 
     Raises:
-        ValueError: one of these is not valid.
+        ValueError: an option is not valid.
     """
     if live not in ("never", "ask", "always"):
         raise ValueError(f"live={live!r}: use 'never', 'ask' or 'always'")
@@ -211,7 +211,7 @@ def _first_records(
     superseded: Superseded,
     values: JsonObject,
 ) -> tuple[RunStarted, Forked]:
-    """Return the first record of the replayed run as it is with this graph, and the record of the replay.
+    """Return the first record of the replayed run as it would be with this graph, and the record of the replay.
 
     Args:
         superseded: records of the replayed run that do not count.

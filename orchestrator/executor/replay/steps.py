@@ -99,7 +99,7 @@ def _came_to(replay: RunningReplay, activation: Activation, record: r.Record) ->
 
 
 def _is_early(log: RunLog, replay: RunningReplay, activation: Activation) -> bool:
-    """Return True if a step is about to end before the others that its end affects have come as far.
+    """Return True if a step would end before the steps that its end affects are as far as in the replayed run.
 
     If it ended its graph there, stopped others or led to a join of `some`, those that ended before it there must end,
     and those that it stopped must wait.

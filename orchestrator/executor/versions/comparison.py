@@ -227,7 +227,7 @@ class StateMove:
 
 
 def live_versions(frame: FrameState) -> Iterator[Version]:
-    """Return the states from which a graph can still continue, each once; for a failed graph, where it was frozen."""
+    """Yield the states from which a graph can still continue, each once; for a failed graph, where it was frozen."""
     seen: set[int] = set()
     tokens = list(frame.live.values())
     found = [token.version for token in tokens] + list(frame.ended_versions)
@@ -242,7 +242,7 @@ def live_versions(frame: FrameState) -> Iterator[Version]:
 
 
 def _history(versions: list[Version]) -> Iterator[Version]:
-    """Return versions, and all that are among their causes."""
+    """Yield versions, and all that are among their causes."""
     seen: set[int] = set()
     stack = list(versions)
     while stack:
@@ -320,7 +320,7 @@ def _forks(run: Compared) -> Iterator[tuple[str, OpenFork, FrameState]]:
 
 
 def changed_joins(run: Compared) -> Iterator[GradedChange]:
-    """Return the joins of open forks that changed.
+    """Yield the joins of open forks that changed.
 
     Raises:
         InvalidMigration: the migration names a join that the fork does not have in the new version.
@@ -355,7 +355,7 @@ def changed_joins(run: Compared) -> Iterator[GradedChange]:
 
 
 def misplaced(run: Compared) -> Iterator[GradedChange]:
-    """Return tokens at places where the new version does not allow them."""
+    """Yield tokens at places where the new version does not allow them."""
     for place, frames in run.frames.items():
         graph = graph_at(run.new, run.names.place(place))
         if graph is None:
@@ -551,7 +551,7 @@ class Comparison(Compared):
                 yield self._graded_change(change)
 
     def _given(self) -> Iterator[GradedChange]:
-        """Return renames of the migration, by the position of the run."""
+        """Yield the renames of the migration, graded by the position of the run."""
         for path, target in self.migration.nodes.items():
             place, _, name = path.rpartition("/")
             if name in self.at.get(place, ()):
@@ -636,7 +636,7 @@ def _has(graph: GraphDefinition | None) -> str:
 def _regions(
     comparison: Comparison, graph: GraphDefinition, place: str, *, entered: bool
 ) -> Iterator[tuple[str, set[str]]]:
-    """Return path of a graph -> the nodes that the run is at, or may still reach.
+    """Yield the path of each graph with the nodes that the run is at, or may still reach.
 
     Args:
         comparison: the run.

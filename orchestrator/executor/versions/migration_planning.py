@@ -116,7 +116,7 @@ def _constant(value: object) -> Callable[[dict[str, Any]], Any]:
 
 
 def remedies(comparison: Comparison) -> Iterator[Remedy]:
-    """Return possible migrations, the likeliest first."""
+    """Yield possible migrations, the likeliest first."""
     said = comparison.migration
     if callable(said.state) or any(callable(source) for source in (said.state or {}).values()):
         return  # no option of a command can express a function
@@ -188,7 +188,7 @@ def _alike(comparison: Comparison, change: Change) -> tuple[str, ...]:
 
 
 def _nodes(comparison: Comparison, path: str) -> Iterator[str]:
-    """Return possible new names of a removed node: new nodes that are like it, then those that came after it."""
+    """Yield possible new names of a removed node: new nodes that are like it, then those that came after it."""
     place, _, name = path.rpartition("/")
     old, new = graph_at(comparison.old, place), graph_at(comparison.new, comparison.names.place(place))
     if old is None or new is None or name not in old.nodes:
@@ -316,7 +316,7 @@ class _Part:
 
 
 def declared(old: GraphDefinition, new: GraphDefinition) -> Iterator[Declared]:
-    """Return the migrations from one version of a graph to another that the new version declares.
+    """Yield the migrations from one version of a graph to another that the new version declares.
 
     Args:
         old: the old version.
@@ -621,7 +621,7 @@ def _refusal(comparison: Comparison, *, accept: bool, strict: bool, tries: _Decl
 
 
 def _remedy(comparison: Comparison, *, strict: bool = False) -> Remedy | None:
-    """Return a way to continue that was tried on a copy of the run."""
+    """Return a way to continue that was tried on a copy of the run; None if none of the first tries fits."""
     tries = 0
     todo: list[tuple[Comparison, tuple[str, ...]]] = [(comparison, ())]
     while todo:

@@ -82,7 +82,7 @@ def edge_problems(graph: GraphDefinition) -> Iterator[Problem]:
         yield from _label_problems(graph, edge)
     for edge, count in Counter(graph.edges).items():
         if count > 1:
-            yield _problem(edge, f"edge {edge} is there {count} times: keep one")
+            yield _problem(edge, f"edge {edge} occurs {count} times: keep one")
     if not any(edge.source == START for edge in graph.edges):
         yield Problem("C1.edge", "nothing follows START: add 'START -> NODE'")
     exhausted = [edge for edge in graph.edges if edge.source == ANY and edge.outcome == "exhausted"]

@@ -175,7 +175,10 @@ def _too_many(topology: Topology) -> list[Problem]:
 
 
 def _passed_twice(topology: Topology) -> list[Problem]:
-    """Return faults of C7: a join that lets the others run, and that its own token reaches again and would end at."""
+    """Return violations of C7: joins that let the other branches run and from which a path leads back to them.
+
+    A token on such a path, which stays inside the fork, would end at the join.
+    """
     found = []
     for join, fork in topology.match.items():
         if fork is None or not topology.nodes[join].lets_run:

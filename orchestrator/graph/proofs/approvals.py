@@ -502,7 +502,10 @@ def _proof(places: Sequence[Place], place: Place, name: str, calls: Calls, tools
 def _made_twice(
     places: Sequence[Place], place: Place, name: str, tools: Sequence[NodeTool] | None, found: ApprovalSearch
 ) -> tuple[bool, str, tuple[WitnessStep, ...]] | None:
-    """Return True if two branches make a call with one approval, the reason, and the path of one of them."""
+    """Return the reason why two branches make a call with one approval, and the path of one of them; None if none do.
+
+    It follows whether they certainly make the call, or may make it.
+    """
     root = place
     while root.around is not None:
         root = root.around

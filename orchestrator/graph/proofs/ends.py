@@ -106,7 +106,7 @@ def _cycles(place: Place) -> Iterator[list[str]]:
 
 
 def _loose_cycle(place: Place) -> list[tuple[Spot, str, str]] | None:
-    """Return the steps of a cycle that spends no limit."""
+    """Return the steps of a cycle that spends no limit, if there is one."""
     import networkx as nx
 
     if _whole(place):

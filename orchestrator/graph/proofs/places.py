@@ -321,7 +321,7 @@ class Place:
 
 
 def places_of(graph: GraphDefinition, tools: Sequence[NodeTool] | None = None) -> list[Place]:
-    """Return the places of all graphs in each run, that of the graph and those of graphs called as tools.
+    """Return the places of all graphs of the run, and of the runs of graphs called as tools.
 
     A graph in several nodes with different tools has a place for each of them.
 

@@ -92,7 +92,7 @@ class BranchPairs:
                 self.before[move.target].append(spot)
 
     def first_hit(self, writers: frozenset[str]) -> Collision | None:
-        """Find two branches with a writer in each."""
+        """Return two branches with a writer in each, if there are any."""
         useful = self._leading_to(writers)
         came: dict[_Pair, _Came] = {}
         ahead: list[_Pair] = []

@@ -79,9 +79,9 @@ LONGEST = 1_000_000
 DEEPEST = 160
 """The most levels of lists and mappings in it."""
 MOST = 100_000
-"""The most values in it, including those that aliases stand for."""
+"""The most values in it, counting aliases in full."""
 MOST_CHARACTERS = 2_000_000
-"""The most characters of all texts in it, including those that aliases stand for."""
+"""The most characters of all strings in it, counting aliases in full."""
 _DIGITS = 400
 """The most characters of a number or a date."""
 _OTHER_BASE = re.compile(r"[-+]?(?:[0-9][0-9_]*(?::[0-9.]+)+|0[0-9_]+)")
@@ -106,7 +106,7 @@ def read_source(path: Path) -> Source:
         data = file.read(LONGEST + 1)
     try:
         if len(data) > LONGEST:
-            raise ValueError(f"it has more than {LONGEST:,} bytes, and a graph file at most that: split the graph")
+            raise ValueError(f"it has more than {LONGEST:,} bytes, the limit for graph files: split the graph")
         text = _decoded(data)
         return Source(read_json(text) if path.suffix == ".json" else read_yaml(text), text)
     except ValueError as error:
@@ -151,7 +151,7 @@ def read_yaml(text: str) -> Any:
 
 
 class Marked(NamedTuple):
-    """The result of reading a text."""
+    """The data of a YAML text, and its root node."""
 
     data: Any
     root: Any
@@ -164,10 +164,10 @@ def read_marked(text: str, *, most: int = MOST) -> Marked:
 
     Args:
         text: the text.
-        most: the most values that it may have, including those that aliases stand for.
+        most: the most values that it may have, counting aliases in full.
 
     Raises:
-        ValueError: the text is not valid YAML, has a duplicate key, or stands for too many values.
+        ValueError: the text is not valid YAML, has a duplicate key, or has too many values.
     """
     import yaml
 
@@ -232,13 +232,13 @@ def _loader() -> Callable[[str, int], yaml.SafeLoader]:
             self._length += characters
             if self._count > self._most:
                 raise ValueError(
-                    f"line {line}: up to here the file has more than {self._most:,} values, with those that aliases "
-                    "stand for: use fewer aliases, or split the graph"
+                    f"line {line}: the file has more than {self._most:,} values up to here, counting aliases in full: "
+                    "use fewer aliases, or split the graph"
                 )
             if self._length > MOST_CHARACTERS:
                 raise ValueError(
-                    f"line {line}: up to here the texts of the file have more than {MOST_CHARACTERS:,} characters, "
-                    "with those that aliases stand for: use fewer aliases"
+                    f"line {line}: the strings of the file have more than {MOST_CHARACTERS:,} characters up to here, "
+                    "counting aliases in full: use fewer aliases"
                 )
             if not alias:
                 self._sizes[id(node)] = self._count - before, self._length - length
@@ -254,7 +254,7 @@ def _loader() -> Callable[[str, int], yaml.SafeLoader]:
         for place, value in node.value:
             key, line = read(place, deep=True), place.start_mark.line + 1
             if not isinstance(key, Hashable):
-                raise ValueError(f"line {line}: a key is a list or a mapping: write a text, in quotes if it has braces")
+                raise ValueError(f"line {line}: a key is a list or a mapping: write a string, quoted if it has braces")
             if key in found:
                 word = f"{place.value} ({BOOLEANS})" if isinstance(key, bool) else f"{key!r}"
                 raise ValueError(f"line {line}: {word} occurs twice, first on line {lines[key]}: keep one")
@@ -453,12 +453,12 @@ class _Lines:
         return f"line {number}: " if number else ""
 
     def said(self, fault: Fault) -> str:
-        """Return a fault with its line."""
+        """Return the message of a fault, with its line."""
         number, text = self.number(fault.place, fault.error), self.message(fault)
         return f"line {number}: {text}" if number and text else text
 
     def message(self, fault: Fault) -> str:
-        """Return a fault without its line."""
+        """Return the message of a fault, without its line."""
         text = str(fault.error)
         if isinstance(fault.error, ArrowSyntaxError):
             column = f"column {fault.error.column}: " if "\n" in text else ""  # of no use without a text

@@ -135,7 +135,7 @@ class _TypeParser:
             return word[1:-1]
         if word[0] in "-0123456789":
             return int(word)
-        raise GraphError(f"{self.text!r} names no type (at {word}): put texts in quotes, as in Literal['a', 'b']")
+        raise GraphError(f"{self.text!r} names no type (at {word}): put strings in quotes, as in Literal['a', 'b']")
 
     def _take(self, mark: str) -> bool:
         if self.tokens and self.tokens[0] == mark:
@@ -178,7 +178,7 @@ def shipped_name(annotation: object) -> str | None:
 
 @contextmanager
 def model_faults(what: str) -> Iterator[None]:
-    """Raise pydantic's faults in a model as errors of the graph."""
+    """Raise pydantic's errors in the block as a `GraphError`."""
     try:
         yield
     except (NameError, TypeError, ValueError, PydanticUserError) as error:
@@ -204,7 +204,7 @@ class InlineTypes:
             GraphError: a model is not written in the required form.
         """
         if not isinstance(self._given, Mapping):
-            raise GraphError("'types' of a state is a mapping from name to fields")
+            raise GraphError("'types' of a state must be a mapping from name to fields")
         for name in self._given:
             if not isinstance(name, str) or not name.isidentifier():
                 raise GraphError(f"'types' names a model {name!r}: use a name of letters, digits and _")
@@ -256,7 +256,7 @@ class InlineTypes:
 
     def _model(self, name: str, fields: object) -> Any:
         if not isinstance(fields, Mapping):
-            raise GraphError(f"type {name!r} is a mapping from field to type")
+            raise GraphError(f"type {name!r} must be a mapping from field to type")
         definitions: dict[str, Any] = {}
         for field, spec in fields.items():
             where = f"{name}.{field}"

@@ -128,7 +128,7 @@ def _node_of(run: RunState, record: r.EffectIntended) -> str:
 
 
 def _running_line(run: RunState, key: str) -> tuple[FrameState, ...]:
-    """The graphs around a running activation, innermost first; for any other activation, the run's own graph."""
+    """Return the graphs around a running activation, innermost first; for any other activation, the run's own graph."""
     activation = run.running.get(key)
     if activation is not None:
         return activation.frame.line
@@ -136,6 +136,6 @@ def _running_line(run: RunState, key: str) -> tuple[FrameState, ...]:
 
 
 def _live_line(run: RunState, key: str) -> tuple[FrameState, ...]:
-    """The graphs around a live activation of any phase, innermost first; none if it is gone."""
+    """Return the graphs around a live activation of any phase, innermost first; none if it is gone."""
     activation = run.activation(key)
     return () if activation is None else activation.frame.line

@@ -135,7 +135,7 @@ def _begin_behind(run: RunState, record: r.Forked) -> None:
 
 
 def _goes_on_inside(frame: FrameState, set_aside: Mapping[str, r.SetAside]) -> bool:
-    """True if a failed step of a frozen graph starts again, so that the graph continues."""
+    """Return True if a failed step of a frozen graph starts again, so that the graph continues."""
     for token in () if frame.frozen is None else frame.frozen.live.values():
         if token.key in set_aside or (token.kept is not None and _goes_on_inside(token.kept, set_aside)):
             return True
@@ -165,7 +165,7 @@ def withdraw(run: RunState, questions: Collection[str]) -> None:
 
 
 def edited_tokens(run: RunState, branch: str | None) -> list[Activation]:
-    """The tokens that an edit applies to: those at the path of a branch, or those outside all branches."""
+    """Return the tokens that an edit applies to: those at the path of a branch, or those outside all branches."""
     if branch is None:
         return [] if run.root is None else [token for token in run.root.live.values() if not token.path]
     return [token for token in run.live_tokens() if token.path == branch]
@@ -239,5 +239,5 @@ def _set_values(token: Activation, record: r.Forked) -> None:
 
 
 def _is_alone(frame: FrameState) -> bool:
-    """True if one token is left, outside all forks, and none has ended: nothing will be merged with it."""
+    """Return True if one token is left, outside all forks, and none has ended: nothing will be merged with it."""
     return len(frame.live) == 1 and not frame.ended_versions and all(not token.forks for token in frame.live.values())

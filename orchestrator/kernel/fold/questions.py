@@ -36,7 +36,7 @@ def timer_set(run: RunState, record: r.TimerSet) -> None:
 
 
 def timer_question(record: r.TimerSet) -> Question:
-    """The question of a step that waits for a timer."""
+    """Return the question of a step that waits for a timer."""
     return Question(
         id=record.name, kind="timer", node=record.node, path=record.path, prompt=until(record.at), deadline=record.at
     )

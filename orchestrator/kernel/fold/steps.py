@@ -170,7 +170,7 @@ def go_straight(run: RunState, record: StepDone) -> bool:
 
 
 def _is_alone(run: RunState, step: Activation) -> bool:
-    """True if only the step's successor can follow: there is no branch or history, nothing waits, no limit is near."""
+    """Return True if only the step's successor can follow: no branch or history, nothing waits, no limit is near."""
     frame = step.frame
     if frame.ended_versions or frame.plan.pooled or frame.limits.visits:
         return False

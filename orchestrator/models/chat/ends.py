@@ -12,7 +12,7 @@ from orchestrator.models.base import ModelRequest
 from orchestrator.models.chat.request import offered_names, wire_names
 from orchestrator.models.messages import Reply
 from orchestrator.models.profile import Profile
-from orchestrator.models.reading import unfenced
+from orchestrator.models.reading import lenient, unfenced
 
 _WORDS = {
     "stop": "stop_sequence stop_token end end_turn endturn end_of_turn endoftext end_of_text eos eos_token complete "
@@ -111,7 +111,7 @@ def _call_in(text: str, request: ModelRequest) -> str | None:
     if not written.startswith(("{", "[")):
         return None
     try:
-        found_calls = json.loads(written)
+        found_calls = lenient.decode(written)
     except (ValueError, RecursionError):
         return None
     called = map(_name_in, found_calls if isinstance(found_calls, list) else [found_calls])

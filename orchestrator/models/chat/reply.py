@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping
 from math import isfinite
-from typing import Any, NoReturn
+from typing import Any
 from uuid import uuid4
 
 from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
@@ -16,9 +16,9 @@ from orchestrator.models.chat.ends import ended
 from orchestrator.models.chat.request import WRAP, is_object, wire_names
 from orchestrator.models.http_errors import quoted, refusal, status_of, words_in, words_of
 from orchestrator.models.logprobs import token_logprobs
-from orchestrator.models.messages import Reply, ToolCall, received
+from orchestrator.models.messages import Reply, ToolCall, without_thoughts
 from orchestrator.models.profile import Profile
-from orchestrator.models.reading import NoReading, json_in, unfenced
+from orchestrator.models.reading import NoReading, json_in, lenient, one_reading, unfenced
 from orchestrator.models.strict import without_nulls
 from orchestrator.values import FOREIGN_DEPTH, MAX_TOKENS
 
@@ -78,7 +78,7 @@ def reply_from(answer: Mapping[str, Any], model: str, *, clean: Callable[[str], 
     finish = word_in(choice.get("finish_reason"))
     if not content and isinstance(refused, str) and refused:
         content, finish = refused, "refusal"
-    return received(
+    return without_thoughts(  # the journal alters a reply that it cannot keep
         Reply(
             text=content,
             tool_calls=calls,
@@ -233,20 +233,12 @@ def read_arguments(written: object) -> tuple[dict[str, Any] | None, str]:
 
 def _object(text: str, *, strict: bool) -> dict[str, Any] | None:
     try:
-        found = json.loads(text, strict=strict, parse_constant=_no_number, parse_float=_number)
+        found = (one_reading if strict else lenient).decode(text)
         if isinstance(found, str) and not strict:
-            found = json.loads(found, strict=strict, parse_constant=_no_number, parse_float=_number)
+            found = lenient.decode(found)
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) and not deeper_than(found, _DEEPEST) else None
-
-
-def _number(digits: str) -> float:
-    return found if isfinite(found := float(digits)) else _no_number(digits)
-
-
-def _no_number(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _count(written: object) -> int | None:
@@ -285,7 +277,10 @@ def counts(written: object) -> tuple[int | None, int | None]:
 
 
 def understood(reply: Reply, request: ModelRequest, profile: Profile) -> Reply:
-    """Convert the reply to the requested form, if `body_of` had to request another one, and its end to a known one."""
+    """Convert a reply to the form that was requested, if `body_of` had to ask for another one.
+
+    Also convert its finish reason to a known one.
+    """
     reply = ended(named_back(reply, request), profile)
     if reply.tool_calls and profile.strict_tools:
         schemas = {tool["function"]["name"]: tool["function"] for tool in map(_told, request.tools)}

@@ -71,7 +71,8 @@ class RateLimit(Middleware):
         """
         for name, value in (("requests", requests), ("per", per), ("tokens", tokens), ("concurrency", concurrency)):
             if value is not None and value <= 0:
-                raise ValueError(f"RateLimit({name}={value}): it must be more than 0, or None for no limit")
+                other = "" if name == "per" else ", or None for no limit"
+                raise ValueError(f"RateLimit({name}={value}): it must be more than 0{other}")
         self._requests, self._per, self._tokens, self._concurrency = requests, per, tokens, concurrency
         self._clock = clock
         self._lock = Lock()

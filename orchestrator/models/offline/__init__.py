@@ -46,6 +46,9 @@ _word = re.compile(r"\w+|[^\w\s]")
 class OfflineModel(RequestModel):
     """Answers questions of arithmetic with the tools that it is offered, and replies to any others that it cannot.
 
+    Among several choices it names the one with most words in common with the text, else the last one; to a question of
+    yes or no it says no.
+
     It reads only the request: the kind of task, the tools, and the facts in `Message.data`, else the text of the user's
     last message; the wording of prompts makes no difference. Equal requests get equal replies. Fractions are exact in
     calculations, and written with 12 significant digits. Usage counts words.
@@ -84,6 +87,9 @@ class OfflineModel(RequestModel):
             return _plan(facts, request), ()
         if request.task == "solve":
             return solve(facts), ()
+        choices = facts.get("choices")
+        if request.task in ("classify", "decide") and isinstance(choices, Mapping):
+            return _choose(str(facts.get("text")), choices), ()
         if request.tools:
             return _call_tools(request)
         return _work_out(facts, request.output), ()
@@ -163,6 +169,18 @@ def _think(facts: Mapping[str, Any]) -> str:
     except Unanswerable as none:
         return f"Final Answer: {none}"
     return f"Question: What is {written(operation)}?"
+
+
+def _choose(text: str, choices: Mapping[str, object]) -> str:
+    if choices.keys() == {"yes", "no"}:
+        return "no"
+    words = _stems(text)
+    return max(reversed([*choices]), key=lambda name: len(words & _stems(f"{name} {choices[name]}")))
+
+
+def _stems(text: str) -> set[str]:
+    """Return the beginnings of the longer words of a text."""
+    return {word[:5] for word in _word.findall(text.casefold()) if len(word) > 3 or word.isdigit()}
 
 
 # -- calling tools -----------------------------------------------------------------------------------------------

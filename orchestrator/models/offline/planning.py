@@ -388,7 +388,7 @@ def after_call(term: Term, call: ToolCall | None, found: Fraction) -> Term:
 
 
 def given_to(args: Mapping[str, object]) -> list[Term]:
-    """Return the numbers in the arguments of a call: each is one, or a single argument is a list of them."""
+    """Return the numbers among the arguments of a call, or in the list that is its only argument."""
     values = list(args.values())
     if len(values) == 1 and isinstance(values[0], list):
         values = values[0]

@@ -6,14 +6,14 @@ JSON is read exactly as the model wrote it: nothing is repaired or guessed.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
-from json import JSONDecodeError, JSONDecoder
-from typing import Any, NoReturn
+from json import JSONDecodeError
+from typing import Any
 
 from orchestrator.json import deeper_than
 from orchestrator.models.messages import ToolCall
+from orchestrator.models.reading import one_reading
 from orchestrator.models.text.forms import (
     TOO_DEEP,
     Form,
@@ -220,7 +220,7 @@ def json_at(text: str, start: int = 0) -> tuple[Any, int]:
         Unread: there is no JSON value.
     """
     try:
-        value, end = _decoder.raw_decode(text, start)
+        value, end = one_reading.raw_decode(text, start)
     except JSONDecodeError as error:
         raise Unread(f"not JSON: {error.msg} at character {error.pos}") from None
     except ValueError as error:
@@ -339,24 +339,3 @@ def _nothing_else(item: Mapping[str, Any], known: set[str], marked: bool) -> Non
     other = next((key for key in item if key not in known), None)
     if other is not None and not marked:
         raise Unread(f"a call with the key {short(other)} beside it")
-
-
-def _no_number(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not a JSON number")
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if not math.isfinite(number):
-        raise ValueError("a number is too large")
-    return number
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):  # parsers differ in which one counts
-        raise ValueError("an object has a key twice")
-    return found
-
-
-_decoder = JSONDecoder(parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_once)

@@ -22,7 +22,7 @@ from itertools import accumulate, islice
 
 from pydantic import BaseModel, ConfigDict
 
-from orchestrator.models.reading import parted
+from orchestrator.models.reading import one_reading, parted
 from orchestrator.nodes.plans import PlanFault
 
 REFERENCE = re.compile(r"#E([0-9]++)(?![0-9A-Za-z_])", re.IGNORECASE)
@@ -86,7 +86,6 @@ _token = re.compile(rf'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|{REFERENCE.pattern}', re.IGN
 _bare = re.compile(rf"'(?:[^'\\]|\\.)*+(?:'|\\?\Z)|{_token.pattern}", re.IGNORECASE | re.DOTALL)
 _quotes = re.compile(r'"(?:[^"\\\n]|\\.)*+(?:(?P<closed>")|\\?$)', re.MULTILINE)
 _id = re.compile(r"#?E?([0-9]{1,9})", re.IGNORECASE)
-_decoder = json.JSONDecoder()
 _PAIRS = {"[": "]", "(": ")"}
 _INPUTS = ("input", "args", "arguments", "parameters", "tool_input")
 """The keys of an input in JSON."""
@@ -258,7 +257,7 @@ def _closing(text: str, opened: int, stop: int) -> int | None:
         # Masked by text of the same length, so that positions do not change.
         masked = _token.sub(lambda m: m[0] if m[0][0] == '"' else f'"{"E" * (len(m[0]) - 2)}"', text[opened:stop])
         try:
-            return opened + _decoder.raw_decode(masked)[1] - 1
+            return opened + one_reading.raw_decode(masked)[1] - 1
         except (ValueError, RecursionError):
             pass
     given = text[opened:stop]

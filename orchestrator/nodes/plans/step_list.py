@@ -202,7 +202,7 @@ class _StepReader:
         return mark.number == self.number == self.first.number and not self.drafts[-1].paragraphs
 
     def _go_on(self, words: str, indent: int, *, marked: bool) -> bool:
-        """Read a line that starts no step."""
+        """Read a line that does not start a step. Return False if the list has ended before it."""
         assert self.first is not None
         heading = _heading.match(words)
         if heading is not None and (not self.first.level or len(heading[1]) <= self.first.level):

@@ -246,7 +246,7 @@ class FramedPage:
 
     def __init__(self, run: Run, other: Run | None = None, *, height: int = HEIGHT, name: str | None = None) -> None:
         if isinstance(height, bool) or not isinstance(height, int) or height < 1:
-            raise ValueError(f"height is a number of pixels, 1 or more, not {height!r}")
+            raise ValueError(f"height must be a number of pixels, 1 or more, not {height!r}")
         self._run, self._other, self._height, self._name = run, other, height, name
 
     def to_html(self) -> str:
@@ -339,7 +339,7 @@ def bundle(entry: str, read: Callable[[str], str]) -> str:
 def _in_order(
     name: str, read: Callable[[str], str], found: dict[str, _Module], around: tuple[str, ...]
 ) -> Iterator[_Module]:
-    """Return the modules that are not yet included, each after its imports."""
+    """Yield the modules that are not yet included, each after its imports."""
     if name in around:
         raise BundleError(f"modules import each other: {' -> '.join((*around, name))}")
     if name in found:
@@ -373,7 +373,7 @@ def _parsed(name: str, text: str) -> _Module:
 
 
 def _code(text: str) -> Iterator[str]:
-    """Return the lines that are not comments only."""
+    """Yield the lines that are not comments only."""
     inside = False
     for line in text.splitlines():
         bare = line.strip()

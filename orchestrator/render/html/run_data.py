@@ -180,7 +180,7 @@ class RunWriter:
         self._note(version)
 
     def _note(self, version: int) -> None:
-        """Take new data other than steps."""
+        """Add new data other than steps to the page's lists: states, messages, texts of edges, idle times, plans."""
         self._whole.extend((clean(state) for state in self._states.whole[len(self._whole.items) :]), version)
         for known, found in (
             (self._messages, self._calls.messages),
@@ -320,7 +320,7 @@ class RunWriter:
         return found
 
     def _step(self, number: int, version: int) -> tuple[int, dict[str, Any]]:
-        """Return a step, and how many of its calls a reader of a version has."""
+        """Return how many calls of a step a reader of a version has, and the step with its other calls."""
         kept, calls = self._step_calls[number].since(version)
         return kept, self._steps[number] | {"work": self._work(number)} | ({"calls": calls} if calls else {})
 
@@ -341,7 +341,7 @@ class RunWriter:
         }
 
     def _end(self) -> list[object] | None:
-        """Return the marks of a run that no process drives, which follow from its lease, not from its journal."""
+        """Return the marks that change because no process drives the run, by its lease, if there are any."""
         if self.run.status != "interrupted":
             return None
         last, before = replace(self._live.trace.overlay(), status=self.run.status), self._live.marks
@@ -541,7 +541,7 @@ class ChangeLog(Generic[T]):
         self._last[thing] = version
 
     def since(self, version: int) -> Iterator[T]:
-        """Return the items that changed after a version, newest first. The cost depends on the changes only."""
+        """Yield the items that changed after a version, newest first. The cost depends on the changes only."""
         for thing, changed in reversed(self._last.items()):
             if changed <= version:
                 return

@@ -207,14 +207,14 @@ def question_text(question: Question) -> str:
 
 
 def _outcome(one: OutcomeChoice) -> str:
-    """Return an answer about the outcome of a call: its words, with its value, or its danger."""
+    """Return a possible answer about a call's outcome: its label, with its value, or its hint if it is dangerous."""
     if one.result:
         return f"{one.label} ({one.result})"
     return f"{one.label}. {one.hint}" if one.dangerous else one.label
 
 
 def _arguments(given: object, compact: str) -> Iterator[str]:
-    """Return the arguments of a call: on one line, or one per line if any of them is a document of several lines."""
+    """Yield the arguments of a call: on one line, or one per line if any of them is a document of several lines."""
     if not isinstance(given, Mapping) or not any(map(_is_document, given.values())):
         yield f"  args  {compact}"
         return

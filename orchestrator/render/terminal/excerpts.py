@@ -181,7 +181,7 @@ _UNFINISHED = re.compile(r"\S+\Z")
 
 
 def value(found: object, limit: int = _LONGEST) -> str:
-    """Return text unchanged, other values as JSON."""
+    """Return a value on one line, redacted and cut: text unchanged, other values as JSON."""
     small = redacted(cut_value(found))
     text = small if isinstance(small, str) else json.dumps(small, ensure_ascii=False, default=str)
     return plain(text, limit)

@@ -55,6 +55,7 @@ def run_text(
     if parent is not None:
         lines.append(f"parent  {line(parent.run_id)}, record {parent.seq}  ({parent.relation}){_inherited(run)}")
     lines.append(f"why  {why.run}")
+    lines += [f"not taken  {event.line}" for event in why.untaken]
     if run.standby is not None and run.standby.fault:
         lines.append(f"fault  {behind(str(redacted(run.standby.fault)))}")
     if run.archived is not None:
@@ -97,7 +98,7 @@ def with_colours(text: str, status: str) -> str:
 
 
 def _asked_and_answered(run: Run, waiting: str) -> Iterator[str]:
-    """Return the input of a run, and its answer, its error, or its own open questions."""
+    """Yield the input of a run, and its answer, its error, or its own open questions."""
     question = _question(run)
     if question not in (None, ""):
         yield from ("question", _whole(question))

@@ -360,7 +360,7 @@ def arguments(schema: Mapping[str, Any]) -> str:
 
 
 def type_words(schema: object, root: Mapping[str, object], depth: int = 0) -> str:
-    """Return a schema's type in few words."""
+    """Return a schema's type in a few words."""
     if not isinstance(schema, Mapping) or depth > _DEEPEST:
         return "any"
     if isinstance(schema.get("$ref"), str):

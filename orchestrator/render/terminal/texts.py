@@ -77,12 +77,12 @@ def columns_of(text: str) -> int:
 
 
 def padded(text: str, columns: int) -> str:
-    """Return the text, padded with spaces."""
+    """Return the text, padded with spaces to a number of terminal columns."""
     return text + " " * (columns - columns_of(text))
 
 
 def ago(moment: float, now: float | None = None) -> str:
-    """Return the age of a time in Unix seconds."""
+    """Return how long ago a time was, as text. `moment`, `now`: Unix seconds."""
     seconds = max(0.0, (time.time() if now is None else now) - in_calendar(moment))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:

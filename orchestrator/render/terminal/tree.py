@@ -206,7 +206,7 @@ def _left(model: StepTree, seconds: float) -> str:
 def _step(
     model: StepTree, step: TreeStep, standing: LiveBranches, now: float, *, whole: bool, label: str = ""
 ) -> Iterator[Line]:
-    """Return a step with its calls and branches; unless `whole`, only as much as fits on a screen."""
+    """Yield a step with its calls and branches; unless `whole`, only as much as fits on a screen."""
     over = model.is_over(step, standing)
     yield _head(step, standing, now, over, label)
     for line in _calls(step, now, whole):
@@ -337,7 +337,7 @@ def _call(one: JournaledCall, note: Event | None, now: float, over: bool) -> Lin
 
 
 def _branch(model: StepTree, branch: TreeBranch, standing: LiveBranches, now: float, *, whole: bool) -> Iterator[Line]:
-    """Return a branch's label with its steps below; a branch of one step is one line, a subgraph has no label."""
+    """Yield a branch's label with its steps below; a branch of one step is one line, a subgraph has no label."""
     segment = branch.path.rpartition("/")[2]
     label = ""
     if "." in segment:

@@ -110,7 +110,7 @@ class S3Archive:
         return f"{self.prefix}/{name}" if self.prefix else name
 
     def _client(self) -> Any:
-        """The client, made by the first thread that needs it: this takes a while, and reads the environment."""
+        """Return the client, made by the first thread that needs it: this takes a while, and reads the environment."""
         with self._lock:
             if self._made is None:
                 endpoint = self._options["endpoint"]

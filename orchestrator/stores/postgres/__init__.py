@@ -86,7 +86,7 @@ class PostgresStore:
         return f"PostgresStore({self.url!r})"
 
     def statistics(self) -> BatchStatistics:
-        """The number of appends and new runs, and of the batches that wrote them."""
+        """Return the number of appends and new runs, and of the batches that wrote them."""
         return self._writer.statistics()
 
     def alerts(self) -> int | None:

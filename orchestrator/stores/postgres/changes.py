@@ -117,7 +117,7 @@ def transaction_of(connection: Connection) -> Transaction | None:
 
 
 def was_committed(connection: Connection, transaction: Transaction) -> bool:
-    """True if a transaction took effect.
+    """Return True if a transaction took effect.
 
     Raises:
         StoreUnavailable: the outcome is not known yet, or no longer.
@@ -145,7 +145,7 @@ _TIMELINE = "left(pg_walfile_name(pg_current_wal_lsn()), 8)"
 
 
 def _has_seen(connection: Connection, transaction: Transaction) -> bool:
-    """True if the transaction with this number is the given one on this server.
+    """Return True if the transaction with this number is the given one on this server.
 
     Raises:
         StoreUnavailable: the server no longer has the position at which it took over.

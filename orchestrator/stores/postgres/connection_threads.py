@@ -111,7 +111,7 @@ class BatchThread(Generic[J]):
             await job.wait()
 
     def stop(self) -> threading.Thread | None:
-        """Accept no more jobs, finish the waiting ones, close the connection; does not wait for any of it."""
+        """Accept no more jobs; return the thread, if it runs, that finishes waiting ones and closes the connection."""
         with self._lock:
             if self._closed:
                 return None
@@ -366,7 +366,7 @@ class Listener:
                 self._bells.discard(bell)
 
     def stop(self) -> threading.Thread | None:
-        """Stop listening, without waiting for the thread."""
+        """Stop listening, and return the thread, which ends soon; None if none was started."""
         with self._lock:
             self._closed.set()
             connection = self._connection

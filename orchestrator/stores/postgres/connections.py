@@ -297,7 +297,7 @@ _BROKEN = ("XX001", "XX002")
 
 
 def will_pass(error: BaseException) -> bool:
-    """True if a failed call may succeed when repeated, on a new connection if this one is lost."""
+    """Return True if a failed call may succeed when repeated, on a new connection if this one is lost."""
     import psycopg
 
     if isinstance(error, psycopg.Error) and error.sqlstate is not None:
@@ -311,12 +311,12 @@ def will_pass(error: BaseException) -> bool:
 
 
 def is_connecting(error: BaseException) -> bool:
-    """True if a connection could not be made."""
+    """Return True if a connection could not be made."""
     return str(error).startswith("connection failed") or "connection timeout" in str(error)
 
 
 def is_lost(error: BaseException, connection: Connection | None) -> bool:
-    """True if a connection cannot be used after an error: its last request may have been done, or not."""
+    """Return True if a connection cannot be used after an error: its last request may have been done, or not."""
     import psycopg
 
     if connection is None or connection.closed or connection.broken:

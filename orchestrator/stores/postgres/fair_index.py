@@ -231,13 +231,13 @@ class TurnIndexes:
         return label in self._known
 
     def want(self, label: str) -> None:
-        """Request the index of a label, without waiting for it. A user who may not create it works without."""
+        """Request the creation of a label's index, without waiting. A user who may not create it works without one."""
         with self._lock:
             if not {label} & (self._known | self._refused | {*self._making}):
                 self._begin(label)
 
     def stop(self) -> list[threading.Thread]:
-        """Start no more; return the threads that end now. The server continues with the index that it is creating."""
+        """Start no more threads; return those that end now. The server continues with the index that it is creating."""
         with self._lock:
             self._closed.set()
             for connection in self._connections:
@@ -326,7 +326,7 @@ class TurnIndexes:
 
 
 def _is_ours(guard: Connection) -> bool:
-    """True if no other process creates an index now; then none does until the transaction of `guard` ends."""
+    """Return True if no other process creates an index now; then none does until the transaction of `guard` ends."""
     # without parameters, by the simple protocol: otherwise its snapshot would stay open, and block the build
     found: Any = guard.execute(f"SELECT pg_try_advisory_xact_lock({LOCK})".encode(), prepare=False).fetchone()
     return bool(found[0])

@@ -74,7 +74,7 @@ def _digest(area: Area, place: str) -> bytes:
 
 
 def _within(area: Area, prefix: Namespace) -> tuple[str, ...]:
-    """Return the values of `_WITHIN`."""
+    """Return the parameters of `_WITHIN`."""
     low, high = prefix_range(prefix)
     return area, low, high, low, high
 
@@ -136,7 +136,7 @@ _REPLACED = ", ".join(f"{name} = excluded.{name}" for name in _WRITTEN.split(", 
 
 
 def _values(area: Area, item: Item, place: str, digest: bytes) -> tuple[object, ...]:
-    """Return the values of `_VALUES`."""
+    """Return the parameters of `_VALUES` for an item."""
     found = words(item.text)
     return (
         area,
@@ -178,7 +178,7 @@ def prune(connection: Connection, area: Area, prefix: Namespace, before: float |
 
 
 def _make_room(connection: Connection, area: Area, item: Item, digest: bytes, most: int, *, evict: bool) -> None:
-    """Refuse an item that does not fit, or remove the oldest ones until it does."""
+    """Refuse an item that does not fit, or with `evict` remove the oldest items until it fits."""
     # Only one write at a time in an area with a limit: two that fit alone may not fit together.
     connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (LOCK, area))
     others = f"area = %s AND {_LIVING} AND digest <> %s"
@@ -210,7 +210,7 @@ def _remove_some(connection: Connection) -> None:
 
 
 def _written(connection: Connection, write: ItemWrite | None) -> bool | None:
-    """Return the result of an earlier write by the same call of a run. If there is none, a concurrent repetition waits.
+    """Return the result of an earlier write by the same call of a run; None if there is none: a repetition then waits.
 
     Raises:
         RunUnknown: the store has no such run.

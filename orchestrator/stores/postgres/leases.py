@@ -84,7 +84,10 @@ def take(connection: Connection, lease: Lease, ttl: float, replaces: str | None)
 
 
 def lives(connection: Connection, holder: str) -> bool:
-    """True if the leases of a holder have not expired. Queried again after the row of one of its runs was locked."""
+    """Return True if the leases of a holder have not expired.
+
+    Claims check this again once they have locked the row of one of its runs.
+    """
     query = f"SELECT 1 FROM holders WHERE holder = %s AND expires > {NOW}"
     return connection.execute(query, (holder,)).fetchone() is not None
 
@@ -202,7 +205,7 @@ Ways: TypeAlias = Callable[..., Iterator["Candidate"]]
 
 
 def claimable(connection: Connection, request: ClaimRequest) -> bool:
-    """True if a claim would find anything; locks nothing."""
+    """Return True if a claim would find anything; locks nothing."""
     owner, graphs = request.owner, request.graphs
     present, gone = present_holders(connection)
     bounds = dict.fromkeys(_names(connection, graphs), 1)
@@ -322,7 +325,7 @@ def _ways(
     lock: str,
     kinds: Collection[int] = (_ADDRESSED, _DUE, _LAPSED, _IDLE, _NEW),
 ) -> Iterator[Candidate]:
-    """Return candidates of some kinds among the graphs that have a limit; within each kind, oldest first."""
+    """Yield runs of these kinds that can be claimed, of the graphs in `bounds`; within each kind, the oldest first."""
     if not bounds:
         return
     values: dict[str, Any] = {"names": [*bounds], "present": present, "gone": gone, "limit": limit}
@@ -384,7 +387,7 @@ _DEEPER = 4
 def _oldest(
     connection: Connection, kind: _Kind, bounds: Mapping[str, int], values: Mapping[str, Any], lock: str
 ) -> Iterator[Candidate]:
-    """Return the oldest runs of one kind whatever their keys, locked.
+    """Yield the oldest runs of one kind, whatever their keys, and lock them.
 
     They are first read without locks, as many of each key as may be taken. No more are locked than are wanted, because
     other claimers could not take them. If others have locked some, more are read.

@@ -176,7 +176,7 @@ def _ways(wanted: RunQuery) -> Iterator[list[_Way]]:
 
 
 def _of_failed_tool(name: str) -> _Sql:
-    """Return a query for the numbers of runs."""
+    """Return a query for the numbers of the runs in which a tool failed."""
     if name in ANY_TOOL:
         return _Sql("SELECT run FROM run_totals WHERE failed_tools > 0")
     return _Sql("SELECT run FROM failed_tools WHERE name = %s", (index_key(name),))
@@ -415,7 +415,7 @@ def _walk_questions(
 
 
 def _fits(query: QuestionQuery) -> tuple[str, _Values]:
-    """Return a condition on `runs`."""
+    """Return an SQL condition on `runs` for the graph and the labels of a query, and its parameters."""
     where, values = ["TRUE"], list[object]()
     if query.graph is not None:
         where.append("runs.graph = %s")

@@ -98,7 +98,7 @@ def _left_for_later(connection: Connection) -> Iterator[None]:
 
 
 def _size(connection: Connection) -> int:
-    """Return the bytes of the tables, their partitions and their indexes."""
+    """Return the size in bytes of the tables, their partitions and their indexes."""
     row = connection.execute(
         "SELECT sum(pg_table_size(one) + pg_indexes_size(one)) FROM (SELECT name::regclass FROM unnest(%s::text[])"
         " AS name UNION ALL SELECT inhrelid FROM pg_inherits WHERE inhparent = 'records'::regclass) AS known (one)",
@@ -131,7 +131,7 @@ def _damaged_payloads(connection: Connection, found: Disorder) -> list[Finding]:
 
 
 def look_at_payloads(connection: Connection, runs: list[int] | None = None) -> Disorder:
-    """Find inconsistencies of all runs, or of some. The connection must be inside a transaction."""
+    """Find inconsistent payloads of all runs, or of some. The connection must be inside a transaction."""
     some, values = ("", ()) if runs is None else (" AND run = ANY(%s::bigint[])", (runs,))
     there = {digest for (digest,) in streamed(connection, "SELECT digest FROM payloads", ())}
     records = f"SELECT run, data FROM records JOIN runs ON runs.id = records.run WHERE {IS_SKELETON}{some}"

@@ -241,7 +241,7 @@ def snapshot(connection: Connection, run_id: str, upto: int | None) -> tuple[int
 
 
 def _older_snapshot(connection: Connection, run_id: str, before: int) -> tuple[int, bytes] | None:
-    """Return the snapshot before a damaged one: any valid snapshot will do."""
+    """Return the latest snapshot before a damaged one, if any; any valid snapshot can be used."""
     return snapshot(connection, run_id, before - 1)
 
 

@@ -170,7 +170,7 @@ def mending(connection: Connection, work: Callable[[], T]) -> T:
 
 
 def _missing(error: psycopg.Error) -> int | None:
-    """Return the month whose partition was missing."""
+    """Return the month whose partition was missing; None if the error is another one."""
     found = re.search(r"\((\d+)\)", error.diag.message_detail or "")
     if error.diag.constraint_name or error.diag.table_name != "records" or found is None:
         return None

@@ -185,7 +185,7 @@ def _look_why(connection: Connection, job: AppendJob) -> None:
 
 
 def _stored(connection: Connection, number: int, rows: Sequence[Row]) -> bool:
-    """True if a run has exactly these records at their places."""
+    """Return True if a run has exactly these records at their places."""
     if not rows:
         return True
     found = connection.execute(
@@ -283,7 +283,7 @@ def _add_graphs(statement: Statement, jobs: Sequence[CreateJob]) -> None:
 
 
 def _is_there(connection: Connection, job: CreateJob) -> bool:
-    """True if a run was added by the first call: under this lease, and with these records."""
+    """Return True if a run was added by the first call: under this lease, and with these records."""
     info, lease = job.new.info, job.new.lease
     if lease is None and not job.again:
         return False

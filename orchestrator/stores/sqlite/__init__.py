@@ -137,7 +137,7 @@ class SQLiteStore:
         return f"SQLiteStore({str(self.path)!r})"
 
     def statistics(self) -> WriterStatistics:
-        """The number of writes, and of the commits that they took."""
+        """Return the number of writes, and of the commits that they took."""
         return self._writer.statistics()
 
     # ------------------------------------------------------------------------------- journal

@@ -80,7 +80,7 @@ def waiting(connection: sqlite3.Connection, turns: Turns, graphs: list[str], lim
 
 
 def value_of(connection: sqlite3.Connection, turns: Turns, number: int) -> str:
-    """Return the value of one run."""
+    """Return the value of a run for the label that takes turns."""
     (value,) = connection.execute(f"SELECT {_value(turns.label)} FROM runs WHERE id = ?", (number,)).fetchone()
     return _text(value)
 
@@ -174,7 +174,7 @@ def claim(
 
 
 def claimable(connection: sqlite3.Connection, clock: StoreClock, request: ClaimRequest) -> bool:
-    """True if a claim would find anything."""
+    """Return True if a claim would find anything."""
     owner, graphs = request.owner, request.graphs
     present = present_holders(connection, clock)[0]
     names = graph_names(connection) if graphs is None else [*graphs]

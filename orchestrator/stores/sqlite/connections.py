@@ -172,7 +172,7 @@ class Writer:
         return job.result()
 
     def stop(self) -> threading.Thread | None:
-        """Accept no more writes, finish the waiting ones, close the file; does not wait for any of it."""
+        """Accept no more writes; return the thread that finishes the waiting ones and closes the file, if it runs."""
         with self._lock:
             if self._closed:
                 return None

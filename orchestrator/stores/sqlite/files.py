@@ -176,7 +176,7 @@ def _text(data: bytes) -> str:
 
 
 def file_identity(path: str | Path) -> tuple[int, int] | None:
-    """Return the identity of the file at a path: it changes when the file is removed or replaced."""
+    """Return the identity of the file at a path, if there is one: it changes when the file is removed or replaced."""
     try:
         found = os.stat(path)
     except OSError:
@@ -283,7 +283,7 @@ def _code(error: BaseException) -> int:
 
 
 def whole_file(error: BaseException) -> bool:
-    """True if an error concerns the file, so that every other write would fail too."""
+    """Return True if an error concerns the file, so that every other write would fail too."""
     return isinstance(error, OSError | UnicodeDecodeError | StoreUnavailable) or _code(error) in _WHOLE_FILE
 
 
@@ -384,7 +384,7 @@ def _frames(connection: sqlite3.Connection) -> int:
 
 
 def _commits_behind(log: Path, frames: int, page: int) -> int:
-    """Return the number of commits of the current log after so many pages."""
+    """Return the number of commits of the current log after its first `frames` pages."""
     count, step = 0, _FRAME + page
     with log.open("rb") as file:
         head = file.read(_HEADER)
@@ -501,7 +501,7 @@ def check_filesystem(path: Path, url: str, *, allowed: bool = False) -> None:
 
 
 def is_network(kind: str) -> bool:
-    """True if several machines can share a file system of this type."""
+    """Return True if several machines can share a file system of this type."""
     name = kind.lower()
     if name.startswith("fuse."):
         return name.removeprefix("fuse.") in NETWORK_FUSE

@@ -166,7 +166,7 @@ def _used(connection: sqlite3.Connection, area: Area, now: float, but: int | Non
 def _evicted(
     connection: sqlite3.Connection, area: Area, now: float, item: Item, used: int, most: int
 ) -> Iterator[tuple[int, int]]:
-    """Return the items to remove so that another one fits."""
+    """Yield the items to remove so that another one fits, each by its number and its size in bytes."""
     rows = connection.execute(
         "SELECT id, size, namespace, key FROM items WHERE area = ? AND (expires IS NULL OR expires > ?)"
         " ORDER BY updated, namespace, key",
@@ -352,12 +352,12 @@ def remove(connection: sqlite3.Connection, numbers: Sequence[int]) -> int:
 
 
 def has_index(connection: sqlite3.Connection) -> bool:
-    """True if the index exists."""
+    """Return True if the index exists."""
     return connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'item_words'").fetchone() is not None
 
 
 def is_indexed(connection: sqlite3.Connection) -> bool:
-    """True if every item is in the index."""
+    """Return True if every item is in the index."""
     if connection.execute("SELECT 1 FROM items WHERE indexed = 0 LIMIT 1").fetchone() is not None:
         return False
     return has_index(connection) or connection.execute("SELECT 1 FROM items LIMIT 1").fetchone() is None

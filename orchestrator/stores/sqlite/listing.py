@@ -380,7 +380,7 @@ AT_ONCE = 500
 
 
 def has_index(connection: sqlite3.Connection) -> bool:
-    """True if the index exists."""
+    """Return True if the index exists."""
     return connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'search'").fetchone() is not None
 
 
@@ -404,7 +404,7 @@ def index_some(connection: sqlite3.Connection) -> bool:
 
 
 def is_complete(connection: sqlite3.Connection) -> bool:
-    """True if every run is indexed."""
+    """Return True if every run is indexed."""
     return (
         has_index(connection)
         and connection.execute("SELECT 1 FROM summaries WHERE indexed = 0 LIMIT 1").fetchone() is None

@@ -38,7 +38,7 @@ _MERGED_AT_ONCE = 200
 
 
 def can_shrink(connection: sqlite3.Connection) -> bool:
-    """True if the file gives space back in steps. A file made by `.recover` does not until it is rewritten."""
+    """Return True if the file gives space back in steps. A file made by `.recover` does not until it is rewritten."""
     return bool(connection.execute("PRAGMA auto_vacuum").fetchone()[0] == 2)
 
 
@@ -63,7 +63,7 @@ INDEXES = ("search", "item_words")
 
 
 def has_index(connection: sqlite3.Connection, index: str) -> bool:
-    """True if the file has an index: searches create them."""
+    """Return True if the file has an index: searches create them."""
     return connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (index,)).fetchone() is not None
 
 

@@ -156,7 +156,7 @@ def records(
     result: list[Record] = []
     joiner: Joiner | None = None
     query = "SELECT id, crc, data FROM records WHERE id > ? AND id <= ? ORDER BY id"
-    # closed in any case: an open statement would keep the connection at this moment for ever
+    # closed in any case: while a statement is open, the connection would not see later writes
     with closing(connection.execute(query, (first | after, first | max(last, after)))) as rows:
         for seq in range(after + 1, last + 1):
             try:
@@ -186,7 +186,7 @@ def records(
 
 
 def _goes_on(connection: sqlite3.Connection, after: int, before: int) -> bool:
-    """True if there are rows after the last one."""
+    """Return True if there are rows after the last record of a run."""
     query = "SELECT 1 FROM records WHERE id > ? AND id < ? LIMIT 1"
     return connection.execute(query, (after, before)).fetchone() is not None
 

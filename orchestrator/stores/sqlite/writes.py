@@ -37,7 +37,11 @@ def create(
     payloads: Payloads,
     graph: str | None,
 ) -> None:
-    """Add a run. The caller records the holder of its lease. `numbers`: see `append`."""
+    """Add a run. The caller records the holder of its lease. `numbers`: see `append`.
+
+    Raises:
+        RunExists: the store has another run with this id.
+    """
     info, lease = new.info, new.lease
     made = _add(connection, values_of_run(info, lease))
     if made is None:
@@ -96,13 +100,13 @@ def _add(connection: sqlite3.Connection, values: Sequence[object]) -> tuple[int,
 
 
 def _is_ours(connection: sqlite3.Connection, run_id: str, rows: Sequence[Row], token: str) -> bool:
-    """True if a run has this lease, and starts with these records."""
+    """Return True if a run has this lease, and starts with these records."""
     found = connection.execute("SELECT id FROM runs WHERE run_id = ? AND token = ?", (run_id, token)).fetchone()
     return found is not None and _stored(connection, found[0], rows)
 
 
 def _stored(connection: sqlite3.Connection, number: int, rows: Sequence[Row]) -> bool:
-    """True if a run has exactly these records at their places."""
+    """Return True if a run has exactly these records at their places."""
     if not rows:
         return True
     first = number << 32
@@ -222,7 +226,7 @@ def append(
 
 
 def _is_done(connection: sqlite3.Connection, append: Append, rows: Sequence[Row]) -> bool:
-    """True if these records were appended already, under this lease, by an earlier call."""
+    """Return True if these records were appended already, under this lease, by an earlier call."""
     found = connection.execute(
         "SELECT id, head, token, status, due, waiting FROM runs WHERE run_id = ?", (append.run_id,)
     ).fetchone()

@@ -92,12 +92,12 @@ _HEADER, _FRAME = 32, 24
 
 
 def log_of(file: Path) -> Path:
-    """Path of the log with the latest transactions of a file."""
+    """Return the path of the log with the latest transactions of a file."""
     return file.with_name(f"{file.name}-wal")
 
 
 def last_write(log: bytes) -> tuple[int, int]:
-    """Start and end of the last transaction of a log; the first one of a log includes the log's header.
+    """Return the start and the end of the last transaction of a log; the first one of a log includes the log's header.
 
     Raises:
         ValueError: the log has no transaction.

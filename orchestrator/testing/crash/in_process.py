@@ -149,7 +149,11 @@ class _Trial:
         return Facts.of(run, await journals(self.inner))
 
     async def stopped(self, places: list[int], side: Side) -> Facts:
-        """Return the facts of the run, stopped at these writes of its lives, and resumed until it ends."""
+        """Return the facts of the run, stopped at these writes of its lives, and resumed until it ends.
+
+        Raises:
+            CrashUnsafe: it does not end.
+        """
         for number in range(_LIVES):
             run = await self._live(places[number] if number < len(places) else None, side)
             written = await journals(self.inner)

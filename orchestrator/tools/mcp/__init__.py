@@ -77,7 +77,7 @@ class McpTool(Tool):
 
 
 def _progress(ctx: object, key: str) -> Progress | None:
-    """Forward a call's progress to the watchers of its run."""
+    """Return a function that sends a call's progress to the watchers of its run; None outside runs."""
     told = getattr(ctx, "progress", None)
     if told is None:
         return None
@@ -103,7 +103,7 @@ class McpToolbox(Toolbox):
     Args:
         server: the server; see `StdioServer` and `HttpServer`.
         prefix: prefix of the name of each tool.
-        risk, effect: of all tools, unless their hints are worse.
+        risk, effect: those of all tools, unless the server's hints about a tool are worse.
         trust_hints: whether to trust the server's hints that a tool only reads, or may be called again.
         timeout: seconds that a call may take before it is cancelled; None: no limit.
         connect_timeout: seconds that connecting may take.
@@ -136,17 +136,17 @@ class McpToolbox(Toolbox):
     def stdio(
         cls, command: str, *args: str, env: Mapping[str, str] | None = None, cwd: str | None = None, **options: Any
     ) -> Self:
-        """Toolbox of a server that is a program; see `StdioServer`, and the class for the options."""
+        """Return the toolbox of a server that is a program; see `StdioServer`, and the class for the options."""
         return cls(StdioServer(command, args, dict(env or {}), cwd), **options)
 
     @classmethod
     def http(cls, url: str, *, headers: Mapping[str, str] | None = None, **options: Any) -> Self:
-        """Toolbox of a server at an address; see `HttpServer`, and the class for the options."""
+        """Return the toolbox of a server at an address; see `HttpServer`, and the class for the options."""
         return cls(HttpServer(url, dict(headers or {})), **options)
 
     @classmethod
     def from_file(cls, path: str, name: str, **options: Any) -> Self:
-        """Toolbox of a named server in a `.mcp.json` file, in the form of other clients.
+        """Return the toolbox of a named server in a `.mcp.json` file, in the form of other clients.
 
         Raises:
             GraphUnknown: the file or the server does not exist, or the file cannot be read.

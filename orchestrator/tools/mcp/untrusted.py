@@ -260,7 +260,7 @@ def _said_in(keyword: str, value: object) -> object:
 def names_of(remote: Iterable[str], prefix: str = "") -> dict[str, str]:
     """Return a name that models can call for each name of a server.
 
-    A valid name stays as it is. In others each invalid character becomes `_`; if that, or cutting the name to 64
+    A valid name is unchanged. In others each invalid character becomes `_`; if that, or cutting the name to 64
     characters, could make names equal, characters of the digest of the original name are appended. So the name of a
     tool does not depend on the order in which tools are listed.
     """

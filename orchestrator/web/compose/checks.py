@@ -90,7 +90,7 @@ class CheckedEdge(Document):
     source: str
     target: str
     outcome: str | None
-    each: Annotated[str | None, Field(description="The field of its map; null: it is none.")]
+    each: Annotated[str | None, Field(description="The field whose items it maps over; null: it is no map.")]
     line: Annotated[int, Field(description="The line of its statement, from 1; 0: not known.")]
 
 
@@ -145,7 +145,7 @@ class CheckDocument(Document):
 
 @dataclass(frozen=True)
 class Text:
-    """A parsed text."""
+    """The text of a graph, parsed."""
 
     data: Any
     root: Any
@@ -160,7 +160,7 @@ def read(text: str, form: str) -> Text:
         GraphError: it is neither YAML nor JSON, or is too large.
     """
     if len(text) > LONGEST:
-        raise GraphError(f"the text has {len(text):,} characters, and one on this page at most {LONGEST:,}: split it")
+        raise GraphError(f"the text has {len(text):,} characters, and the limit on this page is {LONGEST:,}: split it")
     try:
         if form == "yaml":
             marked = read_marked(text, most=MOST_VALUES)
@@ -209,7 +209,7 @@ def _count(edges: object, most: int) -> int:
 
 
 def _graphs(data: object) -> Iterator[Mapping[str, Any]]:
-    """Return the mapping of a graph, and those of its inner graphs, also those behind aliases."""
+    """Yield the mapping of a graph, and those of its inner graphs, also those behind aliases."""
     ahead: list[tuple[object, int]] = [(data, 0)]
     while ahead:
         graph, depth = ahead.pop()
@@ -230,7 +230,7 @@ def graph_of(text: Text, code: GivenCode) -> Graph:
     """Return the graph of a text.
 
     Raises:
-        GraphError: the text is not a graph, or names unknown code.
+        GraphError: the text is not a graph, or names unknown or untrusted code.
     """
     if not isinstance(text.data, Mapping):
         raise GraphError("the text is not a graph: begin with 'name: NAME'")
@@ -262,7 +262,7 @@ def sound(text: str, form: str, code: GivenCode) -> Graph:
 def check(
     text: str, form: str, code: GivenCode, tools: Sequence[NodeTool] | None, *, draw: bool = False, prove: bool = False
 ) -> CheckDocument:
-    """Check a text.
+    """Check a text, and return the result, also for a text with faults.
 
     Args:
         text: the text.
@@ -317,7 +317,7 @@ def _read(data: object, code: GivenCode) -> Outline:
 
 
 def _document(source: Text | None, error: GraphError, known: _Known | None, text: str) -> CheckDocument:
-    """Return the result for a faulty text."""
+    """Return the result of the check of a faulty text."""
     data = None if source is None else source.data
     name = data.get("name") if isinstance(data, Mapping) else None
     found = placed(error, text, None if source is None else source.root)
@@ -423,7 +423,7 @@ def _nodes(
 
 
 def _edges(text: object) -> Iterator[Edge]:
-    """Return the edges of a text, without the statements that cannot be read."""
+    """Yield the edges of a text, without the statements that cannot be read."""
     if isinstance(text, list):
         parts: Sequence[object] = text
     else:
@@ -434,7 +434,7 @@ def _edges(text: object) -> Iterator[Edge]:
 
 
 def _outcomes(spec: object, code: GivenCode) -> list[str] | None:
-    """Return the outcomes of a node that can be read independently."""
+    """Return the outcomes of a node; None if the node cannot be read by itself."""
     try:
         if isinstance(spec, str):
             found = code.follow(spec, "node")
@@ -453,7 +453,7 @@ def _outcomes(spec: object, code: GivenCode) -> list[str] | None:
 
 
 def _fields(state: object, code: GivenCode) -> Iterator[CheckedField]:
-    """Return the fields of a state, by their names and types."""
+    """Yield the fields of a state, by their names and types."""
     try:
         if isinstance(state, str) or (isinstance(state, Mapping) and "ref" in state):
             ref = state if isinstance(state, str) else str(state["ref"])

@@ -155,7 +155,7 @@ class SaveBody(Body):
 
 
 async def listing(call: Call[NoQuery]) -> KindList:
-    """Kinds of nodes, tools, models and words that a text may use here."""
+    """Return the kinds of nodes, the tools, models and words that a text may use on this server."""
     executor = call.executor
     tools = [_tool(tool) for tool in executor.tools.tools] if executor.tools.ready else []
     default = None if executor.model is None else executor.model.name
@@ -268,7 +268,7 @@ async def save(call: Call[NoQuery, SaveBody]) -> SavedDocument:
 
 
 async def start_try(call: Call[NoQuery, TryBody]) -> RunResult:
-    """Run the graph of a text; with `wait`, return when it ends or pauses, or after a while."""
+    """Run the graph of a text; with `wait`, return when the run ends or pauses, or after a time limit."""
     body, texts, scratch = call.body, call.service.texts, call.service.scratch
     assert scratch is not None
     if body.wait:

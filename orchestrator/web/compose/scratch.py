@@ -360,7 +360,7 @@ class Scratch:
 
 
 def of_own(authorize: Authorize | None) -> Authorize | None:
-    """Return `authorize` for tries: a principal has no access to the tries of others."""
+    """Return `authorize`, if given, for tries: a principal has no access to the tries of others."""
     if authorize is None:
         return None
 

@@ -228,7 +228,7 @@ def runs_query(ids: Sequence[str]) -> list[tuple[str, str]]:
 
 
 async def compare(call: Call[CompareQuery]) -> Response:
-    """Runs side by side."""
+    """Show runs side by side."""
     query, root = call.query, root_of(call)
     found = await comparisons.rows_of(call, query)
     ids = [run.run_id for run in found.runs]
@@ -273,7 +273,7 @@ async def compare(call: Call[CompareQuery]) -> Response:
 
 
 async def step(call: Call[TextsQuery]) -> Response:
-    """The texts of one row, which the page puts below it."""
+    """Return the texts of one row, which the page puts below it."""
     found = await comparisons.texts(call)
     names = comparisons.names_of(call.query.runs)
     texts = _texts(found, names)

@@ -57,7 +57,7 @@ class ComposeQuery(Query):
 
 
 async def compose(call: Call[ComposeQuery]) -> Response:
-    """The editor of graphs."""
+    """Show the editor of graphs."""
     found = await _begin(call)
     waiting = await open_questions(call)
     edited = found["graph"] or found["from"]
@@ -71,7 +71,7 @@ async def compose(call: Call[ComposeQuery]) -> Response:
 
 
 async def drawing_css(call: Call[NoQuery]) -> Response:
-    """The style of drawings that are a part of a page."""
+    """Return the style of drawings that are part of a page."""
     return Response(stylesheet(), media_type="text/css", headers={"Cache-Control": "no-cache"})
 
 

@@ -48,7 +48,7 @@ async def run_data(call: Call[DataQuery]) -> Response:
 
 
 async def page_css(call: Call[NoQuery]) -> Response:
-    """The style of the page of a run."""
+    """Return the style of the page of a run."""
     return Response(page_style(), media_type="text/css", headers={"Cache-Control": "no-cache"})
 
 

@@ -83,7 +83,7 @@ class Tabs:
         }
 
     async def do(self, action: str, arguments: dict[str, Any]) -> Answer:
-        """Do an action, within the time limit of actions.
+        """Carry out an action, within the time limit of actions.
 
         Raises:
             ToolError: the action failed, with the reason.

@@ -1,0 +1,239 @@
+"""Sixty mistakes: on the command line, in YAML and in Python. `says` and `never` were written before any answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A mistake, and its answer."""
+
+    name: str
+    does: tuple[str, ...] | str
+    """Words of a command; or a replacement in `SHOP`, a YAML file; or a program in Python."""
+    says: tuple[str, ...]
+    """Parts of a good answer, in any order: the name of the thing, the fault and the fix."""
+    never: tuple[str, ...] = ()
+    """What would be wrong advice here."""
+
+
+PYTHON_WORDS = (
+    "Traceback",
+    "KeyError",
+    "TypeError",
+    "ValueError",
+    "AttributeError",
+    "NoneType",
+    "None",
+    "'str' object",
+    "dict",
+    "<class",
+    "pydantic",
+    "object has no",
+    "unexpected keyword",
+    "validation error",
+    "errors.pydantic.dev",
+)
+"""What no answer on the command line says: whoever types a command may not know Python."""
+
+FILES = {
+    "shop.yaml": """\
+name: shop
+state:
+  fields:
+    order: {type: str, default: ""}
+    payment: {type: any, default: null}
+    note: {type: str, default: ""}
+input: order
+output: payment
+nodes:
+  wait: {kind: wait, event: paid, match: {order: order}, into: payment}
+  ok: {kind: confirm, prompt: "Ship it?", show: [order]}
+edges: |
+  START -> wait -> ok
+  ok -> END : approved
+  ok -> STOP : denied
+""",
+    "approval.yaml": """\
+name: approval
+state: {fields: {order: str}}
+input: order
+output: order
+nodes:
+  ok: {kind: confirm, prompt: "Ship it?", show: [order]}
+edges: |
+  START -> ok
+  ok -> END : approved
+  ok -> STOP : denied
+""",
+    "two.yaml": """\
+name: two
+state: {fields: {question: str, lang: {type: str, default: en}, answer: {type: str, default: ""}}}
+input: [question, lang]
+output: answer
+nodes:
+  draft: {kind: complete, prompt: "{question}", result: answer}
+edges: START -> draft -> END
+""",
+    "broken.json": '{"name": "x", "nodes": {',
+    "fails.py": """\
+from pydantic import BaseModel
+from orchestrator import Graph, node
+
+class State(BaseModel):
+    x: str = ""
+
+@node
+def divide(state: State):
+    return {"x": str(1 / 0)}
+
+@node
+def greet(state: State):
+    return {"x": "hello"}
+
+fails = Graph(name="fails", state=State, input="x", nodes={"divide": divide}, edges="START -> divide -> END")
+hello = Graph(name="hello", state=State, input="x", nodes={"greet": greet}, edges="START -> greet -> END")
+""",
+    "empty.py": "x = 1\n",
+    "syntax.py": "def f(:\n",
+}
+BEFORE: tuple[tuple[str, ...], ...] = (
+    ("run", "shop.yaml", "19", "--run-id", "waits"),
+    ("run", "approval.yaml", "19", "--run-id", "asks"),
+    ("run", "fails.py:hello", "x", "--run-id", "done"),
+    ("run", "fails.py:fails", "x", "--run-id", "failed"),
+)
+"""Commands before the first mistake."""
+
+COMMANDS = (
+    Mistake("a command's name", ("shwo", "done"), ("shwo", "show")),
+    Mistake("a graph's name", ("run", "tool_usr", "x"), ("tool_usr", "did you mean", "tool_user")),
+    Mistake("a file that is not there", ("run", "shopp.yaml", "x"), ("shopp.yaml", "no file", "shop.yaml")),
+    Mistake("a file with two graphs", ("run", "fails.py", "x"), ("fails.py:fails", "fails.py:hello", "choose")),
+    Mistake("a graph of a file", ("run", "fails.py:helo", "x"), ("helo", "did you mean", "hello")),
+    Mistake("a file without a graph", ("run", "empty.py", "x"), ("empty.py", "contains no graph"), ("openai",)),
+    Mistake("a file with a syntax error", ("run", "syntax.py", "x"), ("syntax.py", "line 1")),
+    Mistake("no question", ("run", "tool_user"), ("question", "QUESTION", "--input")),
+    Mistake("a question without quotes", ("run", "tool_user", "What", "is", "2+2"), ("is", "quote")),
+    Mistake("a question where there are fields", ("run", "two.yaml", "hi"), ("two", "--input", "question, lang")),
+    Mistake("input that is not JSON", ("run", "two.yaml", "--input", "{question: hi}"), ("--input", "not JSON", '"')),
+    Mistake("a field of the input", ("run", "two.yaml", "--input", '{"quesion": "hi"}'), ("quesion", "question")),
+    Mistake("input that is a text", ("run", "two.yaml", "--input", '"hi"'), ("question", "lang", "object")),
+    Mistake(
+        "the type of an input",
+        ("run", "approval.yaml", "--input", '{"order": 19}'),
+        ("order", "string", "19", "a number"),
+    ),
+    Mistake("an option of a graph", ("run", "tool_user", "x", "--set", "max_step=5"), ("max_step", "max_steps")),
+    Mistake(
+        "a value of an option", ("run", "tool_user", "x", "--set", "max_steps=many"), ("max_steps", "many", "integer")
+    ),
+    Mistake("an option without a value", ("run", "tool_user", "x", "--set", "max_steps"), ("max_steps", "NAME=VALUE")),
+    Mistake("options of a file", ("run", "shop.yaml", "x", "--set", "rounds=3"), ("rounds", "shop.yaml", "no options")),
+    Mistake(
+        "a group of tools",
+        ("run", "tool_user", "x", "--tools", "arithmetics"),
+        ("arithmetics", "did you mean", "arithmetic"),
+    ),
+    Mistake("a file of tools", ("run", "tool_user", "x", "--tools", "mine.py"), ("mine.py", "no file")),
+    Mistake("a bare model", ("run", "tool_user", "x", "--model", "gpt-5"), ("gpt-5", "openai:gpt-5")),
+    Mistake("a model without a key", ("run", "tool_user", "x", "--model", "openai:gpt-5"), ("OPENAI_API_KEY",)),
+    Mistake(
+        "a risk", ("run", "tool_user", "x", "--approve", "all"), ("--approve", "all", "none, read, write or dangerous")
+    ),
+    Mistake(
+        "a run's id with a space",
+        ("run", "tool_user", "x", "--run-id", "my run"),
+        ("--run-id", "my run", "without spaces"),
+    ),
+    Mistake("no steps", ("run", "tool_user", "x", "--max-steps", "0"), ("--max-steps", "greater than or equal to 1")),
+    Mistake("a path in place of a store", ("runs", "--store", "runs.db"), ("runs.db", "sqlite:///runs.db")),
+    Mistake("a run that is not there", ("show", "nothing"), ("nothing", "orchestrator runs")),
+    Mistake("a status", ("runs", "--status", "done"), ("done", "completed")),
+    Mistake("a time", ("runs", "--since", "yesterday"), ("--since", "yesterday", "2h", "date")),
+    Mistake("a label", ("runs", "--label", "user:ann"), ("--label", "user:ann", "K=V")),
+    Mistake("a record that is not there", ("show", "done", "--at", "99"), ("--at 99", "records")),
+    Mistake("approving a run that ended", ("approve", "done"), ("done", "completed", "no question")),
+    Mistake("answering an approval", ("answer", "asks", "yes"), ("approve asks", "deny asks")),
+    Mistake("resuming a run that failed", ("resume", "failed"), ("failed", "--retry")),
+    Mistake("resuming a run that completed", ("resume", "done"), ("done", "completed", "fork"), ("--retry",)),
+    Mistake(
+        "an event's name", ("send", "waits", "payed", '{"order": "19"}'), ("payed", "no node", "did you mean", "paid")
+    ),
+    Mistake("an event's data", ("send", "waits", "paid", "{order: 19}"), ("not JSON", '"')),
+    Mistake("an event that does not match", ("send", "waits", "paid", '{"order": 19}'), ("order", '"19"')),
+    Mistake("an event after the end", ("send", "done", "paid", "{}"), ("done", "completed", "ended")),
+    Mistake("an item of memory", ("memory", "get", "users/1", "diet"), ("diet", "users/1", "memory list")),
+    Mistake("an empty key of memory", ("memory", "put", "users/1", "", "x"), ("key", "''", "1 to 200")),
+    Mistake("a format", ("render", "shop.yaml", "--format", "jpg"), ("jpg", "svg", "png")),
+    Mistake("a broken graph file", ("check", "broken.json"), ("broken.json", "line 1")),
+)
+
+YAML: tuple[tuple[Mistake, str], ...] = (
+    (Mistake("a kind", "kind: wait, ", ("line 10", "wiat", "did you mean", "wait")), "kind: wiat, "),
+    (Mistake("a key", "nodes:", ("node", "did you mean", "nodes")), "node:"),
+    (Mistake("a node in an edge", "wait -> ok", ("okay", "did you mean", "ok")), "wait -> okay"),
+    (Mistake("an outcome", ": approved", ("approvd", "approved")), ": approvd"),
+    (Mistake("a type", "type: str", ("string", "did you mean", "str")), "type: string"),
+    (Mistake("an input field", "input: order", ("ordr", "did you mean", "order")), "input: ordr"),
+    (Mistake("a field of a node", "into: payment", ("paymnt", "did you mean", "payment")), "into: paymnt"),
+    (Mistake("a setting of a node", "event: paid", ("evnt", "did you mean", "event")), "evnt: paid"),
+    (Mistake("a tab", "  wait:", ("line 10", "tab")), "\twait:"),
+    (Mistake("a default", 'default: ""', ("order", "string", "7", "quote it")), "default: 7"),
+)
+"""Mistake in `shop.yaml`: what it replaces, and by what; found by `check`."""
+
+PYTHON = (
+    Mistake(
+        "an edge to nowhere",
+        'Graph(name="g", state=S, nodes={"a": a}, edges="START -> a -> b")',
+        ("'b'", "not a node", "add the node"),
+    ),
+    Mistake("an update of no field", 'await one(lambda state: {"anser": "x"})', ("anser", "did you mean", "answer")),
+    Mistake(
+        "a text in place of an update",
+        'await one(lambda state: "x")',
+        ("a returned 'x'", "mapping", "such as {'field': value}"),
+    ),
+    Mistake("a store's path", 'Executor(store="runs.db")', ("runs.db", "sqlite:///runs.db")),
+    Mistake("a model's name", 'Executor(model="gpt-5")', ("gpt-5", "OpenAIModel('gpt-5')")),
+    Mistake("a closed executor", 'await Executor().start(graph, "x")', ("async with",)),
+    Mistake("a risk", '@tool(risk="low")\ndef f(x: str) -> str:\n    "F."\n    return x', ("low", "read", "write")),
+    Mistake("a tool's arguments", '@tool\ndef f(*words: str) -> str:\n    "F."\n    return ""', ("*words", "list")),
+    Mistake(
+        "two branches, one field",
+        """
+g = Graph(
+    name="g", state=S, nodes={"fork": node(lambda: None), "a": a, "b": a, "join": node(lambda: None).with_(join="all")},
+    edges="START -> fork\\nfork -> a\\nfork -> b\\na -> join\\nb -> join\\njoin -> END",
+)
+(await g.run({})).raise_for_status()""",
+        ("'answer'", "a and b", "reducer"),
+    ),
+    Mistake("a limit", "Limits(step=5)", ("step", "did you mean", "steps")),
+)
+"""Programs behind `BEGIN`, in a coroutine."""
+
+BEGIN = """
+from pydantic import BaseModel
+from orchestrator import Executor, Graph, Limits, node, tool
+
+class S(BaseModel):
+    question: str = ""
+    answer: str = ""
+
+@node
+def a(state: S):
+    return {"answer": "x"}
+
+graph = Graph(name="g", state=S, input="question", nodes={"a": a}, edges="START -> a -> END", output="answer")
+
+async def one(function):
+    def step(state: S):
+        return function(state)
+    done = await Graph(
+        name="g", state=S, input="question", nodes={"a": node(step)}, edges="START -> a -> END", output="answer"
+    ).run("x")
+    done.raise_for_status()
+"""
