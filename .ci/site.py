@@ -27,6 +27,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 BOOSTS = {"notebooks/": 0.3, "reference/": 0.001, "decisions/": 0.000001}
 """Factors of the ranks of pages in the search, by folder: guides come first, and records of decisions last."""
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\./[^)#\s]+)(#[^)]*)?\)")
+SCREEN = re.compile(r'(<img [^>]*src="([^"]*/live_[a-z]+)_light.png"[^>]*>)')
 log = get_plugin_logger("site")
 
 
@@ -161,7 +162,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return LINK.sub(replaced, markdown) if page.file.src_uri[:10] != "notebooks/" else markdown
 
 
-def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> None:
-    """Warn about lists that are none in HTML."""
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Warn about lists that are none in HTML, and show screens of the live page as the reader's screen is."""
     for line in misread(html):
         log.warning("%s: a list that became text, or text that became a list: %s", page.file.src_uri, line)
+    return SCREEN.sub(
+        r'<picture><source media="(max-width: 600px) and (prefers-color-scheme: dark)" srcset="\2_390_dark.png" />'
+        r'<source media="(max-width: 600px)" srcset="\2_390_light.png" />'
+        r'<source media="(prefers-color-scheme: dark)" srcset="\2_dark.png" />\1</picture>',
+        html,
+    )

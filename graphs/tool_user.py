@@ -38,7 +38,10 @@ def time_out(state: ToolUserState) -> Update:
     """
     if state.corrections and not state.step_history:
         fault = (state.corrections[-1].data or {}).get("fault")
-        raise AgentError(f"the steps or seconds were used up by corrections, before a tool ran: {fault}")
+        raise AgentError(
+            f"corrections used up the steps or seconds before a tool ran: raise max_steps or max_seconds; the last "
+            f"reply could not be used: {fault}"
+        )
     last = state.step_history[-1].text if state.step_history else ""
     return {"answer": last, "exit_code": 1}
 

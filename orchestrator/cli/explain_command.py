@@ -21,7 +21,7 @@ else:  # other commands only use `hint`
 
 PAGE = Path(__file__).parents[1] / "errors.md"
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
-_CODE = re.compile(r"\((C[1-9](?:\.\w+)?)\)$", re.M)
+_CODE = re.compile(r"\((?P<check>C[1-9](?:\.\w+)?)\)$|\b(?P<error>[A-Z]\w+): ", re.M)
 
 
 @cache
@@ -35,10 +35,11 @@ def hint(text: str, *codes: str) -> str:
     """Return a message, and below it the command that explains its codes, if the page has a section about one.
 
     Args:
-        text: the message; codes of checks are in brackets at the ends of its lines.
+        text: the message; codes of checks are in brackets at the ends of its lines, names of errors before a colon.
         codes: further codes.
     """
-    known = [code for code in dict.fromkeys((*_CODE.findall(text), *codes)) if code in sections()]
+    found = [one["check"] or one["error"] for one in _CODE.finditer(text)]
+    known = [code for code in dict.fromkeys((*found, *codes)) if code in sections()]
     lines = [text] if text else []
     return "\n".join([*lines, shell_command("explain", *known)] if known else lines)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_text
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,9 +20,8 @@ from orchestrator.cli.graph_options import with_options
 from orchestrator.cli.graph_refs import (
     absolute,
     graph_from_ref,
-    importing,
     is_file_ref,
-    module_from_name,
+    load_code,
     shape_from_ref,
     shipped,
     unknown,
@@ -32,7 +30,6 @@ from orchestrator.cli.launch_refs import load_tools
 from orchestrator.cli.output import out, out_bytes, out_json, out_made, out_table, warn
 from orchestrator.errors import ArrowSyntaxError, GraphUnknown, InvalidGraph, Problem
 from orchestrator.graph.checks.all import report_of
-from orchestrator.graph.refs import module_of_file
 from orchestrator.graph.report import CheckReport
 from orchestrator.graph.writing import editor_line
 from orchestrator.render import FORMATS
@@ -331,10 +328,7 @@ def draw_witness(graph: GraphDefinition, proofs: Sequence[Proof], file: Path, fo
 
 def schema(
     modules: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="MODULE", help="Modules, or Python files, with node kinds of your own.", show_default=False
-        ),
+        list[str] | None, typer.Argument(metavar="MODULE", help="Modules or files with your own node kinds.")
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a file instead of stdout.")
@@ -348,9 +342,7 @@ def schema(
     Example: orchestrator schema -o graph.schema.json
     """
     for module in modules or ():
-        environment.import_for(module, os.getcwd())
-        with importing(module):
-            module_of_file(module) if module.endswith(".py") else module_from_name(module)
+        load_code(module)
     text = json_text.dumps(file_schema.file_schema(), indent=1)
     if output is None:
         out(text, exact=True)

@@ -224,6 +224,13 @@ def module_from_name(name: str) -> ModuleType:
         return importlib.import_module(name)
 
 
+def load_code(name: str) -> None:
+    """Import a module or a Python file that a user named, also from the current directory."""
+    import_for(name, os.getcwd())
+    with importing(name):
+        module_of_file(name) if name.endswith(".py") else importlib.import_module(name)
+
+
 @contextmanager
 def importing(name: str, verb: str = "imported") -> Iterator[None]:
     """Convert an exception raised by a user's module on import into a usage error with its location.

@@ -184,10 +184,8 @@ def _taken(name: str) -> str:
         return "is a function or type of Python"
     if name in _OURS:
         return "is a name that the project, its tests or the library use"
-    return next(
-        (f"would hide the installed module {one}" for one in (name, f"{name}_tools", f"{name}_app") if _installed(one)),
-        "",
-    )
+    modules = (f"{name}{suffix}" for suffix in ("", "_tools", "_app", "_client"))
+    return next((f"would hide the installed module {one}" for one in modules if _installed(one)), "")
 
 
 def _installed(module: str) -> bool:

@@ -209,8 +209,7 @@ def tell_status(run: Run, next_commands: NextCommands) -> None:
         warn(f"{run.run_id} was interrupted; to continue:\n  {next_commands.resume(run.run_id)}")
     elif run.status == "failed":
         place = f" at {narrow(run.error.node)}" if run.error is not None and run.error.node else ""
-        kind = "" if run.error is None else run.error.type
-        warn(hint(f"{run.run_id} failed{place}: {behind(str(redacted(str(run.error))))}", kind))
+        warn(hint(f"{run.run_id} failed{place}: {behind(str(redacted(str(run.error))))}"))
     elif run.status == "exhausted":
         why = behind(str(redacted(run.error.message))) if run.error else "a limit was spent"
         after = f"after {run.steps} steps, {run.usage.calls} calls and {texts.duration(run.seconds)}"

@@ -31,14 +31,19 @@ You choose a tool that helps to answer a question. You get the question and a li
 does". """
 SYSTEM: Mapping[Constrain, str] = {
     "auto": _TASK + 'Answer with one JSON object, {"tool": "name"}, with the name of one tool as it is in the list.',
-    "never": _TASK + "Answer only with the name of one tool, as it is in the list.",
+    "never": _TASK + "Do not answer the question itself. Answer with one word, the name of the tool.",
 }
 
-PROMPT = """\
+_PROMPT = """\
 Question: {question}
 
 Tools:
 {tools}"""
+PROMPT: Mapping[Constrain, str] = {
+    "auto": _PROMPT,
+    # Small models follow what is asked for at the end, and answer the question otherwise.
+    "never": _PROMPT + "\n\nAnswer with one word, the name of the tool.",
+}
 
 
 class ChooseTool(Decision, Node, kind="choose_tool"):
@@ -69,8 +74,8 @@ class ChooseTool(Decision, Node, kind="choose_tool"):
 
     system: str = SYSTEM["auto"]
     """The system message, verbatim; by default, that for the value of `constrain`."""
-    prompt: Annotated[str, filled_by("question", "tools")] = PROMPT
-    """The user's message."""
+    prompt: Annotated[str, filled_by("question", "tools")] = PROMPT["auto"]
+    """The user's message; by default, that for the value of `constrain`."""
     question: Annotated[str, Port(str)] = "question"
     """Field with the main question."""
     current: Annotated[str | None, Port(str)] = None
@@ -81,7 +86,8 @@ class ChooseTool(Decision, Node, kind="choose_tool"):
     @model_validator(mode="before")
     @classmethod
     def _words_of_the_form(cls, data: Any) -> Any:
-        return form_of(data, SYSTEM, lambda fields: fields.get("constrain", "auto"))
+        data = form_of(data, SYSTEM, lambda fields: fields.get("constrain", "auto"))
+        return form_of(data, PROMPT, lambda fields: fields.get("constrain", "auto"), "prompt")
 
     @property
     def does(self) -> str:

@@ -54,8 +54,8 @@ def closed(**properties: JsonValue) -> dict[str, JsonValue]:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
-def form_of(data: Any, texts: Mapping[Any, str], key: Callable[[Mapping[str, Any]], Any]) -> Any:
-    """Return the fields of a node with the default system message of its form, unless `system` is another text.
+def form_of(data: Any, texts: Mapping[Any, str], key: Callable[[Mapping[str, Any]], Any], field: str = "system") -> Any:
+    """Return the fields of a node with the default text of its form in one of them, unless that has another text.
 
     A default text belongs to the form, not to the user: `with_(constrain=...)` replaces it.
 
@@ -63,10 +63,11 @@ def form_of(data: Any, texts: Mapping[Any, str], key: Callable[[Mapping[str, Any
         data: the fields.
         texts: form -> default text.
         key: returns the form of a node with these fields.
+        field: the field with the text.
     """
-    if not isinstance(data, Mapping) or data.get("system") not in (None, *texts.values()):
+    if not isinstance(data, Mapping) or data.get(field) not in (None, *texts.values()):
         return data
-    return {**data, "system": texts.get(key(data), "")}
+    return {**data, field: texts.get(key(data), "")}
 
 
 def bounded(schema: Any, most: int) -> Any:

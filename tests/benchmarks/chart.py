@@ -42,7 +42,7 @@ NAMES: Mapping[str, str] = {
 """Subject -> what it is called."""
 _USED = ("page", "line", "ink", *dict.fromkeys(COLOURS.values()))
 _WIDTH, _HEIGHT = 760.0, 380.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 78.0, 150.0, 64.0, 52.0
+_LEFT, _TOP, _BOTTOM = 78.0, 64.0, 52.0
 _BAR, _GAP = 22.0, 12.0
 _SIZE, _APART = 12.0, 15.0
 
@@ -83,7 +83,8 @@ def lines(title: str, series: Mapping[str, Points], across: str, unit: Unit) -> 
     marks = ticks(min(values), max(values))
     low, high = math.log(marks[0]), math.log(marks[-1])
     short, long = math.log(lengths[0]), math.log(lengths[-1])
-    right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
+    names = 1.15 * max(text_width(NAMES[name], _SIZE) for name in series)  # bold
+    right, bottom = _WIDTH - 18 - names, _HEIGHT - _BOTTOM
 
     def place(x: float, y: float) -> tuple[float, float]:
         along = (math.log(x) - short) / ((long - short) or 1)

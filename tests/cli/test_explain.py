@@ -158,3 +158,9 @@ def test_a_run_that_failed_or_spent_a_limit_ends_with_the_command(shell: Shell) 
     assert [line.split("orchestrator ")[-1] for line in failed.err.splitlines()].count("explain InvalidUpdate") == 1
     spent = shell("run", "tool_user", "What is 2+2?", "--max-steps", "1")
     assert "orchestrator explain exhausted" in spent.err
+
+
+def test_an_error_inside_a_message_is_explained_too(shell: Shell) -> None:
+    done = shell("run", "chat", "hi", "--model", "openai:any")
+    assert "failed at sorry: StepError: ModelMisconfigured: " in done.err
+    assert done.err.splitlines()[-1].endswith("orchestrator explain ModelMisconfigured")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator._lazy import _ABOVE
 from tests.architecture import LIBRARY, MAPS, PICTURES, PURPOSES, by_imports, package
 from tests.render.pictures import shape
 
@@ -27,6 +28,15 @@ def test_each_package_uses_only_packages_above_it_in_the_table() -> None:
     assert set(order) == set(PURPOSES)
     for part, other in by_imports(package).edges:
         assert order.index(other) < order.index(part), f"{part} imports {other}"
+
+
+def test_the_table_names_every_basic_file_and_the_page_counts_the_ways_up() -> None:
+    row = PAGE.split("| basics: ")[1].split(" | ")[0]
+    own = {part.lstrip("_") for part in PURPOSES}
+    files = {path.stem for path in LIBRARY.glob("*.py")} - own - {"__init__", "__main__", "_lazy"}
+    assert set(re.findall(r"`(\w+)`", row)) == files
+    assert len(_ABOVE) == 6
+    assert "Six conveniences run upward" in PAGE
 
 
 def test_a_behaviour_is_found_in_three_clicks() -> None:

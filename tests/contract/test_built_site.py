@@ -101,6 +101,23 @@ def test_the_search_finds_the_guide_before_decisions_and_reference(
     assert [place for place in places[:5] if place.startswith("/decisions/")] == []
 
 
+def test_screens_of_the_live_page_are_as_the_screen_of_the_reader(browser: Browser, address: str) -> None:
+    shown = {}
+    for width in (390, 1440):
+        for scheme in ("light", "dark"):
+            window = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)  # type: ignore[arg-type]
+            window.goto(f"{address}/live_page.html")
+            source = window.locator("picture img").first.evaluate("image => image.currentSrc")
+            shown[width, scheme] = source.rsplit("/", 1)[1]
+            window.close()
+    assert shown == {
+        (390, "light"): "live_runs_390_light.png",
+        (390, "dark"): "live_runs_390_dark.png",
+        (1440, "light"): "live_runs_light.png",
+        (1440, "dark"): "live_runs_dark.png",
+    }
+
+
 def test_no_page_is_wider_than_a_phone_or_asks_another_host(browser: Browser, address: str, built: Path) -> None:
     window = browser.new_page(viewport={"width": 390, "height": 844}, java_script_enabled=False)
     asked: set[str] = set()

@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from orchestrator.render.geometry import text_width
 from tests.benchmarks import report
 from tests.benchmarks.__main__ import rounded, written
 from tests.benchmarks.chart import NAMES, bars, lines, said, ticks
@@ -117,6 +118,12 @@ def test_names_at_the_ends_of_lines_do_not_lie_on_one_another() -> None:
     heights = sorted(float(text.get("y", "")) for text in found.iter(f"{SVG}text") if "name" in text.get("class", ""))
     assert len(heights) == len(PEERS)
     assert all(below - above >= 14 for above, below in pairwise(heights))
+
+
+def test_the_longest_name_fits_beside_its_line() -> None:
+    found = ET.fromstring(lines("A line", {"ours": [(50.0, 10.0), (800.0, 20.0)]}, "steps", "us"))
+    name = next(text for text in found.iter(f"{SVG}text") if text.text == "agent-graph-orchestrator")
+    assert float(name.get("x", "")) + 1.1 * text_width(str(name.text), 12.0) < float(found.get("width", ""))
 
 
 def test_a_chart_has_one_bar_for_each_and_says_the_values_to_screen_readers() -> None:

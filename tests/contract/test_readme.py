@@ -16,7 +16,8 @@ from orchestrator.testing import ScriptedModel
 
 ROOT = Path(__file__).parents[2]
 LONG = "x" * 60
-LINKS = sorted(set(re.findall(r"\]\(((?:docs|notebooks)/[^)#]+)", (ROOT / "README.md").read_text())))
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+LINKS = sorted(set(re.findall(r"\]\(((?:docs|notebooks)/[^)]+)", README)))
 
 
 def blocks(path: str) -> list[str]:
@@ -84,4 +85,25 @@ def test_the_quickstart_prints_its_greeting(capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.parametrize("link", LINKS)
 def test_links_of_the_readme_lead_somewhere(link: str) -> None:
-    assert (ROOT / link).exists()
+    file, _, anchor = link.partition("#")
+    assert (ROOT / file).exists()
+    if anchor:
+        headings = re.findall(r"^#+ (.+)$", (ROOT / file).read_text(encoding="utf-8"), re.M)
+        assert anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_table_of_peers_has_eight_rows_each_with_its_proof_and_the_figures_that_were_measured() -> None:
+    rows = re.findall(r"^\| \[(.+?)\]\(docs/.+?\) \| (.+) \|$", README.partition("## Why this one")[2], re.M)
+    assert len(rows) == 8
+    ours, langgraph, _, burr, _ = rows[-1][1].split(" | ")
+    measured = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^\| history of 800 x 1 KiB; a step \| bytes \| (.+) \|$", measured, re.M)
+    _, _, here, full, delta, theirs, *_ = line.split(" | ")
+    assert (ours, burr, re.findall(r"[\d,]+", langgraph)) == (here, theirs, [full, delta])
+    for named, part in (
+        ("1,000 runs that wait; a run (KiB): LangGraph", 0.26),
+        ("(ms, Mermaid): pydantic-graph", 0.02),
+    ):
+        assert f"{named}, {part} of ours" in measured
+    assert "a quarter of the memory" in README
+    assert "50 times as fast" in README

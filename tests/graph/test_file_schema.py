@@ -15,6 +15,7 @@ from jsonschema import Draft202012Validator
 from orchestrator import Graph
 from orchestrator.cli.graph_refs import graph_from_ref, shipped
 from orchestrator.errors import GraphError
+from orchestrator.graph.reading import GRAPH_KEYS
 from orchestrator.graph.text.outline import outline
 from orchestrator.graph.writing import SCHEMA_FILE, to_plain_yaml
 from orchestrator.nodes import catalog
@@ -80,7 +81,10 @@ def faults(data: Any) -> list[str]:
 
 def test_the_schema_is_valid_and_plain_json() -> None:
     Draft202012Validator.check_schema(MADE)
-    assert json.loads(json.dumps(MADE)) == MADE
+    text = json.dumps(MADE)
+    assert json.loads(text) == MADE
+    assert {ref.split("/")[2] for ref in re.findall(r'"\$ref": "([^"]+)"', text)} <= MADE["$defs"].keys()
+    assert {*MADE["$defs"]["graph"]["properties"]} == {*GRAPH_KEYS}
 
 
 def test_every_graph_that_is_read_fits() -> None:
@@ -194,9 +198,13 @@ MODELS = ("Decide", "JsonValue", "Retry")
 OWN = """
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from orchestrator.graph import Node, Port
+
+
+class Form(BaseModel):
+    formal: bool = False
 
 
 class GreetGuest(Node, outcomes=("met", "stranger")):
@@ -204,6 +212,7 @@ class GreetGuest(Node, outcomes=("met", "stranger")):
 
     guest: Annotated[str, Port(str)] = "guest"
     times: int = Field(ge=1, description="How often.")
+    form: Form = Form()
 
     async def run(self, state, ctx): ...
 """
@@ -216,13 +225,14 @@ def test_the_command_writes_the_schema_with_own_kinds_and_saved_files_name_it(sh
     done = shell.process("schema", "guests.py", "-o", "graph.schema.json")
     assert done.err.endswith("# yaml-language-server: $schema=graph.schema.json\n")
     schema = json.loads((shell.place / "graph.schema.json").read_text(encoding="utf-8"))
-    assert schema["$defs"].keys() - plain.keys() == {"greet_guest"}
+    assert schema["$defs"].keys() - plain.keys() == {"greet_guest", "Form"}
     data = yaml.safe_load(GRAPH)
     own = Draft202012Validator(schema)
     for node, fits in (
         ({"kind": "greet_guest", "times": 2}, True),
         ({"kind": "greet_guest", "times": 2, "class": "guests:GreetGuest"}, True),
         ({"kind": "greet_guest", "times": 0}, False),
+        ({"kind": "greet_guest", "times": 2, "form": {"formal": "very"}}, False),
         ({"kind": "greet_guest", "times": 2, "gest": "x"}, False),
         ({"kind": "greet_guest"}, False),
         ({"kind": "greet_gest", "times": 2}, False),

@@ -535,7 +535,8 @@ async def test_a_run_whose_corrections_use_up_its_steps_fails_and_says_so() -> N
     found = await run(["subtract"], definition=tool_user(max_steps=1))
     assert found.error is not None
     assert (found.status, found.error.type) == ("failed", "AgentError")
-    assert "before a tool ran: 'subtract' is not an available tool; choose one of: add, note" in found.error.message
+    for words in ("raise max_steps", "'subtract' is not an available tool; choose one of: add, note"):
+        assert words in found.error.message
     late = await run([*ADD, "Question: go on", "subtract"], definition=tool_user(max_steps=2))
     assert (late.status, late.output) == ("exhausted", "3")
 
@@ -579,6 +580,10 @@ async def test_decisions_are_requested_by_schema_unless_they_are_never_constrain
         found = await executor.start(tool_user(constrain="never"), "What is 1 + 2?", approve="none")
     assert found.output == "3"
     assert [request.output for request in model.requests] == [None] * 3
+    # Small models follow what is asked for at the end; they answer the question otherwise.
+    assert model.requests[0].messages[-1].content.endswith("\n\nAnswer with one word, the name of the tool.")
+    assert ChooseTool(constrain="never").with_(constrain="auto") == ChooseTool()
+    assert ChooseTool(prompt="{question}").with_(constrain="never").prompt == "{question}"
 
 
 async def test_with_on_error_observe_the_model_is_told_of_its_mistakes(store: str) -> None:

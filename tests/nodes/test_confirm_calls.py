@@ -406,6 +406,15 @@ def test_proofs_recognize_it() -> None:
     assert proved(past)[0][0] == "refuted"
 
 
+def test_it_is_inserted_into_a_graph_without_approval() -> None:
+    edges = "START -> think\nthink -> act : calls\nthink -> END : answer\nact -> think"
+    nodes = {name: one for name, one in agent().nodes.items() if name != "confirm"}
+    bare = Graph(name="agent", state=State, input="question", output="answer", nodes=nodes, edges=edges)
+    assert proved(bare)[0][0] == "refuted"
+    inserted = bare.insert_before("act", "confirm", agent().nodes["confirm"], otherwise="think")
+    assert proved(inserted) == [("proved", "", "")]
+
+
 @node(writes={"pending"})
 def swap(state: State) -> dict[str, object]:
     """Put other calls in the place of the approved ones."""
