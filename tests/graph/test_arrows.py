@@ -69,7 +69,7 @@ def test_outcomes_for_failures_can_be_a_list() -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("a -> b : good, bad", "a list of outcomes takes error, timeout, exhausted, failed only"),
+        ("a -> b : good, bad", "a list of outcomes takes error, timeout, exhausted, failed, too_long only"),
         ("a -> b : error, error", "'error' occurs twice"),
         ("a -> b : error,", "the line ends, expected an outcome after ','"),
         ("* -> b : error, failed", "'*' as a source takes only a reserved outcome"),

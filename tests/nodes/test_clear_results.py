@@ -90,7 +90,7 @@ async def test_the_line_says_what_was_there() -> None:
 
 
 async def test_when_nothing_is_left_the_error_names_what_to_do() -> None:
-    run = await made(talk_of(1), refuse=True, **USED)
+    run = await made(talk_of(1), refuse=True, usage="context_usage")
     assert run.status == "failed"
     assert run.error is not None
     assert run.error.type == "RequestTooLong"
