@@ -75,8 +75,8 @@ def deal() -> None:
 
 @node(effect="pure")
 def sorry(state: ChatState, ctx: Context[object]) -> Update:
-    """Report to the user that the model gave no usable reply, and continue with the next turn."""
-    if ctx.error is None or ctx.error.type != "AgentError":
+    """Report to the user that the model gave no usable reply, or that a message is too long, and continue."""
+    if ctx.error is None or ctx.error.type not in ("AgentError", "RequestTooLong"):
         raise StepError(f"{ctx.error or 'nothing failed'}; asking another question cannot fix this")
     answer = f"There is no answer to that: {ctx.error.message}"
     roles = [message.role for message in state.messages[-2:]]

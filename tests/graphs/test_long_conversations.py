@@ -108,6 +108,17 @@ async def test_a_run_that_died_at_the_window_goes_on_by_a_retry_under_the_new_gr
 
 
 @once
+async def test_a_message_that_alone_is_too_long_does_not_end_a_chat() -> None:
+    server = Server(0)
+    with served(server) as wire:
+        async with model_of(wire, None) as model, Executor(model=model, tools=[read]) as executor:
+            run = await executor.start(chat(), "lorem ipsum " * 4_000)
+            assert "There is no answer to that: compact: nothing is left to summarize" in run.waiting[0].prompt
+            run = await executor.answer(run.run_id, run.waiting[0].id, "And a short one?")
+            assert run.waiting[0].prompt == "All pages are lorem ipsum."
+
+
+@once
 async def test_forks_replays_and_drawings_of_compactions() -> None:
     server, graph = Server(20), function_call_agent(max_steps=50)
     with served(server) as wire:
