@@ -447,7 +447,7 @@ def _under(name: str, value: object, redact: Callable[[str], str]) -> object:
     """Redact a named value; the name may mark it as a secret (`password`), or each item of a list."""
     if isinstance(value, str):
         return BLANK if _is_secret(name, value) else redact(value)
-    words = name.lower().endswith("tokens")  # parts of a text
+    words = name.lower().endswith("tokens")  # such a list has the parts of one text
     if isinstance(value, list | tuple) and not words and _says_secret(name[-_NAME:]):
         return [_under(_one_of(name), part, redact) for part in value]
     if isinstance(value, int | float) and not isinstance(value, bool) and _says_secret(name[-_NAME:]):

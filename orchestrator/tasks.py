@@ -104,7 +104,7 @@ class OwnTask(Generic[T]):
         Raises:
             RuntimeError: another event loop is running here.
         """
-        import asyncio  # here, as in `calls`
+        import asyncio  # imported late, as in `user_code`
 
         here: object
         try:

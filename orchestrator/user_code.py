@@ -121,7 +121,7 @@ def call_in_thread(call: Callable[..., T], *args: object) -> T:
 
 def native_task() -> asyncio.Task[Any] | None:
     """Return the current asyncio task; None in another event loop."""
-    import asyncio  # here: a third of what `from orchestrator import Graph` would import
+    import asyncio  # imported late: it is a third of what `from orchestrator import Graph` would import
 
     try:
         return asyncio.current_task()

@@ -24,7 +24,7 @@ from orchestrator.cli.dotenv import load_dotenv
 from orchestrator.cli.exits import INTERRUPTED, UsageError, alone, of_error
 from orchestrator.cli.output import discard_output, error_text, redact_own, redacted, show_log, warn
 from orchestrator.cli.signals import settle
-from orchestrator.errors import OrchestratorError
+from orchestrator.errors import OrchestratorError, RunUnknown
 
 
 def guarded(command: Callable[..., int]) -> Callable[..., None]:
@@ -50,7 +50,7 @@ def guarded(command: Callable[..., int]) -> Callable[..., None]:
             show_log()
             for name, group in groups.items():
                 given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
-            return command(**given)
+            return _with_whole_ids(command, given, store)
 
         store = given.get("store") or next((one.store for one in given.values() if hasattr(one, "store")), None)
         code = _code(work, store)
@@ -61,6 +61,34 @@ def guarded(command: Callable[..., int]) -> Callable[..., None]:
     vars(wrapper).update(__signature__=inspect.Signature(options))
     wrapper.__annotations__ = {one.name: one.annotation for one in options}
     return wrapper
+
+
+def _with_whole_ids(command: Callable[..., int], given: dict[str, Any], store: str | None) -> int:
+    """Call a command, with whole ids of runs in place of short ones.
+
+    A command changes nothing before it has found all its runs.
+    """
+    while True:
+        try:
+            return command(**given)
+        except RunUnknown as error:
+            from orchestrator.cli.short_ids import whole_id  # few commands need it
+
+            whole = whole_id(error.run_id, store) if any(map(partial(_names, error.run_id), given.items())) else None
+            if whole is None:
+                raise
+            for name, value in given.items():
+                if _names(error.run_id, (name, value)):
+                    given[name] = (
+                        whole if isinstance(value, str) else [whole if one == error.run_id else one for one in value]
+                    )
+
+
+def _names(run_id: str, argument: tuple[str, Any]) -> bool:
+    """Return True if an argument, with its name and value, is this id of a run, or a list with it."""
+    name, value = argument
+    ids = [value] if isinstance(value, str) else value[:1] if name == "words" else value or ()
+    return name in ("run", "what", "other", "runs", "words") and run_id in ids
 
 
 def _code(command: Callable[[], int], store: str | None = None) -> int:
@@ -138,6 +166,16 @@ _GROUPS = {
     "cache": ("Show and remove results of cached nodes.", "store_commands", "clear prune list"),
 }
 """Group of commands -> its summary, module and commands."""
+_HEADINGS = {
+    "Run graphs": "run resume recover pause cancel",
+    "Answer runs": "answer approve deny send",
+    "Look at runs": "runs show events watch why stats diff",
+    "Repeat and change runs": "fork replay",
+    "Write and check graphs": "new check schema explain render graphs tools compare model",
+    "Serve and schedule": "serve serve-mcp worker enqueue workers schedule",
+    "Keep, move and delete runs": "export import delete prune archive restore store memory cache",
+}
+"""Heading in the help -> its commands and groups of commands."""
 
 
 def _version(wanted: bool) -> None:
@@ -158,7 +196,7 @@ def _common(
 
 def _empty() -> typer.Typer:
     app = typer.Typer(
-        cls=_Group,
+        cls=_Main,
         name="orchestrator",
         help="Run, inspect, resume and draw agent graphs.",
         epilog="Exit codes: 0 done, 1 failed, 2 usage, 3 paused, 4 unknown run or question, 5 exhausted, "
@@ -241,6 +279,20 @@ class _Group(TyperGroup):
 
     def get_params(self, ctx: Any) -> Any:
         return _plain(super().get_params(ctx))
+
+
+class _Main(_Group):
+    """The command line: its help lists the commands under headings."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        known = {name: found for name in self.list_commands(ctx) if (found := self.get_command(ctx, name)) is not None}
+        wide = max(map(len, known))
+        for heading, names in _HEADINGS.items():
+            with formatter.section(heading):
+                listed = [(name, known[name]) for name in names.split() if name in known]
+                formatter.write_dl(
+                    [(name.ljust(wide), one.get_short_help_str(formatter.width)) for name, one in listed]
+                )
 
 
 def _plain(parameters: list[Any]) -> list[Any]:

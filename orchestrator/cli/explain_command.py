@@ -27,7 +27,8 @@ _CODE = re.compile(r"\((?P<check>C[1-9](?:\.\w+)?)\)$|\b(?P<error>[A-Z]\w+): ", 
 @cache
 def sections() -> dict[str, str]:
     """Return the text of each code in Markdown, in the order of the page."""
-    _, *found = re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.M)
+    text = PAGE.read_text(encoding="utf-8") if PAGE.is_file() else ""  # a checkout without symbolic links has no page
+    _, *found = re.split(r"^## ", text, flags=re.M)
     return {code: text.strip() for code, _, text in (one.partition("\n") for one in found)}
 
 

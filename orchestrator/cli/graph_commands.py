@@ -28,6 +28,7 @@ from orchestrator.cli.graph_refs import (
 )
 from orchestrator.cli.launch_refs import load_tools
 from orchestrator.cli.output import out, out_bytes, out_json, out_made, out_table, warn
+from orchestrator.cli.short_ids import whole_id
 from orchestrator.errors import ArrowSyntaxError, GraphUnknown, InvalidGraph, Problem
 from orchestrator.graph.checks.all import report_of
 from orchestrator.graph.report import CheckReport
@@ -254,6 +255,9 @@ def _subject(what: str, at: int | None, store: str | None, trust: Sequence[str])
 
     if not is_file_ref(what) and (at is not None or what not in shipped()):
         run = run_lookup.find_run(what, store, at)
+        if run is None and not environment.is_installed(what):
+            whole = whole_id(what, store)
+            run = None if whole is None else run_lookup.find_run(whole, store, at)
         if run is not None:
             return run
     if at is not None:

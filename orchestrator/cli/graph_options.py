@@ -87,7 +87,8 @@ def _parameters(function: Callable[..., object]) -> Iterator[tuple[str, inspect.
 def _value(parameter: inspect.Parameter, text: str) -> object:
     """Return a text as a value of the parameter's type: as it stands if that fits, else as JSON.
 
-    `null` is None if the type allows it. A list may be written as words with commas between them.
+    `null` is None if the type allows it, and so is `None` if it is no other value. A list may be written as words with
+    commas between them.
 
     Raises:
         ValueError: the text is not a value of the type.
@@ -102,6 +103,8 @@ def _value(parameter: inspect.Parameter, text: str) -> object:
     readings: list[tuple[object, bool]] = [(text, True), (text, False), (text.split(","), False)]
     with suppress(ValueError, RecursionError):
         readings.insert(text != "null", (json.loads(text), True))
+    if text == "None":
+        readings.append((None, True))
     faults: dict[str, None] = {}
     for value, strict in readings:
         try:
@@ -109,7 +112,8 @@ def _value(parameter: inspect.Parameter, text: str) -> object:
         except ValidationError as error:
             said = [one["msg"].removeprefix("Input should be ") for one in error.errors()]
             faults = faults or dict.fromkeys(said)
-    raise ValueError(f"give {' or '.join(faults)}")
+    null = ", or null" if type(None) in get_args(_type_of(parameter)) else ""
+    raise ValueError(f"give {' or '.join(faults)}{null}")
 
 
 def _type_of(parameter: inspect.Parameter) -> Any:

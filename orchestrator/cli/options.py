@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 RISKS = "none, read, write or dangerous"
 
-Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.", show_default=False)]
+Run = Annotated[
+    str, typer.Argument(metavar="RUN", help="The run's id, or its first characters (4 or more).", show_default=False)
+]
 Graph = Annotated[
     str,
     typer.Argument(

@@ -210,6 +210,9 @@ def tell_status(run: Run, next_commands: NextCommands) -> None:
     elif run.status == "failed":
         place = f" at {narrow(run.error.node)}" if run.error is not None and run.error.node else ""
         warn(hint(f"{run.run_id} failed{place}: {behind(str(redacted(str(run.error))))}"))
+        again = "" if next_commands.gone else next_text(run, next_commands)
+        if again:
+            warn(again)
     elif run.status == "exhausted":
         why = behind(str(redacted(run.error.message))) if run.error else "a limit was spent"
         after = f"after {run.steps} steps, {run.usage.calls} calls and {texts.duration(run.seconds)}"
@@ -252,4 +255,6 @@ def next_text(run: Run, next_commands: NextCommands) -> str:
         return "\n  ".join(("to answer it:" if len(run.waiting) == 1 else "to answer them:", *commands))
     if run.status == "interrupted" or run.queued:
         return f"to continue it:\n  {next_commands.resume(run.run_id)}"
+    if run.status == "failed" and (run.parent is None or run.parent.relation == "fork"):
+        return f"to run the failed step again:\n  {next_commands.resume(run.run_id, '--retry')}"
     return ""

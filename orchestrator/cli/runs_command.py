@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -27,20 +28,23 @@ T = TypeVar("T")
 STATUSES = ("running", "paused", "interrupted", "completed", "failed", "cancelled", "exhausted")
 
 
-def runs(
+@dataclass(frozen=True)
+class Filters:
+    """Options that choose runs."""
+
     status: Annotated[
         str | None, typer.Option("--status", metavar="S", help=f"Only runs with this status: {', '.join(STATUSES)}.")
-    ] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="The same as --status failed.")] = False,
-    waiting: Annotated[bool, typer.Option("--waiting", help="Only runs with open questions.")] = False,
+    ] = None
+    failed: Annotated[bool, typer.Option("--failed", help="The same as --status failed.")] = False
+    waiting: Annotated[bool, typer.Option("--waiting", help="Only runs with open questions.")] = False
     since: Annotated[
         str | None,
         typer.Option("--since", metavar="AGE", help="Only runs written to since: an age (2h, 3d) or a date."),
-    ] = None,
+    ] = None
     search: Annotated[
         str | None,
         typer.Option("--search", metavar="WORDS", help="Only runs with all of these words in labels, input or output."),
-    ] = None,
+    ] = None
     anywhere: Annotated[
         str | None,
         typer.Option(
@@ -48,15 +52,29 @@ def runs(
             metavar="WORDS",
             help="The same words, also in prompts and data of tools; reads journals of newer runs.",
         ),
-    ] = None,
+    ] = None
     failed_tool: Annotated[
         str | None,
         typer.Option(
             "--failed-tool", metavar="TOOL", help="Only runs in which a call of this tool failed; '*' is any."
         ),
-    ] = None,
-    graph: Annotated[str | None, typer.Option("--graph", metavar="G", help="Only runs of this graph, by name.")] = None,
-    label: options.Labels = None,
+    ] = None
+    graph: Annotated[str | None, typer.Option("--graph", metavar="G", help="Only runs of this graph, by name.")] = None
+    label: options.Labels = None
+
+    def wanted(self) -> tuple[str, ...] | None:
+        """Return the statuses that the options name; None: any.
+
+        Raises:
+            UsageError: a status is unknown, or the options contradict each other.
+        """
+        if self.search is not None and self.anywhere is not None:
+            raise exits.UsageError("--search and --anywhere: use one of them")
+        return _statuses(self.status, failed=self.failed, waiting=self.waiting)
+
+
+def runs(
+    which: Filters,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of runs to list.")] = 50,
     json: options.Json = False,
     store: options.Store = None,
@@ -68,11 +86,8 @@ def runs(
     Example: orchestrator runs --failed --since 2h
     """
 
-    wanted = _statuses(status, failed=failed, waiting=waiting)
-    if search is not None and anywhere is not None:
-        raise exits.UsageError("--search and --anywhere: use one of them")
-    after = None if since is None else moment(since, "--since").timestamp()
-    labels, url = options.pairs(label), storage.store_url(store)
+    wanted, labels, url = which.wanted(), options.pairs(which.label), storage.store_url(store)
+    after = None if which.since is None else moment(which.since, "--since").timestamp()
 
     scans: list[Scanned] = []
 
@@ -83,16 +98,16 @@ def runs(
         while len(found) < limit:
             query = RunQuery(
                 status=wanted,
-                graph=graph,
+                graph=which.graph,
                 labels=labels,
-                search=search,
+                search=which.search,
                 since=after,
-                waiting=waiting or None,
-                failed_tool=failed_tool,
+                waiting=which.waiting or None,
+                failed_tool=which.failed_tool,
                 after=cursor,
                 limit=limit - len(found),
             )
-            page = await run_list(store, query, q=anywhere)
+            page = await run_list(store, query, q=which.anywhere)
             found += page.runs
             cursor = page.cursor
             scans.extend([page.scanned] if page.scanned is not None else [])
@@ -101,7 +116,7 @@ def runs(
         return found[:limit]
 
     found = reading(url, listed) if storage.exists(url) else ()
-    if search is not None and storage.codec_of_environment() is not None:
+    if which.search is not None and storage.codec_of_environment() is not None:
         warn("--search finds only the labels of encrypted runs; --anywhere reads their journals")
     if scans and scans[-1].stopped:
         warn(_scanned(scans))
@@ -110,8 +125,8 @@ def runs(
     elif found:
         out_made(partial(run_table, found))
     else:
-        every = not (labels or waiting) and all(
-            option is None for option in (wanted, graph, after, search, anywhere, failed_tool)
+        every = not (labels or which.waiting) and all(
+            one is None for one in (wanted, which.graph, after, which.search, which.anywhere, which.failed_tool)
         )
         warn(f"no runs in {storage.shown_url(url)}" if every else f"no such runs in {storage.shown_url(url)}")
     return exits.COMPLETED

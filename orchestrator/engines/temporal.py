@@ -89,7 +89,7 @@ class Outcome:
 
 @workflow.defn(name="orchestrator.run", sandboxed=False)
 class RunWorkflow:
-    """Has a run delivered to workers for as long as it is submitted or due."""
+    """Delivers a run to workers whenever it is submitted or due."""
 
     def __init__(self) -> None:
         self._at: float | None = None
@@ -209,7 +209,7 @@ def address_of(url: str) -> TemporalAddress:
         parts = urlsplit(url)
     except ValueError:
         raise InvalidValue(
-            "a temporal:// URL is temporal://HOST:PORT, with [ ] around an IPv6 address", where="engine"
+            "a temporal:// URL must be temporal://HOST:PORT, with [ ] around an IPv6 address", where="engine"
         ) from None
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(given.keys() - set(_PARAMETERS))

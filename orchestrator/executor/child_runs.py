@@ -237,7 +237,7 @@ async def _asked_last(
 
 
 async def _maker(host: Host, records: Sequence[Record], seq: int) -> str:
-    """Return the run that wrote a record of which a fork has a copy.
+    """Return the id of the run that wrote a record of which a fork has a copy.
 
     Args:
         host: the host of the runs.

@@ -69,7 +69,7 @@ def as_answer(given: object) -> Answer:
             )
         return Value(value=_anything.encode(given.value if isinstance(given, Value) else given))
     except (Unfit, InvalidValue) as error:
-        raise InvalidAnswer(f"an answer is plain JSON: {error}", where="answer") from None
+        raise InvalidAnswer(f"an answer must be plain JSON: {error}", where="answer") from None
 
 
 def check_answer(

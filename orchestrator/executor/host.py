@@ -430,7 +430,7 @@ class Host:
                     await self._attach_replay(live)
                 live.answer_by_policy()
             if tasks is None or self.tasks is not tasks or live.done.is_set():
-                await checkpoint_if_cancelled()  # as in the background
+                await checkpoint_if_cancelled()  # like a drive in the background
                 raise NotOpen(_CLOSED)
             await live.run()
         except NotOpen:

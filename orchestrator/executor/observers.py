@@ -173,7 +173,7 @@ _CLOSING = 5.0
 
 
 class RunObserver(Protocol):
-    """Is called about a run when records of it are durable, at least once for each record.
+    """A function that is called about a run when records of it are durable, at least once for each record.
 
     A sync function runs in a thread. Its exceptions are logged.
     """

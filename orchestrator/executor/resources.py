@@ -132,7 +132,7 @@ _THREADS = 40
 
 @dataclass(eq=False)
 class Resources:
-    """Everything from which code of a run is resolved."""
+    """The graphs, models, tools and other objects that the runs of an executor use."""
 
     graphs: dict[str, GraphDefinition]
     """The newest version of each graph, by name."""
@@ -290,9 +290,11 @@ class Resources:
         if graph is None:
             known = ", ".join(self.graphs) or "none"
             raise GraphUnknown(
-                f"run {run_id!r} is of graph {name!r}, which this executor does not have "
+                f"run {run_id!r} is a run of graph {name!r}, which this executor does not have "
                 f"(it has {known}): add it to Executor(graphs=[...])"
-            ).on_command_line(f"run {run_id!r} is of graph {name!r}, and {known} is here: name its graph with --graph")
+            ).on_command_line(
+                f"run {run_id!r} is a run of graph {name!r}, but only {known} is here: name its graph with --graph"
+            )
         return graph
 
     def no_model(self, node: str, name: str | None) -> GraphUnknown:
@@ -305,8 +307,7 @@ class Resources:
         return GraphUnknown(
             f"node {node!r} uses model {name!r}, and models= has {known}: add it, Executor(models={{{name!r}: ...}})"
         ).on_command_line(
-            f"node {node!r} uses the model named {name!r}, and --model names only the default one: run the graph from "
-            f"Python, with Executor(models={{{name!r}: ...}})"
+            f"node {node!r} uses the model named {name!r}, and --model names {known}: add --model {name}=REF"
         )
 
     def check(self, graph: GraphDefinition, limits: Limits | None = None, *, models: bool = True) -> None:

@@ -81,7 +81,7 @@ async def call_observers(host: Host) -> bool:
 
 
 async def lost(host: Host, graphs: Collection[str] | None) -> list[str]:
-    """Return runs of graphs with these names that could continue and that no executor drives, the oldest first."""
+    """Return the ids of runs of these graphs that could continue and that no executor drives, the oldest first."""
     known = [info for info in await host.store.unsettled(graphs) if info.run_id not in host.live]
     messages = await host.store.inbox([info.run_id for info in known])
     addressed = {message.run_id for message in messages if message.body.get("type") != NOTICE}

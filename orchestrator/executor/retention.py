@@ -72,7 +72,7 @@ async def check_objects(store: Store, run_id: str) -> None:
 
 
 async def children_of(host: Host, run_id: str) -> list[str]:
-    """Return the runs that calls of a run started, by its journal; runs that only have its label do not count."""
+    """Return the ids of the runs that calls of a run started, by its journal; its label alone does not count."""
     labelled: list[str] = []
     cursor: str | None = None
     while True:
@@ -89,7 +89,7 @@ async def children_of(host: Host, run_id: str) -> list[str]:
         records = vars(error).get("records", ())
     check_readable(records)
     keys = [one.key for one in records if isinstance(one, EffectIntended) and one.kind == "tool"]
-    begun = {name for key in keys for name in (child_id(run_id, key), f"{run_id}.{key}")}  # the latter: old versions
+    begun = {name for key in keys for name in (child_id(run_id, key), f"{run_id}.{key}")}  # the latter in old versions
     return [name for name in labelled if name in begun]
 
 

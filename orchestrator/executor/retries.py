@@ -55,7 +55,7 @@ _OF_CLIENTS = {
 
 @dataclass(frozen=True, slots=True)
 class TryAgain:
-    """Another try is made."""
+    """The decision to try again."""
 
     wait: float
     """Seconds until then."""
@@ -63,7 +63,7 @@ class TryAgain:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """No other try is made."""
+    """The decision not to try again."""
 
     why: Literal["attempts", "error", "patience", "irreversible"]
     """All attempts are made; the error is not retried; the server requests too long a wait; or an irreversible action

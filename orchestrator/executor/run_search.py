@@ -32,10 +32,10 @@ _INDEX, _JOURNAL, _INSIDE = "index", "journal", "inside"
 
 
 class Listing(Protocol):
-    """The list of runs with all other filters."""
+    """Lists the runs that match all filters besides the search."""
 
     async def __call__(self, *, search: str | None, after: str | None, limit: int) -> Page:
-        """Return a page of the list."""
+        """Return a page of these runs that match `search`, if it is given."""
         ...
 
 
@@ -113,7 +113,7 @@ class _Scan:
         """Search journals until the page is full, or the limit is reached."""
         while True:
             page = await self._listing(search=None, after=spot.listed, limit=1)
-            for info in page.runs:  # one, so that the page's cursor follows it
+            for info in page.runs:  # a single run, so the page's cursor points after it
                 if self._is_over:
                     return self._page(spot, stopped=len(self._found) < self._limit)
                 if spot.kind == _INSIDE and spot.run_id != info.run_id:

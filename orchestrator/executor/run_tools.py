@@ -182,7 +182,7 @@ def _without(
     path: str = "",
     around: Sequence[str] | None = None,
 ) -> Iterator[str]:
-    """Yield the nodes that need a tool and have none.
+    """Yield the paths of the nodes that need a tool and have none.
 
     Args:
         graph: the graph to search.

@@ -91,7 +91,7 @@ class SnapshotPolicy:
         """Return a snapshot of the machine's current state, if it is worth it. `rest`: the run pauses or ends there."""
         saved = machine.head - self.kept.seq
         branches = _branches(machine)
-        if branches * RECORDS > saved:  # as while a map with many items runs: not even tried
+        if branches * RECORDS > saved:  # not even tried, for example while a map with many items runs
             self._crowded_until = machine.head + max(FEW, branches // 4)
             return None
         try:

@@ -378,7 +378,7 @@ class Stream(Generic[StateT]):
             self._live.fault = self._live.fault or error
 
     async def _conclude(self) -> None:
-        """Store the run, or raise the error of its drive."""
+        """Keep the run at the end of its drive for `run`, or raise the error of the drive."""
         if self._live is not None:
             await self._live.done.wait()
             if self._live.fault is not None:

@@ -277,7 +277,7 @@ async def exported(host: Host, run_ids: Iterable[str], *, children: bool, redact
 
 
 async def _with_children(host: Host, run_ids: Iterable[str], *, children: bool) -> list[str]:
-    """Return the runs, each followed by the runs that its calls started."""
+    """Return the ids of runs, each followed by those of the runs that its calls started."""
     found: dict[str, None] = {}
     todo = list(dict.fromkeys(run_ids))
     for name in todo:

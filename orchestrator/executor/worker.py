@@ -79,7 +79,7 @@ class Places:
         return self.free <= 0
 
     def open(self, graphs: Collection[str]) -> list[str]:
-        """Return the graphs of which a further run can be driven."""
+        """Return the names of the graphs of which a further run can be driven."""
         return [name for name in graphs if self._left(name) > 0]
 
     def most(self) -> dict[str, int]:

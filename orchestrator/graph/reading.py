@@ -535,7 +535,7 @@ def graph_keys(data: object) -> dict[str, Any]:
     """
     if not isinstance(data, Mapping):
         found = "empty" if data is None else f"{data!r:.60}"
-        wanted = f"a graph is a mapping with {', '.join(GRAPH_KEYS)}"
+        wanted = f"a graph must be a mapping with {', '.join(GRAPH_KEYS)}"
         raise PlacedFault(Fault((), GraphError(f"{wanted}, and this is {found}: begin with 'name: NAME'")))
     faults = Faults()
     missing = [key for key in ("name", "state", "nodes", "edges") if key not in data]

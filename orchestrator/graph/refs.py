@@ -304,7 +304,7 @@ def refuse_impossible(ref: str, role: Role) -> None:
     if role == "function":
         return
     if _of_python(ref.partition(":")[0]):
-        raise UntrustedCode([], f"{ref!r} is of Python's standard library, and a graph file names {_WANTED[role]}")
+        raise UntrustedCode([], f"{ref!r} is from Python's standard library, but a graph file names {_WANTED[role]}")
     found = find(ref)
     plain = isinstance(found, FunctionType | MethodType) and role in _PLAIN
     if found is not None and not plain and not _declared(found, role):
@@ -312,7 +312,7 @@ def refuse_impossible(ref: str, role: Role) -> None:
 
 
 def _unfit(ref: str, found: object, role: Role) -> UntrustedCode:
-    return UntrustedCode([], f"{ref!r} is {_said(found)}, and a graph file names {_WANTED[role]}")
+    return UntrustedCode([], f"{ref!r} is {_said(found)}, but a graph file names {_WANTED[role]}")
 
 
 def _declared(found: object, role: Role) -> bool:

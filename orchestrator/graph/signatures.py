@@ -91,7 +91,7 @@ def declared_outcomes(
     """Return the outcomes that a return annotation declares; None if it declares none.
 
     Raises:
-        GraphError: it is `Outcome` without its outcomes.
+        GraphError: it is `Outcome` without its outcomes, or a type that no node can return.
     """
     annotation = hints_of(function, names).get("return")
     if annotation is None or isinstance(annotation, str):
@@ -108,9 +108,22 @@ def declared_outcomes(
                 f"{what} returns an Outcome without its names: "
                 "annotate Outcome[Literal['good', 'bad']], or declare outcomes=(...)"
             )
+        elif (get_origin(member) or member) in _NO_RESULTS:
+            raise GraphError(
+                f"{what} returns {_name(member)}, and a node returns a dict of state fields, an Outcome or None: to "
+                f"name its outcome, annotate Outcome[Literal['good', 'bad']] and return Outcome('good')"
+            )
         elif member is not object and member is not Any:
             found[DONE] = None
     return tuple(found) or None
+
+
+_NO_RESULTS = (Literal, str, int, float, bool)
+"""Return types of functions whose result is meant as an outcome, or as the value of one field."""
+
+
+def _name(annotation: object) -> str:
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation).removeprefix("typing.")
 
 
 def declared_updates(

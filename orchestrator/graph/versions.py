@@ -137,7 +137,7 @@ class Migration:
             named = {old: new if new is None else plain_name(new) for old, new in mapping.items()}
             object.__setattr__(self, what, named)
         if self.state is not None and not callable(self.state) and not isinstance(self.state, Mapping):
-            raise InvalidMigration(f"state is a function or a mapping, and this is a {type(self.state).__name__}")
+            raise InvalidMigration(f"state must be a function or a mapping, and this is a {type(self.state).__name__}")
 
 
 NO_MIGRATION = Migration()
@@ -190,7 +190,7 @@ def content_digest(data: JsonObject) -> str:
     """Return the digest of the whole graph, including prompts, parameters, versions and references to code.
 
     Raises:
-        InvalidValue: a text or a number has no JSON form, so no run of the graph could be stored.
+        InvalidValue: a string or a number has no JSON form, so no run of the graph could be stored.
     """
     try:
         return digest(without_looks(data))

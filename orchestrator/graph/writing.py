@@ -46,7 +46,7 @@ def save(graph: GraphDefinition, path: Path) -> None:
     elif path.suffix in (".yaml", ".yml"):
         text = editor_line(path) + to_yaml(graph)
     else:
-        raise GraphError(f"{path.name}: a graph is saved as .yaml, .yml or .json")
+        raise GraphError(f"{path.name}: save a graph as .yaml, .yml or .json")
     path.write_text(text, encoding="utf-8")
 
 

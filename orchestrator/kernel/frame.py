@@ -230,7 +230,7 @@ def _all_merged(run: RunState, frame: FrameState, key: str) -> tuple[Version, Fr
         return None
     versions = [token.version for token in live] + frame.ended_versions
     aside = set_aside(run, frame)
-    frame.entered.clear()  # the code below decides
+    frame.entered.clear()  # whatever waits to be examined is merged with all others
     frame.touched_joins.clear()
     frame.touched_items.clear()
     try:

@@ -70,7 +70,7 @@ class Chain:
         self._key, self._digest = key, digest
 
     def sealed(self, record: r.Record) -> r.Record:
-        """Return the next record, with its seal."""
+        """Advance to the next record; return it with its seal, or unchanged if there is no key."""
         code = self._next(record)
         return record.model_copy(update={"seal": code}) if code else record
 
@@ -192,7 +192,7 @@ def copied(seal: Seal | None, run_id: str, checked: Audit) -> tuple[list[r.Recor
 
 
 def unused_approvals(machine: RunState, asked: Iterable[r.Asked]) -> list[str]:
-    """Return questions whose answers permit an action that is not done yet, of steps that are not done.
+    """Return the ids of questions of unfinished steps whose answers permit an action that is not done yet.
 
     Args:
         machine: the run.

@@ -294,10 +294,12 @@ class OpenAIModel(RequestModel):
         self._tools_seen = True
         log.warning(
             "model %r: tools do not seem to reach the model (the server counts %d input tokens, and the request has at "
-            "least %d): use TextProtocol, or a server and model that support tools; `orchestrator model try` finds out",
+            "least %d): use TextProtocol, on the command line --model 'openai:%s?protocol=json', or a server and model "
+            "that support tools; `orchestrator model try` finds out",
             self.name,
             given,
             least,
+            self.name,
         )
 
     def _idempotency(self, profile: Profile) -> dict[str, str]:

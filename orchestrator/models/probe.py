@@ -113,6 +113,7 @@ async def probe(model: OpenAIModel) -> Probed:
         await found.schema()
         await found.logprobs()
         await found.window()
+        found.use(window=found.tokens or model.profile.window)
         answers = bool(found.text.strip()) or found.calls
         return Probed(tuple(found.findings), model.profile, found.streams, found.text_tools, found.tokens, answers)
     finally:
@@ -140,7 +141,7 @@ class _Probe:
     def _found(self, feature: str, found: str, detail: str = "") -> None:
         self.findings.append(Finding(feature, found, detail))
 
-    def _use(self, **flags: Any) -> None:
+    def use(self, **flags: Any) -> None:
         self.model.profile = self.model.profile.model_copy(update=flags)
 
     async def _ask(
@@ -167,7 +168,7 @@ class _Probe:
             self.model.profile = default.model_copy(update=flags)
             reply = await self._ask(_COUNT)
             if isinstance(reply, ReplyIncomplete) and (word := _unknown_end(reply)) is not None:
-                self._use(ends={**default.ends, word: "stop"})
+                self.use(ends={**default.ends, word: "stop"})
                 self._found("end of a reply", word, "a word that is not known; it is taken for a complete reply")
                 reply = await self._ask(_COUNT)
             if isinstance(reply, Reply):
@@ -190,7 +191,7 @@ class _Probe:
         """Find out whether replies can be streamed, and whether a streamed reply has the usage."""
         default, refused = self.model.profile, ""
         for stream_usage in dict.fromkeys((default.stream_usage, False)):
-            self._use(stream_usage=stream_usage)
+            self.use(stream_usage=stream_usage)
             pieces, reply = 0, None
             try:
                 async with aclosing(self.model.stream(_COUNT, max_tokens=_REPLY)) as events:  # type: ignore[type-var]
@@ -216,7 +217,7 @@ class _Probe:
         ((end, _),) = Counter(self.text.replace(" ", "").replace("\n", "")).most_common(1) or [("e", 0)]
         reply = await self._ask(_COUNT, stop=[end])
         if isinstance(reply, ModelError):
-            self._use(stop=False)
+            self.use(stop=False)
             self._found("stop", "refused", str(reply))
         elif end not in self.text:
             self._found("stop", "unknown", "the plain reply has no text")
@@ -230,7 +231,7 @@ class _Probe:
         if isinstance(reply, ModelError) and choice == "required":
             refused, reply = reply, await self._ask(_QUESTION, [_TOOL])
             if isinstance(reply, Reply):
-                self._use(tool_choice_required=False)
+                self.use(tool_choice_required=False)
                 self._found("tool_choice", "refused", str(refused))
         if isinstance(reply, ModelError):
             self.text_tools = True
@@ -255,7 +256,7 @@ class _Probe:
         begun = max((place for place, form in enumerate(_FORMS) if _has(default, form)), default=0)
         detail, taken = "", None
         for form in _FORMS[begun:]:
-            self._use(**form)
+            self.use(**form)
             reply = await self._ask(_STORY, output=_SCHEMA)
             if isinstance(reply, ModelError):
                 detail = detail or str(reply)
@@ -267,14 +268,14 @@ class _Probe:
                 self._bounds(answer)
                 return
             detail = detail or "the server ignores the schema"
-        self._use(**(taken or _FORMS[-1]))
+        self.use(**(taken or _FORMS[-1]))
         self._found("answers in a schema", "none", f"{detail}; in the prompt, the model does not follow it either")
 
     async def logprobs(self) -> None:
         """Find out whether a reply has the log probabilities of its tokens, and how many alternatives are allowed."""
         default, refused = self.model.profile.logprobs, ""
         for most in dict.fromkeys((default, min(default, _FEW), 0)):
-            self._use(logprobs=most)
+            self.use(logprobs=most)
             if not most:
                 break
             reply = await self._ask(_COUNT, logprobs=True)

@@ -159,7 +159,7 @@ def _ranks(keys: list[str], level: Level) -> list[list[str]]:
 
 
 def _broken(rows: list[list[str]], room: Mapping[str, Size], widest: float) -> list[list[str]]:
-    """Return rows within the maximum width, or of a single box."""
+    """Break rows that are wider than the maximum; a row of a single box may be wider."""
     found: list[list[str]] = []
     for row in rows:
         begun, width = False, 0.0

@@ -1,8 +1,8 @@
 """Codecs, which encrypt values before they are stored and decrypt them after they are read.
 
-A codec turns bytes into other bytes and back. It is also given facts about the bytes (`About`): the kind of the
-value, its run, and its place. A codec that binds values to the facts as associated data refuses every
-value that was moved to another place. `AESGCMCodec` is one.
+A codec turns bytes into other bytes and back. It is also given facts about the bytes (`About`): the kind of the value,
+its run, and its place. A codec that binds values to the facts as associated data refuses every value that was moved to
+another place. `AESGCMCodec` is one.
 
 Values that were stored before the codec was set are clear. They are accepted, unless the codec has an attribute `clear`
 with the value "refuse": then they count as damaged, since a writer without the key can make such values, too.

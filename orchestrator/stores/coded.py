@@ -135,7 +135,7 @@ class Values:
         """Return a row with its texts encoded as one text in `error`, which no search reads."""
         texts = [row.error, row.input, row.output, row.question]
         if not any(texts) or (row.error.startswith(f"{MARK} ") and not any(texts[1:])):
-            return row  # the latter: copied without its key
+            return row  # without texts, or copied without its key
         text = self._text(_plain(texts), {"kind": "summary", "run_id": run_id})
         return replace(row, error=text, input="", output="", question="")
 

@@ -47,8 +47,8 @@ async def copy_store(
     """Copy every run of a store, with graphs and unread messages, every schedule, and the memory into another one.
 
     Each run is copied in one write, so an interrupted copy leaves whole runs, and continues where it stopped when
-    repeated. A run that is driven meanwhile is copied up to its current record; copying again brings
-    the rest. Leases, snapshots and results of cached nodes are not copied.
+    repeated. A run that is driven meanwhile is copied up to its current record; copying again brings the rest. Leases,
+    snapshots and results of cached nodes are not copied.
 
     Unfinished runs are then in both stores. Workers would continue them in each, and repeat their calls: let them
     work on one of the stores only.

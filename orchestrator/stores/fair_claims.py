@@ -1,8 +1,8 @@
 """Fair claims: the values of a label take turns, and the number of runs of a graph is limited.
 
 With 100,000 runs of one customer and one of another waiting, the other's run is the first or the second to be given
-out. A store that gives out runs in turn (`ClaimRequest.turns`) visits the values after the last visited
-one, a bounded number of them in each claim, and takes one run of each before it takes a second one of any.
+out. A store that gives out runs in turn (`ClaimRequest.turns`) visits the values after the last visited one, a bounded
+number of them in each claim, and takes one run of each before it takes a second one of any.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Selection(Generic[T]):
         return min(self.limit, self._most.get(graph, self.limit))
 
     def open(self, graphs: Collection[str]) -> list[str]:
-        """Return the graphs whose runs can be added."""
+        """Return the names of the graphs whose runs can be added."""
         return [] if self.full else [name for name in graphs if self._left.get(name, 1) > 0]
 
     def add(self, key: object, graph: str, row: T) -> bool:

@@ -206,7 +206,7 @@ class Holders:
         return holder is not None and holder.expires > SYSTEM_CLOCK.steady()
 
     def present(self) -> set[str]:
-        """Return the holders that may be alive."""
+        """Return the ids of the holders that may be alive."""
         now = SYSTEM_CLOCK.steady()
         return {
             name

@@ -127,7 +127,7 @@ def pieces(stored: bytes, payloads: Payloads) -> list[bytes]:
     first, found = _parsed(stored) if stored.startswith(MARK) else (0, [])
     size = len(stored) - first + sum(hole.size - _HOLE for hole in found)
     if size > MAX_RECORD_BYTES:
-        raise ValueError(f"it has {size:,} bytes with its payloads, and a record has at most {MAX_RECORD_BYTES:,}")
+        raise ValueError(f"it has {size:,} bytes with its payloads, and the limit for a record is {MAX_RECORD_BYTES:,}")
     parts: list[bytes] = []
     done = first
     for hole in found:
@@ -270,7 +270,7 @@ class Disorder:
 
     @property
     def wrong(self) -> list[int]:
-        """The runs for which notes must be added or removed, sorted."""
+        """The numbers of the runs for which notes must be added or removed, sorted."""
         return sorted({*self.unnoted, *self.stale})
 
 

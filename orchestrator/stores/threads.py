@@ -1,17 +1,17 @@
 """Waiting, in asyncio or trio, for the work of another task or thread.
 
-`anyio.to_thread` would use a thread per call; here one thread serves all calls and wakes each event loop
-by its thread-safe method, once for all of its tasks whose work was done together.
+`anyio.to_thread` would use a thread per call; here one thread serves all calls and wakes each event loop by its
+thread-safe method, once for all of its tasks whose work was done together.
 
 Cancellation is delayed as by a shielded `CancelScope`. In asyncio that scope is opened only after a cancellation:
 it costs about as much as everything else here, and waits are rarely cancelled.
 
 It also handles forks of a process whose stores are open.
 
-A forked process inherits SQLite's connections, but not the locks that they assume: other processes
-then remove the log to which it writes, also by its own connections, and acknowledged commits are lost. So
-before a fork connections are closed; both processes open the file again when they need it. Connections to a server
-belong to the parent: the child must send nothing on them, not even a termination message.
+A forked process inherits SQLite's connections, but not the locks that they assume: other processes then remove the log
+to which it writes, also by its own connections, and acknowledged commits are lost. So before a fork connections are
+closed; both processes open the file again when they need it. Connections to a server belong to the parent: the child
+must send nothing on them, not even a termination message.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Pending(Generic[T]):
     async def wait(self) -> None:
         """Wait until the work is done.
 
-        Cancellation is delayed until then (the work continues anyway, and the caller must learn its
-        outcome). Only a bare `asyncio.Task.cancel()` ends the wait; the work is then done all the same.
+        Cancellation is delayed until then (the work continues anyway, and the caller must learn its outcome). Only a
+        bare `asyncio.Task.cancel()` ends the wait; the work is then done all the same.
         """
         signal = self.signal = _TrioSignal() if in_trio() else _AsyncioSignal()
         if not self.done:

@@ -237,7 +237,7 @@ class Pool(Generic[T]):
             ValueError: the size or the time is not positive.
         """
         if size < 1:
-            raise ValueError(f"size={size}: a pool has at least one instance")
+            raise ValueError(f"size={size}: a pool must have at least one instance")
         if acquire_timeout is not None and acquire_timeout <= 0:
             raise ValueError(f"acquire_timeout={acquire_timeout}: give a positive number of seconds, or None")
         self.size = size

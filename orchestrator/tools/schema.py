@@ -331,7 +331,7 @@ def _replaced(annotation: Any, known: dict[int, Any]) -> Any:
 def _newer(old: Any, known: dict[int, Any]) -> Any:
     if id(old) in known:
         return known[id(old)]
-    known[id(old)] = old  # a recursive one is left as it is inside, so that pydantic reports it
+    known[id(old)] = old  # a recursive one is left unchanged inside, so that pydantic reports it
     fields: dict[str, Any] = {}
     for name, hint in get_type_hints(old, include_extras=True).items():
         # In a class whose hints are strings, as under `from __future__ import annotations`, required keys are unknown.

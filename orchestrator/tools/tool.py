@@ -275,7 +275,7 @@ class Tool:
         for fault in schema_faults(self.parameters):
             raise ValueError(f"tool {self.name!r}: its schema {fault}")
         if (kind := self.parameters.get("type", "object")) != "object":
-            raise ValueError(f"tool {self.name!r}: its schema is of type {kind!r}; arguments are an 'object'")
+            raise ValueError(f"tool {self.name!r}: its schema is of type {kind!r}, but arguments must be an 'object'")
 
     def to_param(self, *, strict: bool = False) -> dict[str, Any]:
         """Return the tool in the form that models receive.

@@ -161,7 +161,7 @@ class Superseded(Fold):
         return call.attempt < self.first.get(call.activation, 1)
 
     def _counted_at(self, activation: str) -> str:
-        """Return the activation that usage of a step is counted at: the outermost restarted one; empty for none."""
+        """Return the key of the activation that counts a step's usage: the outermost restarted one; empty for none."""
         found = activation if activation in self.first else ""
         for around, attempt in self._outward(activation):
             if attempt < self.first.get(around, 1):

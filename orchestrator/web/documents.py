@@ -235,7 +235,7 @@ class UntakenEventDocument(Document):
 
 
 class WhyDocument(Document):
-    """Reason why a run is where it is, or why a step ran and took its edges."""
+    """The reason for the state of a run, or for a step and the edges that it took."""
 
     run_id: str
     seq: int

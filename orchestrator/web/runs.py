@@ -140,7 +140,7 @@ async def picture(draw: Callable[[], str]) -> Response:
 
 
 async def why(call: Call[requests.WhyQuery]) -> documents.WhyDocument:
-    """Explain why a run is where it is, or why a step ran."""
+    """Explain the state of a run, or why a step ran."""
     run, seq = await call.executor.load(call.run_id), call.query.seq
     _check_record(run, seq)
     try:
@@ -264,7 +264,7 @@ def _event_text(event: Event) -> str:
 
 
 def _after(call: Call[requests.EventsQuery]) -> int:
-    """Return the last record that the reader has. A browser that reconnects sends it in a header."""
+    """Return the number of the last record that the reader has. A browser that reconnects sends it in a header."""
     said = call.request.headers.get("last-event-id", "")
     if not said:
         return call.query.after

@@ -163,4 +163,6 @@ def test_a_run_that_failed_or_spent_a_limit_ends_with_the_command(shell: Shell) 
 def test_an_error_inside_a_message_is_explained_too(shell: Shell) -> None:
     done = shell("run", "chat", "hi", "--model", "openai:any")
     assert "failed at sorry: StepError: ModelMisconfigured: " in done.err
-    assert done.err.splitlines()[-1].endswith("orchestrator explain ModelMisconfigured")
+    explain, resume = done.err.splitlines()[-2:]
+    assert explain.endswith("orchestrator explain ModelMisconfigured")
+    assert resume.endswith("--retry")

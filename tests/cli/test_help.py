@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from orchestrator.cli.app import application
+from orchestrator.cli.app import _COMMANDS, _GROUPS, _HEADINGS, application
 from tests.support.inside import commands_of
 from tests.support.shell import Done, Shell
 
@@ -57,18 +57,23 @@ def test_help_loads_nothing_heavy(told: tuple[dict[str, str], list[str], list[st
 
 
 def test_the_list_of_commands_is_whole(top: Done) -> None:
-    rows = [line.split()[0] for line in top.out.partition("Commands:")[2].splitlines() if line.startswith("  ")]
+    rows = [line.split()[0] for line in top.out.partition("Run graphs:")[2].splitlines() if line.startswith("  ")]
     assert [row for row in rows if row in COMMANDS] == list(COMMANDS)
-    assert "..." not in top.out.partition("Commands:")[2], "a summary is cut off"
+    assert "..." not in top.out.partition("Run graphs:")[2], "a summary is cut off"
     assert "130 interrupted" in top.out
     assert (top.code, top.err) == (0, "")
 
 
 def test_the_list_has_the_summary_of_each_command(top: Done) -> None:
     """The list is printed without loading the commands, so it has their summaries once more."""
-    listed = " ".join(top.out.partition("Commands:")[2].split())
+    listed = " ".join(top.out.partition("Run graphs:")[2].split())
     for name, command in commands_of(application()).commands.items():  # type: ignore[attr-defined]
         assert f"{name} {command.get_short_help_str(200)}" in listed
+
+
+def test_each_command_stands_under_one_heading() -> None:
+    listed = sorted(" ".join(_HEADINGS.values()).replace("schema ", "").split())
+    assert listed == sorted(name for name in (*_COMMANDS, *_GROUPS) if name != "schema")
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -67,6 +67,13 @@ def test_a_name_that_is_given_twice_is_a_usage_error(shell: Shell) -> None:
     assert (done.code, done.err) == (2, "error: --model named.py:other: the default model is given twice\n")
 
 
+def test_a_name_without_a_model_says_which_option_names_it(shell: Shell) -> None:
+    begun(shell)
+    done = shell("run", "two.yaml", "hi", "--model", "clever=named.py:other")
+    assert done.code == 2
+    assert "uses the model named 'cheap', and --model names clever: add --model cheap=REF" in done.err
+
+
 def test_a_run_of_others_needs_each_of_them_again(shell: Shell, tmp_path: Path) -> None:
     begun(shell)
     exported = shell("export", "r", "-o", "run.jsonl")

@@ -192,7 +192,6 @@ LONG_LISTS = {
     "orchestrator/cli/run_commands.py: resume": OPTIONS,
     "orchestrator/cli/worker_commands.py: schedule": OPTIONS,
     "orchestrator/cli/serve_command.py: serve": OPTIONS,
-    "orchestrator/cli/runs_command.py: runs": OPTIONS,
     "orchestrator/cli/worker_commands.py: worker": OPTIONS,
     "graphs/react.py: react": "a strategy's options are its parameters",
 }

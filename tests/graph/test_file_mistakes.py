@@ -175,7 +175,7 @@ def test_a_mistake_is_reported_with_its_line_and_a_suggestion(tmp_path: Path, mi
 def test_what_is_no_graph_at_all_says_how_to_begin(tmp_path: Path, text: str) -> None:
     path = tmp_path / "mail.yaml"
     path.write_text(text)
-    with pytest.raises(GraphError, match=r"mail\.yaml: a graph is a mapping with name, .*: begin with 'name: NAME'"):
+    with pytest.raises(GraphError, match=r"mail\.yaml: a graph must be a mapping .*: begin with 'name: NAME'"):
         Graph.load(path)
 
 

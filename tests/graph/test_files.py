@@ -192,8 +192,8 @@ def test_a_local_state_and_a_local_kind_are_not_saved(tmp_path: Path) -> None:
         (YAML.replace("  grade:", "  write:"), GraphError, "'write' occurs twice, first on line"),
         (YAML.replace("  grade:", "  yes:"), GraphError, "node name True is not a string"),
         (YAML.replace("sample:grade", "sample:grad"), GraphUnknown, "node 'grade': 'tests.graph.sample:grad': module"),
-        (YAML.replace("sample:Essay", "sample:grade"), UntrustedCode, "and a graph file names a pydantic model"),
-        ("- a\n- b", GraphError, "a graph is a mapping with name,"),
+        (YAML.replace("sample:Essay", "sample:grade"), UntrustedCode, "but a graph file names a pydantic model"),
+        ("- a\n- b", GraphError, "a graph must be a mapping with name,"),
         ("name: [", GraphError, "x.yaml: line 1, column 8: expected the node content"),
         ("!!python/object/apply:os.system ['true']", GraphError, "could not determine a constructor"),
     ],
@@ -207,7 +207,7 @@ def test_a_file_that_is_no_graph_says_why(tmp_path: Path, text: str, error: type
 
 
 def test_a_graph_is_saved_as_yaml_or_json_only(tmp_path: Path) -> None:
-    with pytest.raises(GraphError, match=r"x.toml: a graph is saved as .yaml, .yml or .json"):
+    with pytest.raises(GraphError, match=r"x.toml: save a graph as .yaml, .yml or .json"):
         make().save(tmp_path / "x.toml")
 
 

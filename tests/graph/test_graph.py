@@ -93,7 +93,9 @@ def test_several_input_fields_take_several_values() -> None:
     start = graph.initial(["graphs", 1])
     assert (start["topic"], start["score"]) == ("graphs", 1.0)
     assert graph.result(start) == {"score": 1.0, "drafts": []}
-    with pytest.raises(InvalidInput, match="input of graph 'essay' is topic, score: give 2 values, or a mapping"):
+    with pytest.raises(
+        InvalidInput, match="input of graph 'essay' is topic, score: give a list of 2 values, or a mapping"
+    ):
         graph.initial("graphs")
 
 

@@ -138,6 +138,17 @@ def test_declared_outcomes_win() -> None:
     assert either.outcomes == ("a", "b")
 
 
+def test_a_result_that_no_node_can_return_is_refused_with_its_fix() -> None:
+    def chosen(state: State) -> Literal["good", "bad"]: ...
+    async def text(state: State) -> str | None: ...
+
+    fix = r"to name its outcome, annotate Outcome\[Literal\['good', 'bad'\]\]"
+    with pytest.raises(GraphError, match=rf"node function chosen returns Literal\['good', 'bad'\], .*{fix}"):
+        node(chosen)
+    with pytest.raises(GraphError, match=rf"node function text returns str, .*{fix}"):
+        node(text)
+
+
 def test_an_outcome_that_is_not_listed_is_an_error_with_its_mend() -> None:
     def bare(state: State) -> Outcome: ...  # type: ignore[type-arg]
     def some(state: State) -> Outcome[str]: ...

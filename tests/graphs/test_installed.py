@@ -185,6 +185,11 @@ def test_a_wheel_installs_no_package_graphs_and_a_checkout_has_it_as_the_same_mo
 
 
 @pytest.mark.peer
+def test_the_texts_of_errors_are_installed(installed: Place) -> None:
+    assert installed("-P", "-m", "orchestrator", "explain", "C2").startswith("C2\n\nBranches meet")
+
+
+@pytest.mark.peer
 @pytest.mark.parametrize("checker", ["mypy", "pyright"])
 def test_type_checkers_know_the_strategies(installed: Place, checker: str) -> None:
     file = installed.path / "checked.py"

@@ -525,8 +525,8 @@ async def test_a_run_that_is_not_ready_is_refused(tmp_path: Path) -> None:
         (f"s3://bucket/x?password={SECRET}", "no parameter 'password'"),
         (f"file://key:{SECRET}@host/x", "write `file:///var/archive`"),
         (f"s3://key:{SECRET}@[", "archive URL cannot be read"),
-        ("s3://bucket/x?timeout=0", "`timeout` is more than 0 seconds"),
-        ("s3://bucket/x?timeout=nan", "`timeout` is more than 0 seconds"),
+        ("s3://bucket/x?timeout=0", "`timeout` must be more than 0 seconds"),
+        ("s3://bucket/x?timeout=nan", "`timeout` must be more than 0 seconds"),
         ("file://host/x", "write `file:///var/archive`"),
     ],
 )

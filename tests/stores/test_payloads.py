@@ -203,7 +203,7 @@ def test_a_record_that_would_be_too_large_is_refused_before_it_is_put_together()
     stored, digest = named_often(payload, least - 1)
     assert sum(map(len, pieces(stored, {digest: payload.encode()}))) <= MAX_RECORD_BYTES
     stored, digest = named_often(payload, least)
-    with pytest.raises(ValueError, match=r"it has 603,\d{3},\d{3} bytes .* at most 603,979,776"):
+    with pytest.raises(ValueError, match=r"it has 603,\d{3},\d{3} bytes .* the limit for a record is 603,979,776"):
         pieces(stored, {digest: payload.encode()})
 
 

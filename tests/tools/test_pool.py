@@ -206,7 +206,7 @@ def test_what_a_tool_with_a_pool_cannot_be() -> None:
         tool(pool=Pool(Env))(takes_none)
     with pytest.raises(TypeError, match="rename its parameter id"):
         tool(pool=Pool(Env))(takes_an_id)
-    with pytest.raises(ValueError, match="size=0: a pool has at least one instance"):
+    with pytest.raises(ValueError, match="size=0: a pool must have at least one instance"):
         Pool(Env, 0)
     with pytest.raises(ValueError, match="acquire_timeout=0"):
         Pool(Env, acquire_timeout=0)

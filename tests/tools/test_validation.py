@@ -600,7 +600,7 @@ def test_a_schema_that_replaces_the_derived_one_is_checked() -> None:
     (one,) = _own({})
     with pytest.raises(ValueError, match="did you mean 'object'"):
         one.with_(parameters={"type": "dict"})
-    with pytest.raises(ValueError, match="is of type 'array'; arguments are an 'object'"):
+    with pytest.raises(ValueError, match="is of type 'array', but arguments must be an 'object'"):
         Toolbox(one).override("wait", parameters={"type": "array"}).current()
     with pytest.raises(TypeError, match=r"parameters is <class .*, not a JSON Schema; .*model_json_schema"):
         one.with_(parameters=BaseModel)

@@ -50,7 +50,7 @@ def address_of(url: str) -> RestateAddress:
         parts = urlsplit(url)
     except ValueError:
         raise InvalidValue(
-            "a restate:// URL is restate://HOST:PORT, with [ ] around an IPv6 address", where="engine"
+            "a restate:// URL must be restate://HOST:PORT, with [ ] around an IPv6 address", where="engine"
         ) from None
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(given.keys() - set(_PARAMETERS))

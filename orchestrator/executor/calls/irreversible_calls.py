@@ -79,7 +79,7 @@ class Relatives:
     _forks: dict[str, list[r.Forked]] = field(default_factory=dict)
 
     def maker(self, name: str, seq: int) -> str:
-        """Return the run that wrote a record of a relative's journal: a fork has copies of records of its parent."""
+        """Return the id of the run that wrote a record of a relative's journal: a fork copies records of its parent."""
         if name not in self._forks:
             self._forks[name] = [one for one in self.journals.get(name, ()) if isinstance(one, r.Forked)]
         fork = next((one for one in self._forks[name] if one.seq > seq), None)

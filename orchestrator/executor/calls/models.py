@@ -78,7 +78,7 @@ class _ModelsOfReplay(dict[str, Model]):
 
 
 class AbsentModel(RequestModel):
-    """Stands for a model that a replay was not given: only live calls need it."""
+    """A placeholder for a model that a replay was not given: only live calls need the model."""
 
     name = ABSENT
 

@@ -125,7 +125,7 @@ async def version_of(
         graph = known or resources.graph(info.graph, info.run_id)
     if graph.name != info.graph:
         raise InvalidValue(
-            f"run {info.run_id!r} is of graph {info.graph!r}: a fork continues in a version of it, "
+            f"run {info.run_id!r} is a run of graph {info.graph!r}: a fork continues in a version of it, "
             f"not in {graph.name!r}",
             where="graph",
         )

@@ -89,7 +89,7 @@ async def _recording(store: Store, loader: RunLoader, fork: Forked, structure: s
 
 
 def _inner_run(call: RecordedCall) -> str:
-    """Return the run that a call of a graph started."""
+    """Return the id of the run that a call of a graph started."""
     settled = call.result
     found = settled.result if settled is not None and call.intended.kind == "tool" else None
     metadata = found.get("metadata") if isinstance(found, Mapping) else None

@@ -79,7 +79,7 @@ def check_options(live: str, approve: str | None, at: int | None) -> None:
 
 
 async def _moment_of(host: Host, options: ReplayOptions, parent: Run) -> int | None:
-    """Return the record after which the replay starts; None: it starts as the run did.
+    """Return the number of the record after which the replay starts; None: it starts as the run did.
 
     Raises:
         InvalidValue: it is not clear which answer or result is to be replaced.

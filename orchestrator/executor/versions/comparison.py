@@ -387,7 +387,7 @@ def _words(node: str, forks: tuple[str, ...]) -> str:
 
 
 def _node_of(vertex: str) -> str:
-    """Return the node of a fork: a map next to other edges has its own name."""
+    """Return the name of a fork's node: a map next to other edges has its own name."""
     return vertex.partition("*")[0]
 
 

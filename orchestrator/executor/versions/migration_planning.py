@@ -171,7 +171,7 @@ def _field_changes(needed: list[GradedChange]) -> list[Change]:
 
 
 def _alike(comparison: Comparison, change: Change) -> tuple[str, ...]:
-    """Return new fields with the type of a removed one that the migration does not mention."""
+    """Return the names of new fields with the type of a removed one, if the migration does not mention them."""
     there = comparison.names.place(change.place)
     old, new = graph_at(comparison.old, change.place), graph_at(comparison.new, there)
     if old is None or new is None:

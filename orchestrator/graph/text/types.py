@@ -68,7 +68,7 @@ def parse_type(text: str, named: Named | None = None, known: Callable[[], Iterab
             Literal["a", 1] T | T` and the further names.
     """
     if len(text) > _LONGEST:
-        raise GraphError(f"{text[:40]!r}... has {len(text):,} characters, and a type at most {_LONGEST:,}: use a class")
+        raise GraphError(f"{text[:40]!r}... has {len(text):,} characters, and the limit is {_LONGEST:,}: use a class")
     return _TypeParser(text, named or (lambda name: None), known).parse()
 
 

@@ -220,7 +220,12 @@ def what_happened(info: RunInfo) -> str:
         text = f"waits to be taken up from {moment(info.due)} on: {info.input}"
     else:
         text = info.error or info.output or info.input
+    if info.parent is not None:
+        text = f"{_RELATIONS.get(info.parent.relation, info.parent.relation)} {info.parent.run_id}: {text}"
     return " ".join(str(redacted(text)).split())
+
+
+_RELATIONS = {"fork": "fork of", "replay": "replay of", "call": "called by"}
 
 
 _NUMBERS = ("runs", "failed", "calls", "tools", "failed", "tokens in", "out", "cost", "p50", "p95")

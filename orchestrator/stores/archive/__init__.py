@@ -126,7 +126,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         found = 0.0
     if not 0 < found <= _LONGEST_TIMEOUT:
-        raise StoreError(f"archive URL s3://...: `timeout` is more than 0 seconds, and at most {_LONGEST_TIMEOUT}")
+        raise StoreError(f"archive URL s3://...: `timeout` must be more than 0 seconds, at most {_LONGEST_TIMEOUT}")
     return found
 
 

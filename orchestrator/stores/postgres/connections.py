@@ -152,8 +152,8 @@ _DEFAULTS: dict[str, str | int] = {
 }
 """Default parameters of libpq: without them a client waits for hours for a server that no longer responds.
 
-A lease lasts 30 s by default, and a beat comes every third of that. A beat without an answer is given
-up within 9 s, so there is time for two more on new connections.
+A lease lasts 30 s by default, and a beat comes every third of that. A beat without an answer is given up within 9 s, so
+there is time for two more on new connections.
 """
 
 IDLE_SECONDS = 5.0

@@ -185,7 +185,7 @@ def holders(connection: Connection, runs: int) -> list[Holder]:
 
 
 def present_holders(connection: Connection) -> tuple[list[str], list[str]]:
-    """Return the holders that may be alive, and those known to be gone before their leases expire."""
+    """Return the ids of the holders that may be alive, and of those known to be gone before their leases expire."""
     steady = SYSTEM_CLOCK.steady()
     present: list[str] = []
     gone: list[str] = []

@@ -6,9 +6,8 @@ its partition is created, and only then the sequence is moved to the first numbe
 belong to the month before, so no append ever depends on it.
 
 A partition is attached under a lock for which neither reads nor writes wait. It is dropped if it is empty and no new
-run can get a number in it; when a run of it is restored later, it is created again: see `mending`. Users of
-`records` need no rights on its partitions, and only the owner has any: so no user gets around the
-policies of `records`.
+run can get a number in it; when a run of it is restored later, it is created again: see `mending`. Users of `records`
+need no rights on its partitions, and only the owner has any: so no user gets around the policies of `records`.
 """
 
 from __future__ import annotations

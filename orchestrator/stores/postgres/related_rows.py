@@ -4,13 +4,12 @@ A part reads `moved`, which has `n` (the number of the change in the statement),
 changed run. So nothing is written for a run that was not changed.
 
 Payloads of records are stored with the first record that has them, and removed with the last; see `stores.payloads`.
-Two kinds of transactions conflict at a payload: one adds a use of it, one removes it with its last use. A use refers
-to its payload by a foreign key. So adding a use locks the payload against removal (`FOR KEY SHARE`, which many may
-hold at the same time) until the transaction ends. A transaction that removes a use locks the payload exclusively (`FOR
-UPDATE`), and only then, in a separate statement, looks for other uses: those added before are committed
-then, and visible. A use of a payload that was just removed is refused by the server; the change is then
-repeated, and adds the payload. Payloads are locked in the order of their digests, after the
-rows of runs.
+Two kinds of transactions conflict at a payload: one adds a use of it, one removes it with its last use. A use refers to
+its payload by a foreign key. So adding a use locks the payload against removal (`FOR KEY SHARE`, which many may hold at
+the same time) until the transaction ends. A transaction that removes a use locks the payload exclusively (`FOR
+UPDATE`), and only then, in a separate statement, looks for other uses: those added before are committed then, and
+visible. A use of a payload that was just removed is refused by the server; the change is then repeated, and adds the
+payload. Payloads are locked in the order of their digests, after the rows of runs.
 
 The stored payload of a digest is compared with the given one. If it is damaged it is written again, so that what is
 acknowledged can be read. Nothing else locks the payload more strongly than adding a use.

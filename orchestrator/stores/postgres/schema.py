@@ -8,10 +8,9 @@ was taken over from writing. All times are Unix seconds; those of leases are by 
 Texts of users are escaped (see `texts`), and compared by code points. Long texts in an index are shortened by
 `texts.index_key`.
 
-`records` has a partition for each month (see `record_partitions`); that of runs from before
-there were months is made here. Long
-strings of records are in `payloads`, once each (see `payloads`); `journal` shows records without their first line,
-which contains the positions of payloads.
+`records` has a partition for each month (see `record_partitions`); the one for runs of versions without partitions is
+made here. Long strings of records are in `payloads`, once each (see `payloads`); `journal` shows records without their
+first line, which contains the positions of payloads.
 
 It also sets the rights of users on tables and the rows that they see.
 """

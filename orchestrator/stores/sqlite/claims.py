@@ -297,7 +297,7 @@ def graph_names(connection: sqlite3.Connection) -> list[str]:
 
 
 def _absent(connection: sqlite3.Connection, present: Collection[str]) -> list[str]:
-    """Return the holders that runs name, without those that may be alive."""
+    """Return the ids of the holders that runs name, without those that may be alive."""
     found = connection.execute(_steps("holder", "runs", "holder IS NOT NULL"))
     return [holder for (holder,) in found if holder not in present]
 

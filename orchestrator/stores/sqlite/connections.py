@@ -15,10 +15,10 @@ never waits for a lock. A lock, an error, a large read, or a disk that is slow m
 thread, where it stays until the disk is fast again. For writes, only the time of the disk counts, not the amount of
 changes: that needs the interpreter, and so blocks every event loop, in any thread.
 
-A commit that extends the log has to make the new length of the file durable as well, which costs a disk as much as
-the commit itself. One that overwrites bytes does not. SQLite overwrites its log after it has been emptied into the file
-for the first time; until then zeros are written after its end, more each time, so that a process with
-few commits writes few of them. SQLite ends a log at the first invalid frame, and zeros are not a valid one.
+A commit that extends the log has to make the new length of the file durable as well, which costs a disk as much as the
+commit itself. One that overwrites bytes does not. SQLite overwrites its log after it has been emptied into the file for
+the first time; until then zeros are written after its end, more each time, so that a process with few commits writes
+few of them. SQLite ends a log at the first invalid frame, and zeros are not a valid one.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ QUICK = 0.003
 """Seconds for which a commit or a read may block an event loop, on average."""
 
 MOST_DEBT = 10 * QUICK
-"""Total seconds above that before a thread takes over: occasionally SQLite checkpoints its log, or a page
-is read from the disk."""
+"""Total seconds above that before a thread takes over: occasionally SQLite checkpoints its log, or a page is read from
+the disk."""
 
 _QUICK_THERE = QUICK + sys.getswitchinterval()
 """The same limit for measurements in a thread, which also waits for the interpreter if an event loop is busy."""

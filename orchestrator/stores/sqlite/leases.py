@@ -202,7 +202,7 @@ _HOLDERS = "SELECT holder, owner, ttl, expires FROM holders"
 
 
 def present_holders(connection: sqlite3.Connection, clock: StoreClock) -> tuple[list[str], list[str]]:
-    """Return the holders that may be alive, and those known to be gone before their leases expire."""
+    """Return the ids of the holders that may be alive, and of those known to be gone before their leases expire."""
     steady, now = SYSTEM_CLOCK.steady(), clock.now(connection)
     present: list[str] = []
     gone: list[str] = []

@@ -30,7 +30,7 @@ _LONGEST = 300
 
 
 class CrashUnsafe(AssertionError):
-    """Raised by the crash kit if a run that was stopped and resumed differs from an undisturbed one."""
+    """Raised by the crash kit if a stopped and resumed run does not end, or differs from an undisturbed one."""
 
 
 @dataclass

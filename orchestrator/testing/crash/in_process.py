@@ -128,7 +128,7 @@ class _Trials:
 
 @dataclass
 class _Trial:
-    """A run, over all of its lives."""
+    """A run that is stopped and resumed several times."""
 
     trials: _Trials
     inner: Store

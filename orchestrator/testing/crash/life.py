@@ -104,7 +104,7 @@ class StoppingStore:
     def _ended(self, last: bool) -> None:
         if last:
             self.stopped = True
-        self._alive()  # also for a write that started before and ended after
+        self._alive()  # also for a write that started before the stop and ended after it
 
 
 RUN = "crash-kit"

@@ -179,7 +179,7 @@ def refuse_secrets(text: str) -> None:
     """
     if len(text) > _LONGEST:
         raise GraphUnknown(
-            f"tools {PREFIX}...: it has {len(text):,} characters, and a reference at most {_LONGEST:,}: "
+            f"tools {PREFIX}...: it has {len(text):,} characters, and the limit for references is {_LONGEST:,}: "
             "use a .mcp.json file"
         )
     holder = secret_written_in(text)
@@ -253,7 +253,7 @@ def _disabled(entry: object) -> bool:
 
 def _of_entry(where: str, name: str, entry: object, folder: Path) -> Server:
     if not isinstance(entry, dict):
-        raise GraphUnknown(f"{where}: a server is an object with 'command' or 'url'")
+        raise GraphUnknown(f"{where}: a server must be an object with 'command' or 'url'")
     kind = entry.get("type", entry.get("transport"))
     if kind == "sse":
         raise GraphUnknown(f"{where}: the old SSE transport is not supported; use the server's streamable HTTP")
@@ -270,7 +270,7 @@ def _of_entry(where: str, name: str, entry: object, folder: Path) -> Server:
         command = expanded(_text(where, entry, "command"), where)
         words = tuple(expanded(one, where) for one in args)
         return StdioServer(command, words, _texts(where, entry, "env"), str(folder / cwd), name)
-    raise GraphUnknown(f"{where}: a server has 'command' (stdio) or 'url' (http), and its 'type' must agree")
+    raise GraphUnknown(f"{where}: a server must have 'command' (stdio) or 'url' (http), and a 'type' that agrees")
 
 
 def _text(where: str, entry: Mapping[str, object], key: str) -> str:

@@ -303,7 +303,7 @@ def checked_schema(schema: object) -> dict[str, Any]:
     if isinstance(top, dict) and top is not found:
         found = {**top, **{name: value for name, value in found.items() if name in ("$defs", "definitions")}}
     if found.setdefault("type", "object") != "object":
-        raise ValueError(f"its schema is of {json.dumps(found['type'])}; arguments are an object")
+        raise ValueError(f"its schema is of type {json.dumps(found['type'])}, but arguments must be an object")
     if "properties" not in found or any(keyword in found for keyword in LISTS):
         found.setdefault("additionalProperties", True)  # properties that it does not name are not refused here
     found.setdefault("properties", {})

@@ -419,5 +419,5 @@ def _mark(name: str, folder: int) -> tuple[int, int, int]:
 
 
 def _is_there(name: str, folder: int) -> bool:
-    """Return True if the folder has a file that was not listed before."""
+    """Return True if the folder has a file of the graph with this name."""
     return name in names_in(folder)

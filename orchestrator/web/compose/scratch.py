@@ -98,7 +98,7 @@ class ScratchStore(MemoryStore):
         return self.size >= self._most
 
     def largest(self) -> str | None:
-        """Return the run with the most bytes; None if there is none."""
+        """Return the id of the run with the most bytes; None if there is no run."""
         with self._lock:
             return max(self._journals, key=self._size_of, default=None)
 

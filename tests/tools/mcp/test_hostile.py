@@ -118,7 +118,7 @@ def _fan(levels: int) -> dict[str, Any]:
         ({"$ref": "#"}, "refers to itself without end"),
         ([], "is not an object"),
         (True, "is not an object"),
-        ({"type": "array"}, 'is of "array"; arguments are an object'),
+        ({"type": "array"}, 'is of type "array", but arguments must be an object'),
         ({"type": "thing"}, "the type \"thing\", which does not exist; did you mean 'string'"),
         ({"properties": {"a": {"type": "dict"}}}, "the type \"dict\", which does not exist; did you mean 'object'"),
         ({"properties": []}, "has 'properties' with \\[\\], which is not an object with schemas"),

@@ -134,8 +134,8 @@ def test_a_file_as_other_clients_write_it(tmp_path: Path, monkeypatch: pytest.Mo
     [
         ({}, "lists no servers"),
         ([], "lists no servers"),
-        ({"a": 1}, "#a: a server is an object"),
-        ({"a": {}}, "#a: a server has 'command'"),
+        ({"a": 1}, "#a: a server must be an object"),
+        ({"a": {}}, "#a: a server must have 'command'"),
         ({"a": {"type": "sse", "url": "http://x"}}, "#a: the old SSE transport"),
         ({"a": {"url": "ftp://x"}}, "does not begin with http"),
         ({"a": {"command": "x", "args": "y"}}, "'args' is not a list of strings"),

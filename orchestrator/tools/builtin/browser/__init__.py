@@ -317,7 +317,7 @@ class Browser(Toolbox):
             NotADirectoryError: the folder for downloads does not exist.
         """
         if not seconds > 0 or min(shown, tabs, limit, contexts, *size) < 1:
-            raise ValueError("Browser: seconds, shown, size, tabs, limit and contexts are positive numbers")
+            raise ValueError("Browser: seconds, shown, size, tabs, limit and contexts must be positive numbers")
         named = None if hosts is None else list(texts("hosts", hosts))
         Guard(private=allow_private, hosts=named, ports=ports)  # raises the errors about these arguments here
         if downloads is not None and not os.path.isdir(downloads):

@@ -306,7 +306,7 @@ class Terminal(Tool):
             TypeError: `env` is a string instead of a list.
         """
         if not timeout > 0 or output_limit < 2:
-            raise ValueError("Terminal: timeout and output_limit are positive numbers")
+            raise ValueError("Terminal: timeout and output_limit must be positive numbers")
         self._cwd, self._seconds = cwd, timeout
         self._env = dict(env) if isinstance(env, Mapping) else texts("env", env)
         self._limit, self._program = output_limit, shell
