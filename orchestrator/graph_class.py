@@ -124,11 +124,14 @@ class Graph(GraphDefinition[StateT]):
         restored: bool = False,
         **rest: Any,
     ) -> None:
+        if not isinstance(nodes, Mapping):
+            raise GraphError(f"nodes is a {type(nodes).__name__}: use a mapping of names to nodes, {{'name': node}}")
         made: dict[str, Node] = {key: _node_of(key, thing) for key, thing in nodes.items()}
         parsed = parse_edges(edges)
         if not restored:  # a run refers to nodes and outcomes by the names with which its graph was stored
             made, parsed = _plainly_named(made), tuple(edge.plain() for edge in parsed)
             rest["name"] = plain_name(rest["name"])
+            limits = Limits(**limits) if isinstance(limits, Mapping) else limits
             pools = {plain_name(name): size for name, size in pools.items()} if isinstance(pools, Mapping) else pools
         BaseModel.__init__(
             self,

@@ -681,7 +681,7 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
         others = ", ".join(repr(name) for name in given if name not in names) if isinstance(given, Mapping) else ""
         many = "one value" if len(names) == 1 else f"a list of {len(names)} values"
         raise InvalidInput(
-            f"input of graph {self.name!r} is {', '.join(names)}: give {many}, or a mapping (a JSON object)"
+            f"input of graph {self.name!r} is {', '.join(names)}: give {many}, or a mapping"
             + (f" without {others}" if others else "")
         )
 

@@ -163,6 +163,6 @@ def test_a_run_that_failed_or_spent_a_limit_ends_with_the_command(shell: Shell) 
 def test_an_error_inside_a_message_is_explained_too(shell: Shell) -> None:
     done = shell("run", "chat", "hi", "--model", "openai:any")
     assert "failed at sorry: StepError: ModelMisconfigured: " in done.err
-    explain, resume = done.err.splitlines()[-2:]
+    explain, _, resume = done.err.splitlines()[-3:]
     assert explain.endswith("orchestrator explain ModelMisconfigured")
     assert resume.endswith("--retry")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.browser import chromium
+from tests.support.browser import axe_script, chromium
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -103,9 +103,10 @@ def test_the_search_finds_the_guide_before_decisions_and_reference(
 
 def test_screens_of_the_live_page_are_as_the_screen_of_the_reader(browser: Browser, address: str) -> None:
     shown = {}
+    schemes: tuple[Any, ...] = ("light", "dark")
     for width in (390, 1440):
-        for scheme in ("light", "dark"):
-            window = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)  # type: ignore[arg-type]
+        for scheme in schemes:
+            window = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
             window.goto(f"{address}/live_page.html")
             source = window.locator("picture img").first.evaluate("image => image.currentSrc")
             shown[width, scheme] = source.rsplit("/", 1)[1]
@@ -116,6 +117,19 @@ def test_screens_of_the_live_page_are_as_the_screen_of_the_reader(browser: Brows
         (1440, "light"): "live_runs_light.png",
         (1440, "dark"): "live_runs_dark.png",
     }
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_texts_and_links_can_be_told_from_what_is_around_them(scheme: Any, browser: Browser, address: str) -> None:
+    window = browser.new_page(color_scheme=scheme)
+    found = []
+    for name in ("index", "tutorial", "live_page", "reference/orchestrator.memory"):
+        window.goto(f"{address}/{name}.html")
+        window.evaluate(axe_script())
+        broken = window.evaluate("axe.run(document, {runOnly: ['wcag2a', 'wcag2aa']}).then(found => found.violations)")
+        found += [(name, rule["id"], node["html"]) for rule in broken for node in rule["nodes"]]
+    window.close()
+    assert found == []
 
 
 def test_no_page_is_wider_than_a_phone_or_asks_another_host(browser: Browser, address: str, built: Path) -> None:

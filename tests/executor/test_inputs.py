@@ -72,9 +72,9 @@ REFUSED: list[tuple[Graph, Any, str]] = [
     (WORD, {"word": "tea", "approved": True}, ONE),
     (WORD, {"approved": True}, ONE),
     (WORD, {"wrd": "tea"}, ONE),
-    (TWO, {"word": "tea", "approved": True}, "is word, user: give 2 values, or a mapping without 'approved'"),
-    (TWO, {"wrd": "tea"}, "is word, user: give 2 values, or a mapping without 'wrd'"),
-    (TWO, "tea", "is word, user: give 2 values, or a mapping"),
+    (TWO, {"word": "tea", "approved": True}, "is word, user: give a list of 2 values, or a mapping without 'approved'"),
+    (TWO, {"wrd": "tea"}, "is word, user: give a list of 2 values, or a mapping without 'wrd'"),
+    (TWO, "tea", "is word, user: give a list of 2 values, or a mapping"),
     (ALL, {"wrd": "tea"}, "there is no field 'wrd'"),
     (ALL, "tea", "names no input field"),
 ]

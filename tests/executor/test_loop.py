@@ -247,7 +247,7 @@ async def test_a_failure_stops_what_runs_beside_it() -> None:
         (Outcome("error"), "InvalidOutcome: work returned outcome 'error', which is reserved"),
         ({"lgo": "x"}, "there is no field 'lgo'"),
         ({"n": "many"}, "field 'n'"),
-        ("text", "InvalidUpdate: work returned 'text': return an Outcome"),
+        ("text", "InvalidUpdate: work returned 'text': return a mapping of state fields"),
         (Log(), "InvalidUpdate: work returned a whole Log"),
     ],
 )

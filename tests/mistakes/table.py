@@ -119,7 +119,7 @@ COMMANDS = (
     Mistake("a question where there are fields", ("run", "two.yaml", "hi"), ("two", "--input", "question, lang")),
     Mistake("input that is not JSON", ("run", "two.yaml", "--input", "{question: hi}"), ("--input", "not JSON", '"')),
     Mistake("a field of the input", ("run", "two.yaml", "--input", '{"quesion": "hi"}'), ("quesion", "question")),
-    Mistake("input that is a text", ("run", "two.yaml", "--input", '"hi"'), ("question", "lang", "object")),
+    Mistake("input that is a text", ("run", "two.yaml", "--input", '"hi"'), ("question", "lang", "a list of 2 values")),
     Mistake(
         "the type of an input",
         ("run", "approval.yaml", "--input", '{"order": 19}'),
@@ -210,6 +210,33 @@ g = Graph(
 )
 (await g.run({})).raise_for_status()""",
         ("'answer'", "a and b", "reducer"),
+    ),
+    Mistake(
+        "a list of nodes",
+        'Graph(name="g", state=S, nodes=[a], edges="START -> a -> END")',
+        ("nodes is a list", "mapping", "{'name': node}"),
+        ("has no attribute",),
+    ),
+    Mistake(
+        "limits as a mapping",
+        'Graph(name="g", state=S, nodes={"a": a}, edges="START -> a -> END", limits={"step": 5})',
+        ("step", "did you mean", "steps"),
+        ("errors.pydantic.dev",),
+    ),
+    Mistake("a node's parameter", "node(lambda stat: None)", ("stat", "cannot receive", "state, ctx, item and deps")),
+    Mistake("a whole state", "await one(lambda state: state)", ("a whole S", "only what changed", "{'field': value}")),
+    Mistake(
+        "an outcome that is not declared",
+        'await one(lambda state: __import__("orchestrator").Outcome("yes"))',
+        ("'yes'", "not declared", "'done'"),
+    ),
+    Mistake(
+        "no model",
+        """
+from orchestrator.nodes import Complete
+b = Complete(prompt="{question}", result="answer")
+await Graph(name="g", state=S, input="question", nodes={"b": b}, edges="START -> b -> END").run("x")""",
+        ("'b'", "uses a model", "model=..."),
     ),
     Mistake("a limit", "Limits(step=5)", ("step", "did you mean", "steps")),
 )

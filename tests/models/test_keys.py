@@ -172,7 +172,7 @@ def test_models_are_named_by_text() -> None:
 @pytest.mark.parametrize(
     ("ref", "words"),
     [
-        ("gpt-4o", "is unknown; write offline, openai:NAME"),
+        ("gpt-4o", "is unknown: did you mean 'openai:gpt-4o'"),
         ("openai:", "does not name a model"),
         ("openai:sk-0123456789abcdef0123", r"'openai:\[redacted\]': it holds a secret.*OPENAI_API_KEY"),
         ("openai:https://ann:hunter22@x.example", "it holds a secret"),
