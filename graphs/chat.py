@@ -1,8 +1,9 @@
 """Chat: one run that waits for the user between turns; the model answers, with tools.
 
-START -> heard -> think -> read -> ask : answer
-          ^         ^ again |   -> deal -> act (each of the calls) -> observe
-          |         +-------+------------------ more -------------------+
+START -> heard -> compact -> think -> read -> ask : answer
+          ^          ^         ^ again |   -> deal -> act (each of the calls) -> observe
+          |          |         +-------+                                           |
+          |          +------------------------- more ------------------------------+
           +---- ask
 """
 
@@ -13,10 +14,11 @@ from typing import Literal
 
 from orchestrator import Context, Graph, Limits, Outcome, Retry, Update, extend, node, replace
 from orchestrator.errors import StepError
+from orchestrator.graph import Migration
 from orchestrator.models import assistant, user
-from orchestrator.nodes import ITEM, Ask, CallModel, CallProtocol, Observe, ReadReply, Subgraph
+from orchestrator.nodes import ITEM, Ask, CallModel, CallProtocol, Compact, Observe, ReadReply, Subgraph
 from orchestrator.spelling import checks_names
-from orchestrator.strategies.function_call import one_call
+from orchestrator.strategies.function_call import ContextPolicy, one_call, shortening
 from orchestrator.tools import Risk
 from orchestrator.values import check_options
 
@@ -38,6 +40,10 @@ class ChatState(CallModel.State, ReadReply.State, Observe.State):
     """The user's last message; empty at the start to ask the user."""
     answer: str = "What can I do for you?"
     """The model's last message."""
+
+
+class LongChatState(ChatState, Compact.State):
+    """Inherits also `context_usage`, the size of the conversation."""
 
 
 @node(effect="pure")
@@ -69,8 +75,8 @@ def deal() -> None:
 
 @node(effect="pure")
 def sorry(state: ChatState, ctx: Context[object]) -> Update:
-    """Report to the user that the model gave no usable reply, and continue with the next turn."""
-    if ctx.error is None or ctx.error.type != "AgentError":
+    """Report to the user that the model gave no usable reply, or that a message is too long, and continue."""
+    if ctx.error is None or ctx.error.type not in ("AgentError", "RequestTooLong"):
         raise StepError(f"{ctx.error or 'nothing failed'}; asking another question cannot fix this")
     answer = f"There is no answer to that: {ctx.error.message}"
     roles = [message.role for message in state.messages[-2:]]
@@ -89,7 +95,7 @@ def left(ctx: Context[object]) -> None:
 EDGES = """
     START    -> heard
     heard    -> ask      : nothing
-    heard    -> think    : something
+    heard    -> {entry}  : something
     heard    -> END      : farewell
     think    -> read
     read     -> think    : again
@@ -97,13 +103,13 @@ EDGES = """
     read     -> deal     : calls
     deal     -> act      : each pending
     act      -> observe
-    observe  -> think    : more
+    observe  -> {entry}  : more
     observe  -> conclude : spent
     observe  -> END      : finished
     conclude -> read_answer
     read_answer -> conclude : again
     read_answer -> ask      : answer
-    think, read, conclude, read_answer -> sorry : error
+    {asking} -> sorry : error
     sorry    -> ask
     ask      -> heard
     ask      -> left     : error
@@ -128,6 +134,7 @@ def chat(
     deadline: float | None = None,
     parallel_tool_calls: bool | None = None,
     on_busy: Literal["reject", "queue", "interrupt"] = "reject",
+    context: ContextPolicy = "compact",
 ) -> Graph:
     """Return the strategy as a graph, to run with a model and tools, and optionally a first question.
 
@@ -153,11 +160,15 @@ def chat(
         parallel_tool_calls: whether the model may make several calls at once.
         on_busy: what happens to a message (`Executor.send(run_id, "ask", text)`) that arrives during a turn, see `Ask`.
             `interrupt`: calls and replies in progress end, no others start, and the message is the next turn.
+        context: what keeps the conversation within the model's window: a summary of older rounds (`compact`), one line
+            in place of each older result (`clear`), or nothing. If the window is not known, it acts after a request
+            that was too long.
 
     Raises:
         ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.
     """
-    check_options("chat", max_steps=max_steps, seconds=max_seconds, on_denied=on_denied, on_error=on_error)
+    given = {"on_denied": on_denied, "on_error": on_error, "context": context}
+    check_options("chat", max_steps=max_steps, seconds=max_seconds, **given)
     if max_steps < 1 or (max_seconds is not None and max_seconds <= 0):
         raise ValueError("chat: max_steps must be at least 1, and max_seconds more than 0")
     think = CallModel(
@@ -168,15 +179,18 @@ def chat(
         parallel_tool_calls=parallel_tool_calls,
         retry=Retry(),
     )
+    shorten, when_long = shortening(context)
+    shorten_last, when_last = shortening(context, "conclude", f"{context}_answer")
+    asking = ", ".join(("think", "read", "conclude", "read_answer", *shorten, *shorten_last))
     graph = Graph(
         name=name,
         description="Talk with a user, turn by turn, and call tools.",
-        state=ChatState,
+        state=LongChatState if shorten else ChatState,
         input="question",
         nodes={
             "heard": heard,
             "think": think,
-            "read": ReadReply(protocol=protocol),
+            "read": ReadReply(protocol=protocol, usage="context_usage" if shorten else None),
             "deal": deal,
             "act": Subgraph(
                 one_call(confirm, on_denied, on_error), inputs={"call": ITEM}, outputs={"messages": "message"}
@@ -187,10 +201,12 @@ def chat(
             "ask": Ask(prompt="{answer}", show=("answer",), answer="question", deadline=deadline, on_busy=on_busy),
             "sorry": sorry,
             "left": left,
+            **(shorten | shorten_last),
         },
-        edges=EDGES,
+        edges=EDGES.format(entry=next(iter(shorten), "think"), asking=asking) + when_long + when_last,
         output="answer",
         limits=Limits(steps=10_000, seconds=max_seconds),
+        migrations=[Migration(accept=True)] if shorten else (),  # runs from before there was `context`
     )
     return graph.with_tools(tools).with_model(model)
 

@@ -8,13 +8,24 @@ START -> think -> read -> END : answer
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from pydantic import JsonValue
 
 from orchestrator import Graph, Limits, Retry, ToolCall, Update, node
 from orchestrator.graph import Node
-from orchestrator.nodes import ITEM, CallModel, CallProtocol, CheckCall, Confirm, Execute, ReadReply, Subgraph
+from orchestrator.nodes import (
+    ITEM,
+    CallModel,
+    CallProtocol,
+    CheckCall,
+    ClearResults,
+    Compact,
+    Confirm,
+    Execute,
+    ReadReply,
+    Subgraph,
+)
 from orchestrator.spelling import checks_names
 from orchestrator.tools import Risk
 from orchestrator.values import check_options
@@ -74,6 +85,34 @@ class FunctionCallState(CallModel.State, ReadReply.State):
 
     result: JsonValue = None
     """A text; or, after calls, a list of the question, the model's message, and the list of their results."""
+
+
+ContextPolicy: TypeAlias = Literal["compact", "clear", "none"]
+"""What keeps a conversation within the model's window: see `shortening`."""
+SHORTENED = """
+    {name} -> {asks} : done
+    {name} -> {asks} : {shortened}
+    {asks} -> {name} : too_long
+"""
+
+
+def shortening(context: ContextPolicy, asks: str = "think", name: str = "") -> tuple[dict[str, Node], str]:
+    """Return the node, by its name, that keeps a conversation within the model's window, and its edges.
+
+    Args:
+        context: `compact`: a summary replaces the older rounds. `clear`: one line replaces each older result of a tool.
+            `none`: there is no such node.
+        asks: name of the node that asks.
+        name: name of the node. Default: that of `context`.
+    """
+    kinds: dict[str, Node] = {
+        "compact": Compact(usage="context_usage", retry=Retry()),
+        "clear": ClearResults(usage="context_usage"),
+    }
+    if context == "none":
+        return {}, ""
+    name, shortened = name or context, "compacted" if context == "compact" else "cleared"
+    return {name: kinds[context]}, SHORTENED.format(name=name, asks=asks, shortened=shortened)
 
 
 @node(effect="pure", join="all")

@@ -1,8 +1,9 @@
 """FunctionCallAgent: rounds of calls, until the model answers.
 
-START -> think -> read -> END : answer
-           ^ again |   -> act (each of the calls) -> observe
-           +-------+---------------- more --------------+
+START -> compact -> think -> read -> END : answer
+            ^         ^ again |   -> act (each of the calls) -> observe
+            |         +-------+                                   |
+            +------------------------ more -----------------------+
 """
 
 from __future__ import annotations
@@ -11,16 +12,20 @@ from collections.abc import Collection
 from typing import Literal
 
 from orchestrator import Graph, Limits, Retry, node
-from orchestrator.graph import Node
-from orchestrator.nodes import ITEM, CallModel, CallProtocol, Observe, ReadReply, Subgraph
+from orchestrator.graph import Migration, Node
+from orchestrator.nodes import ITEM, CallModel, CallProtocol, Compact, Observe, ReadReply, Subgraph
 from orchestrator.spelling import checks_names
-from orchestrator.strategies.function_call import one_call
+from orchestrator.strategies.function_call import ContextPolicy, one_call, shortening
 from orchestrator.tools import Risk
 from orchestrator.values import check_options
 
 
 class FunctionCallAgentState(CallModel.State, ReadReply.State, Observe.State):
     """Inherits `question`, `messages`, `reply`, `corrections`, `pending`, `answer` and `rounds`."""
+
+
+class LongFunctionCallAgentState(FunctionCallAgentState, Compact.State):
+    """Inherits also `context_usage`, the size of the conversation."""
 
 
 @node(effect="pure")
@@ -37,12 +42,13 @@ SYSTEM_AT_THE_END = """\
 No more tools can be called. Answer the question now from the results so far; if they are not enough, say so."""
 
 EDGES = """
-    START   -> think -> read
+    START   -> {entry}
+    think   -> read
     read    -> think   : again
     read    -> act     : calls each pending
     read    -> END     : answer
     act     -> observe
-    observe -> think   : more
+    observe -> {entry} : more
     observe -> END     : finished
 """
 WHEN_SPENT = """
@@ -73,6 +79,7 @@ def function_call_agent(
     protocol: CallProtocol = "native",
     system: str = "",
     parallel_tool_calls: bool | None = None,
+    context: ContextPolicy = "compact",
 ) -> Graph:
     """Return the strategy as a graph, to run with a question, a model and tools. Its output is the answer, a text.
 
@@ -93,39 +100,47 @@ def function_call_agent(
         protocol: the form of tool calls: the provider's own, or a form of text.
         system: the system message; empty: none.
         parallel_tool_calls: whether the model may make several calls at once.
+        context: what keeps the conversation within the model's window: a summary of older rounds (`compact`), one line
+            in place of each older result (`clear`), or nothing. If the window is not known, it acts after a request
+            that was too long.
 
     Raises:
         ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.
     """
-    check_options(
-        "function_call_agent", max_steps=max_steps, seconds=max_seconds, on_denied=on_denied, on_error=on_error
-    )
+    given = {"on_denied": on_denied, "on_error": on_error, "context": context}
+    check_options("function_call_agent", max_steps=max_steps, seconds=max_seconds, **given)
     if max_steps < 1 or (max_seconds is not None and max_seconds <= 0):
         raise ValueError("function_call_agent: max_steps must be at least 1, and max_seconds more than 0")
     think = CallModel(
         system=system, question="question", protocol=protocol, parallel_tool_calls=parallel_tool_calls, retry=Retry()
     )
+    shorten, edges = shortening(context)
     nodes: dict[str, Node] = {
         "think": think,
-        "read": ReadReply(protocol=protocol),
+        "read": ReadReply(protocol=protocol, usage="context_usage" if shorten else None),
         "act": Subgraph(one_call(confirm, on_denied, on_error), inputs={"call": ITEM}, outputs={"messages": "message"}),
         "observe": Observe(rounds="rounds", most=max_steps, join="all"),
+        **shorten,
     }
     if last_answer:
         words = f"{system}\n\n{SYSTEM_AT_THE_END}" if system else SYSTEM_AT_THE_END
         nodes["conclude"] = think.with_(system=words, tools_offered=False, parallel_tool_calls=None)
         nodes["read_answer"] = ReadReply(protocol=protocol, tools_offered=False)
+        shorten_last, when_last = shortening(context, "conclude", f"{context}_answer")
+        nodes |= shorten_last
+        edges += when_last
     else:
         nodes["give_up"] = give_up
     graph = Graph(
         name=name,
         description="Call tools, all of one reply at the same time; repeat until the model answers.",
-        state=FunctionCallAgentState,
+        state=LongFunctionCallAgentState if shorten else FunctionCallAgentState,
         input="question",
         nodes=nodes,
-        edges=EDGES + (LAST_ANSWER if last_answer else WHEN_SPENT),
+        edges=EDGES.format(entry=next(iter(shorten), "think")) + (LAST_ANSWER if last_answer else WHEN_SPENT) + edges,
         output="answer",
         limits=Limits(steps=10_000 * max_steps, seconds=max_seconds),  # enough for as many calls as a reply can contain
+        migrations=[Migration(accept=True)] if shorten else (),  # runs from before there was `context`
     )
     return graph.with_tools(tools).with_model(model)
 

@@ -109,6 +109,7 @@ def plan_and_solve(
         confirm=confirm,
         on_denied=on_denied,
         on_error=on_error,
+        context="none",  # each step begins a new conversation
     )
     own = agent.limits.steps
     steps = None if own is None else 4 + max_steps * (2 + own)  # one step may use everything that the solver is allowed

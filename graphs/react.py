@@ -1,8 +1,9 @@
 """ReAct (https://arxiv.org/abs/2210.03629): a thought, an action, an observation; repeat until the model finishes.
 
-START -> think -> read -> END : answer
-           ^ again |   -> act (each of the calls) -> observe
-           +-------+---------------- more --------------+
+START -> compact -> think -> read -> END : answer
+            ^         ^ again |   -> act (each of the calls) -> observe
+            |         +-------+                                   |
+            +------------------------ more -----------------------+
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from collections.abc import Collection
 from typing import Literal
 
 from orchestrator import Graph, Limits, Retry
-from orchestrator.graph import Node
-from orchestrator.nodes import ITEM, CallModel, CallProtocol, Observe, ReadReply, Subgraph
+from orchestrator.graph import Migration, Node
+from orchestrator.nodes import ITEM, CallModel, CallProtocol, Compact, Observe, ReadReply, Subgraph
 from orchestrator.spelling import checks_names
-from orchestrator.strategies.function_call import one_call
+from orchestrator.strategies.function_call import ContextPolicy, one_call, shortening
 from orchestrator.tools import Risk
 from orchestrator.values import check_options
 
@@ -55,12 +56,17 @@ class ReactState(CallModel.State, ReadReply.State, Observe.State):
     and `rounds`."""
 
 
+class LongReactState(ReactState, Compact.State):
+    """Inherits also `context_usage`, the size of the conversation."""
+
+
 EDGES = """
-    START   -> think -> read
+    START   -> {entry}
+    think   -> read
     read    -> act     : calls each pending
     read    -> END     : answer
     act     -> observe
-    observe -> think   : more
+    observe -> {entry} : more
     observe -> END     : finished
 """
 WHEN_CORRECTED = """
@@ -95,6 +101,7 @@ def react(
     retries: int = 2,
     on_unreadable: Literal["retry", "observe"] = "retry",
     parallel_tool_calls: bool | None = None,
+    context: ContextPolicy = "compact",
 ) -> Graph:
     """Return the strategy as a graph, to run with a question, a model and tools. Its output is the answer, a text.
 
@@ -123,15 +130,20 @@ def react(
         on_unreadable: what happens if an action in text cannot be read: the model is asked again, or receives the
             reason as an observation, as in the paper.
         parallel_tool_calls: whether the model may make several calls at once.
+        context: what keeps the conversation within the model's window: a summary of older rounds (`compact`), one line
+            in place of each older result (`clear`), or nothing. If the window is not known, it acts after a request
+            that was too long.
 
     Raises:
         ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.
     """
-    check_options("react", max_steps=max_steps, seconds=max_seconds, on_denied=on_denied, on_error=on_error)
+    given = {"on_denied": on_denied, "on_error": on_error, "context": context}
+    check_options("react", max_steps=max_steps, seconds=max_seconds, **given)
     if max_steps < 1 or (max_seconds is not None and max_seconds <= 0):
         raise ValueError("react: max_steps must be at least 1, and max_seconds more than 0")
     in_words = protocol == "bracket"
     finish = "Finish" if in_words else ""
+    shorten, when_long = shortening(context)
     nodes: dict[str, Node] = {
         "think": CallModel(
             system=(SYSTEM_IN_WORDS if in_words else SYSTEM) if system is None else system,
@@ -142,11 +154,20 @@ def react(
             parallel_tool_calls=parallel_tool_calls,
             retry=Retry(),
         ),
-        "read": ReadReply(protocol=protocol, thought=thought, finish=finish, retries=retries, unreadable=on_unreadable),
+        "read": ReadReply(
+            protocol=protocol,
+            thought=thought,
+            finish=finish,
+            retries=retries,
+            unreadable=on_unreadable,
+            usage="context_usage" if shorten else None,
+        ),
         "act": Subgraph(one_call(confirm, on_denied, on_error), inputs={"call": ITEM}, outputs={"messages": "message"}),
         "observe": Observe(rounds="rounds", join="all"),
+        **shorten,
     }
-    edges = EDGES + (WHEN_CORRECTED if retries else "") + (WHEN_UNREADABLE if on_unreadable == "observe" else "")
+    edges = EDGES.format(entry=next(iter(shorten), "think")) + when_long
+    edges += (WHEN_CORRECTED if retries else "") + (WHEN_UNREADABLE if on_unreadable == "observe" else "")
     if last_answer:
         nodes["conclude"] = CallModel(
             system=SYSTEM_AT_THE_END,
@@ -158,16 +179,19 @@ def react(
             retry=Retry(),
         )
         nodes["read_answer"] = ReadReply(protocol=protocol, finish=finish, tools_offered=False, retries=0)
-        edges += WHEN_SPENT
+        shorten_last, when_last = shortening(context, "conclude", f"{context}_answer")
+        nodes |= shorten_last
+        edges += WHEN_SPENT + when_last
     graph = Graph(
         name=name,
         description="Think, call tools, observe the results; repeat until the question is answered.",
-        state=ReactState,
+        state=LongReactState if shorten else ReactState,
         input="question",
         nodes=nodes,
         edges=edges,
         output="answer",
         limits=Limits(steps=10_000 * max_steps, visits={"think": max_steps}, seconds=max_seconds),
+        migrations=[Migration(accept=True)] if shorten else (),  # runs from before there was `context`
     )
     return graph.with_tools(tools).with_model(model)
 

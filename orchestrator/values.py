@@ -194,6 +194,7 @@ def check_options(
     on_error: object = "observe",
     errors: Sequence[str] = ("raise", "observe"),
     constrain: object = "auto",
+    context: object = "compact",
     **counts: object,
 ) -> None:
     """Refuse options of a strategy that have another type or value; the strategy itself checks lower bounds.
@@ -205,6 +206,7 @@ def check_options(
         on_error: as given to it.
         errors: the valid values of `on_error`.
         constrain: as given to it.
+        context: as given to it.
         counts: its options that are integers.
 
     Raises:
@@ -217,7 +219,8 @@ def check_options(
     if seconds is not None and not number:
         raise ValueError(f"{owner}: max_seconds={reprlib.repr(seconds)}: give a number of seconds, or None")
     chosen = [("on_denied", on_denied, ("raise", "observe")), ("on_error", on_error, errors)]
-    for name, value, valid in [*chosen, ("constrain", constrain, ("auto", "never"))]:
+    chosen += [("constrain", constrain, ("auto", "never")), ("context", context, ("compact", "clear", "none"))]
+    for name, value, valid in chosen:
         if value not in valid:
             words = ", ".join(f"{one!r}" for one in valid[:-1])
             raise ValueError(f"{owner}: {name}={reprlib.repr(value)}: give {words} or {valid[-1]!r}")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.nodes.choose_args import ChooseArgs
     from orchestrator.nodes.choose_tool import ChooseTool
     from orchestrator.nodes.classify import Classify
+    from orchestrator.nodes.clear_results import ClearResults
     from orchestrator.nodes.compact import Compact
     from orchestrator.nodes.complete import Complete
     from orchestrator.nodes.confirm import Confirm
@@ -56,6 +57,7 @@ __all__ = [
     "ChooseArgs",
     "ChooseTool",
     "Classify",
+    "ClearResults",
     "Compact",
     "Complete",
     "Confirm",

@@ -44,7 +44,7 @@ def test_what_is_undecided_is_decided_by_naming_the_tools(shell: Shell) -> None:
     assert undecided.code == 1
     assert "  undecided  every path to act/execute passes a confirmation\n" in undecided.out
     assert "pass --tools" in undecided.out
-    assert "START -> think -> read (calls) -> act/check (valid) -> act/execute" in undecided.out
+    assert "START -> compact -> think -> read (calls) -> act/check (valid) -> act/execute" in undecided.out
     assert harmless.code == 0
     assert (proved.code, proved.err) == (0, "no path breaks a claim, so nothing was drawn\n")
     assert not (shell.place / "way.svg").exists()

@@ -18,7 +18,7 @@ import orchestrator.strategies
 from orchestrator import Graph
 from orchestrator.errors import GraphUnknown, UntrustedCode
 from orchestrator.graph.refs import Trust, find, is_ours, module_of_file, ref_of, resolve
-from orchestrator.strategies.react import ReactState, react
+from orchestrator.strategies.react import LongReactState, ReactState, react
 from tests.support.sizes import sized
 
 ROOT = Path(__file__).parents[2]
@@ -123,11 +123,11 @@ def test_the_package_holds_what_the_folder_holds() -> None:
 def test_graph_files_and_journals_name_strategies_by_their_folder(tmp_path: Path) -> None:
     react().save(tmp_path / "react.yaml")
     text = (tmp_path / "react.yaml").read_text()
-    assert "state: graphs.react:ReactState" in text
+    assert "state: graphs.react:LongReactState" in text
     (tmp_path / "new.yaml").write_text(text.replace("graphs.react:", "orchestrator.strategies.react:"))
     for file in ("react.yaml", "new.yaml"):
         loaded = Graph.load(tmp_path / file)
-        assert (loaded.state, loaded.content) == (ReactState, react().content)
+        assert (loaded.state, loaded.content) == (LongReactState, react().content)
 
 
 def test_references_to_strategies_are_trusted_as_the_librarys_own() -> None:

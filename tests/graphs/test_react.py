@@ -234,7 +234,7 @@ async def test_an_unreadable_action_can_be_an_observation_that_costs_a_step() ->
             found = await executor.start(react(protocol="bracket", on_unreadable="observe", retries=0), QUESTION)
             points = await executor.history(found.run_id)
     assert (found.status, found.output) == ("completed", "28")
-    assert [point.outcome for point in points] == ["done", "unreadable", "done", "answer"]
+    assert [point.outcome for point in points] == ["done", "done", "unreadable", "done", "answer"]
     why = "Observation: Invalid action: an action without [input]: 'I look around'."
     assert [message.content for message in model.requests[1].messages[1:]] == [QUESTION, odd, why]
     with ScriptedModel([odd] * 3) as model:
@@ -285,7 +285,7 @@ async def test_it_is_data_without_code(graph: Graph, tmp_path: Path) -> None:
     loaded = Graph.load(tmp_path / "react.yaml")
     assert (loaded, loaded.content) == (graph, graph.content)
     assert all(proof.holds for proof in graph.check(prove=True).proofs)
-    assert [line.strip() for line in text.splitlines() if "graphs." in line] == ["state: graphs.react:ReactState"]
+    assert [line.strip() for line in text.splitlines() if "graphs." in line] == ["state: graphs.react:LongReactState"]
     async with Executor(model=OfflineModel(), tools=ARITHMETIC) as executor:
         assert (await executor.start(loaded, QUESTION)).output == "28"
 

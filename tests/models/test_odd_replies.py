@@ -33,6 +33,7 @@ ERRORS = {
     "unavailable": "ModelUnavailable",
     "misconfigured": "ModelMisconfigured",
     "failed": "ModelError",
+    "too_long": "RequestTooLong",
 }
 QUICK = Retry(attempts=5, wait=0)
 FUNCTION = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1, "b": 2}'}}

@@ -1,0 +1,106 @@
+"""Replace old results of tools by one line each, so that a conversation fits the model's context window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt
+
+from orchestrator.context import Context
+from orchestrator.errors import RequestTooLong
+from orchestrator.graph.model import Effect, Node, Port
+from orchestrator.graph.outcome import Outcome
+from orchestrator.graph.reducers import append
+from orchestrator.models.messages import Message
+from orchestrator.nodes.compact import TOO_LONG, replaced_by
+from orchestrator.nodes.window import ContextUsage, rounds
+
+CLEARED = "cleared"
+"""Key in the data of a result that was replaced by a line: the number of its characters."""
+
+
+class ClearResults(Node, kind="clear_results"):
+    """Replace old results of tools by one line each, which says what was there. No model is asked.
+
+    Place it like a `Compact`: before the node that asks, and lead that node's outcome `too_long` to it.
+
+    It takes `cleared` if it replaced any result. It does so if the next request would take more than `at` of the
+    model's window, or if it was reached by `too_long`; otherwise it takes `done`. Without `usage=`, it replaces every
+    old result at once.
+
+    The results of the last `keep` rounds stay, and all of at most `over` characters. Results that were replaced stay in
+    the journal.
+
+    Raises:
+        RequestTooLong: the node was reached by `too_long`, and there is no result to replace but in the last round.
+    """
+
+    look = "code"
+
+    fills = ("messages", "usage")
+
+    class State(BaseModel):
+        """The fields that the ports name by default, and one for `usage=`."""
+
+        messages: Annotated[list[Message], append] = []
+        """The conversation."""
+        context_usage: ContextUsage | None = None
+        """The size of the conversation at its last request."""
+
+    effect: Effect = "pure"
+    """It reads only the conversation."""
+    messages: Annotated[str, Port(list)] = "messages"
+    """Field with the conversation."""
+    usage: Annotated[str | None, Port()] = None
+    """Field with the `ContextUsage` that a `ReadReply` or `Respond` writes."""
+    keep: PositiveInt = 3
+    """Number of the last rounds whose results stay."""
+    over: NonNegativeInt = 2_000
+    """Number of characters up to which a result stays."""
+    at: Annotated[float, Field(gt=0, le=1)] = 0.7
+    """Part of the window above which results are replaced."""
+
+    @property
+    def sees_tools(self) -> bool:
+        """See `Node.sees_tools`."""
+        return False
+
+    @property
+    def does(self) -> str:
+        """See `Node.does`."""
+        return "clears old results"
+
+    async def run(self, state: object, ctx: Context) -> Outcome[Literal["done", "cleared"]]:
+        talk: list[Message] = list(getattr(state, self.messages))
+        refused = ctx.error is not None and ctx.error.type == RequestTooLong.__name__
+        usage = ContextUsage()
+        if self.usage is not None:
+            usage = ContextUsage.model_validate(getattr(state, self.usage) or {})
+            if not refused and (not usage.window or usage.size(talk) <= self.at * usage.window):
+                return Outcome("done")
+        now = self._cleared(talk, self.keep)
+        if refused and now == talk:
+            now = self._cleared(talk, 1)
+        if now == talk:
+            if refused and ctx.error is not None:
+                reason = f"no earlier result is left that has more than {self.over:,} characters"
+                raise RequestTooLong(TOO_LONG.format(node=ctx.node, reason=reason, error=ctx.error.message))
+            return Outcome("done")
+        update: dict[str, object] = {self.messages: replaced_by(state, self.messages, now)}
+        if self.usage is not None:
+            update[self.usage] = usage.shortened(talk, now, refused=refused)
+        return Outcome("cleared", update)
+
+    def _cleared(self, talk: Sequence[Message], keep: int) -> list[Message]:
+        parts = rounds(talk)
+        old = [self._line(message) for part in parts[:-keep] for message in part]
+        return [*old, *(message for part in parts[-keep:] for message in part)]
+
+    def _line(self, message: Message) -> Message:
+        size = len(message.content)
+        if message.role != "tool" or CLEARED in (message.data or {}) or (size <= self.over and not message.images):
+            return message
+        what = f"{size:,} characters" + (f" and {len(message.images)} pictures" if message.images else "")
+        content = f"[The result of {message.name}, {what}, was removed to save space. Call it again if you need it.]"
+        return message.model_copy(update={"content": content, "images": (), "data": {CLEARED: size}})
