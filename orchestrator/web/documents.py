@@ -316,6 +316,7 @@ class StatsGroup(Document):
     seconds: float
     p50: Annotated[float | None, Field(description="The seconds that half of the runs did not exceed.")]
     p95: float | None
+    cache_savings: Annotated[float, Field(description="What providers' caches saved; 0 if it is not known.")]
 
 
 class StatsDocument(Document):
