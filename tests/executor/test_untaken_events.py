@@ -45,7 +45,7 @@ GRAPHS = {
     "a misspelt name of a graph inside": (graph_of(sub=Subgraph(INNER)), "payd", "did you mean 'paid'?"),
     "the name of a node that asks": (graph_of(wait=WAIT, reply=Ask(prompt="?", answer="payment")), "replies", "reply"),
     "a strange name beside code": (graph_of(wait=WAIT, code=code), "zzz", ""),
-    "a misspelt name beside code": (graph_of(wait=WAIT, code=code), "payed", "did you mean 'paid'?"),
+    "a misspelt name beside code": (graph_of(wait=WAIT, code=code), "payed", "though code may: did you mean 'paid'?"),
 }
 
 
