@@ -39,7 +39,7 @@ _REST = 2.0
 
 
 class StatsEvent(documents.Document):
-    """The data of an event about what runs spent: `ready` when the stream begins, then each `changed`."""
+    """The data of an event about what runs spent: `ready` at the start of the stream, then `changed` at each change."""
 
     type: Literal["ready", "changed"]
 
