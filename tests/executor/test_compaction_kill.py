@@ -1,6 +1,6 @@
-"""A process that is killed in the middle of a compaction: what ended is not asked again. Run as a program, it is killed.
+"""A process that is killed in the middle of a compaction: what ended is not asked again.
 
-Words of the program: URL of the model's server, store, event loop.
+Run as a program, it is what is killed. Words: URL of the model's server, store, event loop.
 """
 
 from __future__ import annotations
@@ -96,4 +96,4 @@ async def main(url: str, store: str) -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main, *sys.argv[1:3], backend=sys.argv[3])
+    anyio.run(main, sys.argv[1], sys.argv[2], backend=sys.argv[3])
