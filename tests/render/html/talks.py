@@ -65,7 +65,9 @@ async def run_shortened(url: str) -> Run:
         },
         edges="START -> clear\nclear -> compact : done\nclear -> compact : cleared\ncompact -> END",
     )
-    async with Executor(store=url, graphs=[made], model=ScriptedModel(["All files say <b>lorem</b>."])) as ex:
+    spent = Usage(input_tokens=900, output_tokens=20, cached_tokens=600, cost=0.01, cache_savings=0.004)
+    model = ScriptedModel([Reply(text="All files say <b>lorem</b>.", usage=spent)])
+    async with Executor(store=url, graphs=[made], model=model) as ex:
         return await ex.start(made, {"messages": talk, "context_usage": usage}, run_id="shortened")
 
 

@@ -81,6 +81,10 @@ def test_a_link_leads_to_a_step_and_a_tab(opened: Opened) -> None:
 def test_what_a_step_replaced_in_a_conversation_is_folded(opened: Opened) -> None:
     page = opened.go("#step=2")
     panel = page.locator("#a-panel")
+    facts = texts(page, "dl.facts")[0]
+    assert "cached 600" in facts
+    assert "saved 0.004000" in facts
+    assert "900 in (600 cached), 20 out, cost 0.0100, 0.004000 saved by the provider's cache" in panel.inner_text()
     summary = panel.locator(".message").first.inner_text()
     assert "[Summary of 22 earlier messages" in summary
     assert "> All files say <b>lorem</b>." in summary
