@@ -135,6 +135,7 @@ def chat(
     parallel_tool_calls: bool | None = None,
     on_busy: Literal["reject", "queue", "interrupt"] = "reject",
     context: ContextPolicy = "compact",
+    offload: int | None = 8_000,
 ) -> Graph:
     """Return the strategy as a graph, to run with a model and tools, and optionally a first question.
 
@@ -163,6 +164,8 @@ def chat(
         context: what keeps the conversation within the model's window: a summary of older rounds (`compact`), one line
             in place of each older result (`clear`), or nothing. If the window is not known, it acts after a request
             that was too long.
+        offload: number of characters of a result above which the model is shown its start and end, and is offered a
+            tool `read_result` that reads the rest; None for no such tool, see `Execute`.
 
     Raises:
         ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.
@@ -193,7 +196,7 @@ def chat(
             "read": ReadReply(protocol=protocol, usage="context_usage" if shorten else None),
             "deal": deal,
             "act": Subgraph(
-                one_call(confirm, on_denied, on_error), inputs={"call": ITEM}, outputs={"messages": "message"}
+                one_call(confirm, on_denied, on_error, offload), inputs={"call": ITEM}, outputs={"messages": "message"}
             ),
             "observe": Observe(rounds="rounds", most=max_steps, join="all"),
             "conclude": think.with_(system=SYSTEM_WITHOUT_TOOLS, tools_offered=False, parallel_tool_calls=None),
@@ -206,7 +209,7 @@ def chat(
         edges=EDGES.format(entry=next(iter(shorten), "think"), asking=asking) + when_long + when_last,
         output="answer",
         limits=Limits(steps=10_000, seconds=max_seconds),
-        migrations=[Migration(accept=True)] if shorten else (),  # runs from before there was `context`
+        migrations=[Migration(accept=True)] if shorten or offload else (),  # runs from before `context` and `offload`
     )
     return graph.with_tools(tools).with_model(model)
 
