@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from typing import Annotated
 
+import anyio.to_thread
 from pydantic import Field
 
 from orchestrator.errors import ToolError
@@ -82,7 +83,7 @@ class ReadResult(Tool):
         if offset >= len(text):
             raise ToolError(f"offset {offset:,} is after the end: the result has {len(text):,} characters")
         if pattern:
-            return _found(text, pattern, offset, limit)
+            return await anyio.to_thread.run_sync(_found, text, pattern, offset, limit)
         end = min(offset + limit, len(text))
         more = "" if end == len(text) else f"; go on with offset={end}"
         return f"[Characters {offset:,} to {end:,} of {len(text):,}{more}]\n{text[offset:end]}"
@@ -108,4 +109,4 @@ def _found(text: str, pattern: str, offset: int, limit: int) -> str:
     if not parts:
         return f"[{pattern[:100]!r} does not occur in the {len(text) - offset:,} characters from {offset:,} on]"
     more = "" if at < 0 else f"; go on with offset={at}"
-    return "\n".join((f"[{len(parts)} places of {len(text):,} characters{more}]", *parts))
+    return "\n".join((f"[Places: {len(parts)}, in {len(text):,} characters{more}]", *parts))
