@@ -294,4 +294,4 @@ def test_an_offload_that_cannot_be() -> None:
         looping(offload=10)
     with pytest.raises(ValueError, match="message= or results="):
         Execute(offload=2_000)
-    assert "offload" not in str(looping().data)
+    assert "offload" not in str(looping().data())
