@@ -10,6 +10,7 @@ import signal
 import sys
 
 import anyio
+from pydantic import JsonValue
 
 from orchestrator import Executor, Graph, tool
 from orchestrator.models import ModelRequest, Reply, ToolCall
@@ -19,7 +20,7 @@ from orchestrator.tools.stored_results import id_of
 
 TEXT = "".join(f"line {number}: {number * number}\n" for number in range(6_000))
 ID = id_of(TEXT)
-READS = [{"offset": 40_000, "limit": 30}, {"pattern": "LINE 5000: 25"}]
+READS: list[dict[str, JsonValue]] = [{"offset": 40_000, "limit": 30}, {"pattern": "LINE 5000: 25"}]
 graph: Graph = function_call_agent(max_steps=9)
 doomed = False
 
@@ -38,7 +39,7 @@ def reply(request: ModelRequest) -> Reply | str:
     if doomed:
         os.kill(os.getpid(), signal.SIGKILL)
     if made <= len(READS):
-        arguments = {"id": ID, **READS[made - 1]}
+        arguments: dict[str, JsonValue] = {"id": ID, **READS[made - 1]}
         return Reply(tool_calls=(ToolCall(id=f"c{made}", name="read_result", arguments=arguments),))
     return "done"
 

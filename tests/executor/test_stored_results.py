@@ -34,7 +34,8 @@ def model() -> ScriptedModel:
 
 def names(script: ScriptedModel) -> list[list[str]]:
     """The tools that were offered with each request."""
-    return [[one["function"]["name"] for one in request.tools] for request in script.requests]
+    tools: list[list[Any]] = [[*request.tools] for request in script.requests]
+    return [[one["function"]["name"] for one in offered] for offered in tools]
 
 
 def results(run: Run) -> list[str]:
