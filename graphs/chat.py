@@ -182,6 +182,7 @@ def chat(
         parallel_tool_calls=parallel_tool_calls,
         retry=Retry(),
     )
+    call = one_call(confirm, on_denied, on_error, offload)
     shorten, when_long = shortening(context)
     shorten_last, when_last = shortening(context, "conclude", f"{context}_answer")
     asking = ", ".join(("think", "read", "conclude", "read_answer", *shorten, *shorten_last))
@@ -195,9 +196,7 @@ def chat(
             "think": think,
             "read": ReadReply(protocol=protocol, usage="context_usage" if shorten else None),
             "deal": deal,
-            "act": Subgraph(
-                one_call(confirm, on_denied, on_error, offload), inputs={"call": ITEM}, outputs={"messages": "message"}
-            ),
+            "act": Subgraph(call, inputs={"call": ITEM}, outputs={"messages": "message"}),
             "observe": Observe(rounds="rounds", most=max_steps, join="all"),
             "conclude": think.with_(system=SYSTEM_WITHOUT_TOOLS, tools_offered=False, parallel_tool_calls=None),
             "read_answer": ReadReply(protocol=protocol, tools_offered=False),
