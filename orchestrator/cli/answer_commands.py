@@ -17,7 +17,7 @@ from orchestrator.cli.report import JsonLines, NextCommands, Sink, Tree, documen
 from orchestrator.cli.terminal_questions import outcome_of, value_of
 from orchestrator.cli.trust import note, was_shown
 from orchestrator.errors import Ambiguous, GraphUnknown, QuestionUnknown, RunConflict, StaleAnswer
-from orchestrator.executor.commands import is_answerable, stale_or_unknown
+from orchestrator.executor.commands import MOST_ENDED, is_answerable, stale_or_unknown
 from orchestrator.executor.lease import is_held
 from orchestrator.kernel.question import Approve, Deny, parts_of
 from orchestrator.kernel.records import Asked, EventReceived
@@ -269,15 +269,24 @@ def send(
         return delivered
 
     codes = []
-    for one in [run_id] if run_id is not None else _labelled(url, labels, every=every):
+    for one in [run_id] if run_id is not None else _labelled(url, labels, name, every=every):
+        again = name is not None and _has(url, one, name)
+        if again:
+            warn(f"run {one} has ended, and received the event {name!r} before: nothing is changed")
         code = (
             _kept(url, one, partial(tell, to=one, resume=False), then, delivers)
-            if no_resume
+            if no_resume or again
             else _driven(url, one, partial(tell, to=one, resume=True), then)
         )
         codes.append(code)
         _say_untaken(run_lookup.load(url, one), event)
     return next((code for code in codes if code != exits.COMPLETED), exits.COMPLETED)
+
+
+def _has(url: str, run_id: str, event_id: str) -> bool:
+    """Return True if a run has ended and received an event of this id."""
+    machine = run_lookup.load(url, run_id).machine
+    return machine.ended is not None and event_id in machine.events.ids
 
 
 def _say_untaken(run: Run, event: str) -> None:
@@ -332,8 +341,8 @@ def _parts(words: list[str], *, labelled: bool) -> tuple[str | None, str, object
     return run_id, rest[0], options.parse_json(rest[1], "the data") if len(rest) == 2 else None
 
 
-def _labelled(url: str, labels: dict[str, str], *, every: bool) -> list[str]:
-    """Return the ids of the runs that get the event.
+def _labelled(url: str, labels: dict[str, str], event_id: str | None, *, every: bool) -> list[str]:
+    """Return the ids of the runs that get the event, or of one that has ended and received it before.
 
     Raises:
         Ambiguous: no run has the labels, or more than one where one is expected.
@@ -351,7 +360,14 @@ def _labelled(url: str, labels: dict[str, str], *, every: bool) -> list[str]:
             if cursor is None:
                 return found
 
+    async def ended(executor: Executor) -> list[str]:
+        page = await executor.runs(status=tuple(FINAL), labels=labels, limit=MOST_ENDED)
+        runs = [await executor.load(info.run_id) for info in page.runs]
+        return [run.run_id for run in runs if event_id in run.machine.events.ids][:1]
+
     found = run_lookup.looking(url, look) if storage.exists(url) else []
+    if not found and not every and event_id is not None and storage.exists(url):
+        found = run_lookup.looking(url, ended)
     if not every and len(found) != 1:
         raise Ambiguous(labels, found)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -114,7 +114,7 @@ def runs(
             scans.extend([page.scanned] if page.scanned is not None else [])
             if cursor is None or len(scans) >= _MOST_SCANS:
                 break
-        return found[:limit]
+        return [await _with_divergence(store, info) for info in found[:limit]]
 
     found = reading(url, listed) if storage.exists(url) else ()
     if which.search is not None and storage.codec_of_environment() is not None:
@@ -131,6 +131,15 @@ def runs(
         )
         warn(f"no runs in {storage.shown_url(url)}" if every else f"no such runs in {storage.shown_url(url)}")
     return exits.COMPLETED
+
+
+async def _with_divergence(store: Store, info: RunInfo) -> RunInfo:
+    """Return the row of a run; of a replay that ended where it diverged it says so, as the row's error."""
+    if info.status != "cancelled" or info.parent is None or info.parent.relation != "replay" or info.archived:
+        return info
+    last = await store.read(info.run_id, after=max(info.head - 8, 0))
+    ends = (record.reason for record in last if record.type == "cancelled" and record.by == "replay")
+    return replace(info, error=next(ends, info.error))
 
 
 _MOST_SCANS = 20

@@ -14,7 +14,7 @@ from uuid import uuid4
 import anyio
 
 from orchestrator.errors import Ambiguous, QuestionUnknown, RunConflict, RunEnded, StaleAnswer
-from orchestrator.executor.commands import AnswerQuestion, SendEvent, Stop, as_answer, stale_or_unknown
+from orchestrator.executor.commands import MOST_ENDED, AnswerQuestion, SendEvent, Stop, as_answer, stale_or_unknown
 from orchestrator.executor.host import Host
 from orchestrator.executor.lease import is_held
 from orchestrator.executor.options import ResumeOptions
@@ -238,19 +238,21 @@ async def send_to(
     event: SendEvent,
     resume: ResumeOptions | None,
     *,
+    named: bool,
     every: bool,
     background: bool,
 ) -> Run | list[Run]:
     """See `Executor.send`.
 
     Args:
+        named: whether the sender gave the event its id, so that it may have been delivered before.
         every: send it to every unfinished run that has the labels.
     """
     if (run_id is None) == (labels is None) or (every and labels is None):
         raise TypeError("give either the id of a run, or labels=; all=True needs labels")
     if every and labels is not None:
         return await send_to_all(host, labels, event, resume, background=background)
-    one = run_id if labels is None else await the_one(host, labels)
+    one = run_id if labels is None else await the_one(host, labels, event.id if named else None)
     assert one is not None
     return await send(host, one, event, resume, background=background)
 
@@ -308,13 +310,20 @@ async def say(host: Host, run_id: str, command: Command) -> Run:
     return await host.drive(sent.held)
 
 
-async def the_one(host: Host, labels: Mapping[str, str]) -> str:
+async def the_one(host: Host, labels: Mapping[str, str], event_id: str | None) -> str:
     """Return the id of the one unfinished run that has these labels.
+
+    If there is none, it is the run with these labels that has ended and has already received an event of this id.
 
     Raises:
         Ambiguous: no run has them, or more than one.
     """
     found = await unfinished(host, labels)
+    if not found and event_id is not None:
+        page = await host.store.runs(RunQuery(status=tuple(FINAL), labels=labels, limit=MOST_ENDED))
+        for info in page.runs:
+            if event_id in (await host.loader.load(info.run_id)).machine.events.ids:
+                return info.run_id
     if len(found) != 1:
         raise Ambiguous(labels, found)
     return found[0]

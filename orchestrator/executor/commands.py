@@ -36,6 +36,8 @@ from orchestrator.views.untaken_events import unawaited
 
 log = logging.getLogger("orchestrator")
 _anything = Codec(Any)
+MOST_ENDED = 50
+"""Number of runs that have ended, the newest ones with given labels, in which a repeated event is looked for."""
 RISKS = ("none", "read", "write", "dangerous")
 
 

@@ -708,7 +708,7 @@ class Executor:
             run_id: the run's id; None: `labels` select the run.
             event: the event's name.
             data: its data: plain JSON, or pydantic models, of at most 1 MiB.
-            id: the event's id: an event sent again with the same id changes nothing.
+            id: the event's id: an event sent again with the same id changes nothing, also when the run has ended.
             labels: send to the one unfinished run that has these labels.
             all: send to every unfinished run that has these labels.
             by: who sends it, for the journal.
@@ -723,7 +723,7 @@ class Executor:
         Raises:
             Ambiguous: no unfinished run has these labels, or more than one.
             RunUnknown: the store has no such run.
-            RunEnded: the run has ended.
+            RunEnded: the run has ended, and has not received an event of this id.
             RunBusy: the event is a message for a node that accepts none now, or the run keeps too many events.
             InvalidAnswer: the event is a message for a node that waits for one, and does not fit its question.
             InvalidValue: the data has no JSON form, or is too deep or too large.
@@ -733,7 +733,7 @@ class Executor:
         message = await command_delivery.event_of(event, data, id, by)
         options = ResumeOptions(context=context) if resume else None
         return await command_delivery.send_to(
-            self._host, run_id, labels, message, options, every=all, background=background
+            self._host, run_id, labels, message, options, named=id is not None, every=all, background=background
         )
 
     async def resume(

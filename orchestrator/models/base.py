@@ -294,6 +294,21 @@ class RequestModel(ModelInterface):
                 yield event if event.reply is None else event.model_copy(update={"reply": request.parse(event.reply)})
 
 
+class WordsModel(RequestModel):
+    """Base class of models that give a reply, known as a whole, in pieces of whole words: for tests and trials."""
+
+    async def respond_in_pieces(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """See `RequestModel.respond_in_pieces`. Yields at most 100 pieces."""
+        reply = await self.respond(request)
+        words = [f"{word} " for word in reply.text.split(" ")]
+        words[-1] = words[-1][:-1]
+        many = len(words) // 100 + 1
+        for start in range(0, len(words), many):
+            if text := "".join(words[start : start + many]):
+                yield ModelEvent(text=text)
+        yield ModelEvent(reply=reply)
+
+
 def gives_pieces(model: Model) -> bool:
     """Return True if a model returns its replies in pieces.
 

@@ -10,7 +10,7 @@ from typing import Self, TypeAlias
 import anyio
 import anyio.lowlevel
 
-from orchestrator.models.base import ModelRequest, RequestModel, calling_node
+from orchestrator.models.base import ModelRequest, WordsModel, calling_node
 from orchestrator.models.messages import Reply, ToolCall
 
 Said: TypeAlias = str | Reply | Sequence[ToolCall] | Exception
@@ -20,7 +20,7 @@ Answer: TypeAlias = Callable[[ModelRequest], Said | Awaitable[Said]]
 Script: TypeAlias = Sequence[Said | Answer] | Answer
 
 
-class ScriptedModel(RequestModel):
+class ScriptedModel(WordsModel):
     """Returns replies from a script, and fails on calls that the script does not contain.
 
     A list has one reply for each call, in order. Two concurrent calls are an error, too, because their order would be

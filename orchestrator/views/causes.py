@@ -111,7 +111,7 @@ class GraphEnd:
     status: str
     why: Literal["end", "stop", "failed", "limit", "cancelled"]
     what: str = ""
-    """The node that led to STOP or failed, or the limit."""
+    """The node that led to STOP or failed, the limit, or the reason of a cancellation."""
     ways: int = 1
     """Number of tokens that reached END and were merged."""
     error: Failure | None = None
@@ -154,6 +154,7 @@ class Causes(Fold):
         self._edge: TransitionEdge | None = None
         self._lost: list[tuple[str, str]] = []
         self._failing: r.StepFailed | None = None
+        self._reason = ""
 
     def applying(self, record: r.Record) -> None:
         """See `Observer.applying`."""
@@ -173,6 +174,7 @@ class Causes(Fold):
         elif isinstance(record, r.Reopened) and self.run.root is not None:
             self.ends.pop(self.run.root.key, None)
         self._failing = record if isinstance(record, r.StepFailed) else None
+        self._reason = record.reason if isinstance(record, r.Cancelled) else ""
 
     def applied(self, record: r.Record, delta: Delta) -> None:
         """See `Fold.applied`."""
@@ -293,7 +295,7 @@ class Causes(Fold):
     def finished(self, frame: FrameState, result: FrameResult) -> None:
         """See `Observer.finished`."""
         doing, head = (self._doing[-1] if self._doing else None), self.run.head
-        end = GraphEnd(head, result.status, "cancelled")
+        end = GraphEnd(head, result.status, "cancelled", self._reason)
         if result.status == "failed":
             node = self._failing.node if self._failing is not None else result.error.node if result.error else ""
             end = GraphEnd(head, result.status, "failed", node, error=result.error)

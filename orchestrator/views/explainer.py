@@ -332,7 +332,7 @@ class Explainer:
             where = f"{plain(end.what)} failed" if end.what and end.what != END else "its branches could not be merged"
             yield f"{where} (record {end.seq}): {told(str(end.error), 200)}"
         else:
-            yield f"it was cancelled (record {end.seq})"
+            yield f"it was cancelled (record {end.seq})" + (f": {told(end.what, 300)}" if end.what else "")
 
 
 def step_name(row: TimelineRow) -> str:

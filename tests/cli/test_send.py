@@ -55,22 +55,29 @@ def test_a_run_waits_for_an_event_and_its_commands_work_as_printed(shop: Shell) 
     assert (answer.code, approve.code) == (1, 1)
     assert "send it the event that it waits for with `send`" in answer.err
     assert (paid.code, paid.json) == (0, {"order": 7})
-    assert (again.code, "has ended" in again.err) == (1, True)
+    assert (again.code, again.json) == (0, {"order": 7})
+    assert "run r has ended, and received the event 'e1' before: nothing is changed" in again.err
     assert shown.json["state"]["payment"] == {"order": 7}
 
 
 def test_events_are_sent_by_labels(shop: Shell) -> None:
-    *_, several, one, everyone, none = shop.all(
+    *_, several, one, again, other, ended, everyone, none = shop.all(
         ("run", "shop.yaml", "7", "--run-id", "a", "--label", "user=ann", "--label", "n=1"),
         ("run", "shop.yaml", "8", "--run-id", "b", "--label", "user=ann", "--label", "n=2"),
         ("send", "--label", "user=ann", "paid", '{"order": 7}'),
-        ("send", "--label", "n=1", "paid", '{"order": 7}'),
+        ("send", "--label", "n=1", "paid", '{"order": 7}', "--id", "e1"),
+        ("send", "--label", "n=1", "paid", '{"order": 7}', "--id", "e1"),
+        ("send", "--label", "n=1", "paid", '{"order": 7}', "--id", "e2"),
+        ("send", "a", "paid", '{"order": 7}', "--id", "e2"),
         ("send", "--label", "user=ann", "--all", "paid", '{"order": 8}', "--json"),
         ("send", "--label", "user=ann", "paid"),
     )
     assert several.code == 2
     assert "2 unfinished runs have the labels user=ann: b, a" in several.err
     assert (one.code, one.json) == (0, {"order": 7})
+    assert (again.code, again.json) == (0, {"order": 7})
+    assert (other.code, "no unfinished run has the labels n=1" in other.err) == (4, True)
+    assert (ended.code, "has ended" in ended.err) == (1, True)
     assert (everyone.code, everyone.json["run_id"]) == (0, "b")
     assert (none.code, "no unfinished run has the labels" in none.err) == (4, True)
 

@@ -33,7 +33,6 @@ PROMPT = "env PS1='$ ' HISTFILE= TERM=tmux-256color bash --norc --noprofile"
 VARIES = (
     (r"\d+(?:\\\.\d+)?\\ s\b", r"\d+(?:\.\d+)? s"),
     (r"(?:\d+\\ (?:s|min)\\ ago|just\\ now)", r"(?:\d+(?:\.\d+)? (?:s|min) ago|just now)"),
-    (r"\d+(?=\\ (?:tokens|calls?|steps?)\b)", r"\d+"),
     (r"[⠀-⣿]", "[⠀-⣿]"),
     (r"(?:\\ ){2,}", " +"),
 )

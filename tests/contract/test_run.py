@@ -103,8 +103,8 @@ async def test_the_block_runs_as_printed(tmp_path: Path, monkeypatch: pytest.Mon
     assert names["run"].values["reply"] == "yes"
     assert names["streamed"].status == "paused"
     assert [event.type for event in names["seen"]] == [
-        "run_started", "step_started", "emitted", "effect_intended", "effect_settled", "effect_intended",
-        "effect_settled", "step_done", "step_started", "asked",
+        "run_started", "step_started", "emitted", "effect_intended", "token", "effect_settled", "effect_intended",
+        "token", "effect_settled", "step_done", "step_started", "asked",
     ]  # fmt: skip
     assert [event.seq for event in names["told"]] == list(range(2, 2 + len(names["told"])))
     assert [(point.node, point.outcome) for point in names["points"]] == [("think", "done"), ("ask", "done")]
@@ -376,7 +376,7 @@ async def test_journaled_events_have_a_seq_and_live_ones_none_and_replay_has_the
         replay = [event async for event in ex.events(stream.run_id)]
     assert [event for event in live if event.seq is not None] == replay
     assert [event.seq for event in replay] == list(range(1, len(replay) + 1))
-    assert {event.type for event in live if event.seq is None} == {"step_started", "emitted"}
+    assert {event.type for event in live if event.seq is None} == {"step_started", "emitted", "token"}
     (emitted,) = [event for event in live if event.type == "emitted"]
     assert (emitted.data["name"], emitted.data["data"]) == ("thinking", {"about": "q"})
     assert {"step_started", "token", "progress", "emitted"} < set(EVENT_TYPES)

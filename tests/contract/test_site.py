@@ -48,3 +48,13 @@ def test_hooks_download_nothing() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
     assert {repository["repo"] for repository in hooks["repos"]} == {"local"}
     assert {hook["language"] for repository in hooks["repos"] for hook in repository["hooks"]} == {"system"}
+
+
+def test_rows_of_tables_have_all_their_cells_and_closed_code() -> None:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        text = re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+        for table in re.findall(r"(?:^\|.*\n)+", text, re.M):
+            rows = [re.split(r"(?<!\\)\|", row.strip())[1:-1] for row in table.splitlines()]
+            for cells in rows:
+                assert len(cells) == len(rows[0]), (page.name, cells)
+                assert all(cell.count("`") % 2 == 0 for cell in cells), (page.name, cells)

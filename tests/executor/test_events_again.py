@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from orchestrator import Executor, Run
-from orchestrator.errors import RunEnded
+from orchestrator.errors import Ambiguous, RunEnded
 from orchestrator.nodes import Wait
 from orchestrator.stores import Store
 from orchestrator.stores.memory import MemoryStore
@@ -54,6 +54,21 @@ async def test_an_event_that_is_sent_again_while_its_run_ends_is_the_same_event(
         assert [run.status for run in found] == ["completed"] * 4
         with pytest.raises(RunEnded):
             await executor.send("r", "paid", {}, id="e2")
+
+
+async def test_an_event_that_is_sent_again_after_the_end_changes_nothing_also_by_labels(store: Store) -> None:
+    async with Executor(store, graphs=[GRAPH]) as executor:
+        await executor.start(GRAPH, {}, run_id="r", labels={"order": "7"})
+        sent = await executor.send(labels={"order": "7"}, event="paid", data={}, id="e1")
+        assert sent.status == "completed"
+        again = await executor.send(labels={"order": "7"}, event="paid", data={}, id="e1")
+        assert (again.run_id, again.seq) == (sent.run_id, sent.seq)
+        for id_ in ("e2", None):
+            with pytest.raises(Ambiguous, match="no unfinished run has the labels order=7"):
+                await executor.send(labels={"order": "7"}, event="paid", data={}, id=id_)
+        await executor.start(GRAPH, {}, run_id="s", labels={"order": "7"})
+        sent = await executor.send(labels={"order": "7"}, event="paid", data={}, id="e2")
+        assert (sent.run_id, sent.status) == ("s", "completed")
 
 
 async def test_of_many_senders_of_one_event_all_get_the_run(store: Store) -> None:

@@ -207,7 +207,7 @@ async def test_it_comes_to_the_right_answer(peer: Peer, way: str, name: str) -> 
     alone = case.itself and not peer.scripted
     requests, calls = (1, 0) if alone else (len(case.replies), case.calls)
     assert (len(seen), run.usage.calls) == (requests, requests + calls)
-    watched = requests - case.unwatched if way == "pieces" and peer.scripted else 0
+    watched = requests - case.unwatched if way == "pieces" else 0
     assert [one.stream for one in seen] == [True] * watched + [False] * (requests - watched)
     assert bool(shown) == bool(watched)
     assert told_to(seen) == list(case.results)

@@ -231,6 +231,7 @@ def test_without_the_tool_that_it_needs_it_says_which_one() -> None:
     text, called = converse("(1 + 2) * 3", only_add)
     assert called == ["add"]
     assert text.startswith(f"{ONLY} with the tools that I get: for 3 * 3 I need one that multiplies numbers")
+    assert "it takes two, and its description has words such as 'multiply' and 'number'; the tools are: " in text
 
 
 def test_a_tool_that_fails_or_says_something_else_ends_it() -> None:
@@ -401,3 +402,23 @@ def test_a_choice_is_made_by_the_words_of_the_text(kind: Node, text: str, chosen
     graph = Graph(name="choice", state=Mail, nodes={"it": kind}, edges=edges)
     run = graph.run_sync({"question": text}, model=OfflineModel())
     assert (run.status, run.values[str(vars(kind)["result"])]) == ("completed", chosen)
+
+
+@pytest.mark.parametrize(
+    ("name", "description", "found"),
+    [
+        ("multiply", "Pay.", True),
+        ("multiply_numbers", "Pay.", True),
+        ("refund", "Multiply the number of packets by the price of one packet.", True),
+        ("refund", "Multiply the packets by the price.", False),
+        ("multiply_and_pay", "Pay the customer.", False),
+        ("multiply_and_pay", "Pay the customer a number of euros.", True),
+    ],
+)
+def test_tools_are_found_by_the_rule_of_the_page(name: str, description: str, found: bool) -> None:
+    @tool(name=name, description=description)
+    def refund(packets: float, price: float) -> float:
+        return packets * price
+
+    reply = ask("3 * 4.2", tools=[refund])
+    assert bool(reply.tool_calls) == found

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
 import anyio
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Executor, Graph, append, node
+from orchestrator import Executor, Graph, OfflineModel, append, node
 from orchestrator.context import Context
 from orchestrator.errors import ModelUnavailable
-from orchestrator.models import ModelRequest, Reply, ToolCall
+from orchestrator.models import Model, ModelRequest, Reply, ToolCall
 from orchestrator.testing import ScriptedModel
 
 pytestmark = pytest.mark.anyio
@@ -129,3 +130,36 @@ async def test_a_call_outside_of_any_node_and_replies_of_a_node_left_over_are_na
         await model.complete("Hi")
     with pytest.raises(AssertionError, match="not used: 1 reply of node 'a'"):
         model.assert_done()
+
+
+class Said(BaseModel):
+    answer: str = ""
+
+
+@pytest.mark.parametrize("streams", ["watched", "always"])
+@pytest.mark.parametrize(
+    "make", [lambda: ScriptedModel([" two  words\nand 3 \n"]), OfflineModel], ids=["own", "offline"]
+)
+async def test_replies_come_in_pieces_while_a_run_is_watched_and_journals_are_the_same(
+    make: Callable[[], Model], streams: Literal["watched", "always"]
+) -> None:
+    @node
+    async def ask(ctx: Context) -> dict[str, str]:
+        return {"answer": (await ctx.model.complete("Say hello.")).text}
+
+    graph = Graph(name="asks", state=Said, nodes={"ask": ask}, edges="START -> ask -> END", output="answer")
+    texts: list[str] = []
+    async with Executor(model=make(), streams=streams) as executor, executor.stream(graph, {}) as live:
+        async for event in live:
+            if event.type == "token":
+                texts.append(str(event.data["text"]))
+    assert len(texts) > 1
+    assert "".join(texts) == live.run.output
+    assert "token" not in {record.type for record in live.run.records()}
+
+
+async def test_a_long_reply_comes_in_at_most_a_hundred_pieces_and_an_empty_one_in_none() -> None:
+    for text, pieces in (("word " * 1001, 91), ("", 0), ("one", 1)):
+        events = [event async for event in ScriptedModel([text]).stream("?")]
+        assert [event.text for event in events if event.text][:1] == ([events[0].text] if text else [])
+        assert (len(events) - 1, "".join(event.text for event in events)) == (pieces, text)

@@ -19,7 +19,7 @@ _BEGIN, _END = "<!-- table -->", "<!-- end of the table -->"
 _HEADING = re.compile(r"^### (WCP-(\d+) (.+))$", re.M)
 _CODE = re.compile(r"```python\n(.*?)```\n", re.S)
 _DRAWING = re.compile(r"\n```text\n.*?```\n", re.S)
-_VERDICT = re.compile(r"^\*\*(Supported|Partly|Not supported)\*\*,? (.*?)[.:](?:\s|$)", re.M | re.S)
+_VERDICT = re.compile(r"^\*\*(Supported|Partly|Not supported)\*\*,? ((?:`[^`]*`|[^`])*?)[.:](?:\s|$)", re.M | re.S)
 
 
 @dataclass(frozen=True)

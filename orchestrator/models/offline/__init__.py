@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from orchestrator.graph.limits import Usage
-from orchestrator.models.base import ModelRequest, RequestModel
+from orchestrator.models.base import ModelRequest, WordsModel
 from orchestrator.models.messages import Message, Reply, ToolCall, is_summary
 from orchestrator.models.offline.arithmetic import (
     NoArithmetic,
@@ -43,7 +43,7 @@ __all__ = ["OfflineModel"]
 _word = re.compile(r"\w+|[^\w\s]")
 
 
-class OfflineModel(RequestModel):
+class OfflineModel(WordsModel):
     """Answers questions of arithmetic with the tools that it is offered, and replies to any others that it cannot.
 
     Among several choices it names the one with most words in common with the text, else the last one; to a question of

@@ -81,7 +81,8 @@ def missing(operation: Operation, offers: Iterable[ToolOffer]) -> str:
     names = ", ".join(offer.name for offer in offers) or "none"
     return (
         f"I only do arithmetic with the tools that I get: for {written(operation)} I need one that "
-        f"{_PHRASE[operation.name]} numbers; the tools are: {names}."
+        f"{_PHRASE[operation.name]} numbers: it takes two, and its description has words such as "
+        f"'{operation.name}' and 'number'; the tools are: {names}."
     )
 
 
