@@ -215,10 +215,11 @@ def tool_named(ctx: Context, name: str, node: str) -> Tool:
     Raises:
         AgentError: there is none; the message names the existing tools.
     """
-    for tool in tools_of(ctx, node):
-        if tool.name == name:
-            return tool
-    return unknown_tool(ctx, name, node)
+    tool = ctx.tools.get(name)
+    if tool is None:
+        tools_of(ctx, node)
+        unknown_tool(ctx, name, node)
+    return tool
 
 
 def unknown_tool(ctx: Context, name: str, node: str) -> NoReturn:

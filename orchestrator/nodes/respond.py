@@ -55,7 +55,7 @@ from orchestrator.nodes.conversation import (
 from orchestrator.nodes.model_decision import quoted, unwritten
 from orchestrator.nodes.templates import fill, filled_by
 from orchestrator.nodes.window import ContextUsage
-from orchestrator.tools.stored_results import OFFLOADED, ReadResult
+from orchestrator.tools.stored_results import OFFLOADED, READ_RESULT, ReadResult
 
 CallProtocol: TypeAlias = Literal["native", "json", "bracket", "plugin", "separator"]
 
@@ -182,8 +182,9 @@ class Continuation(Talk):
         if self.finish and self.finish in ctx.tools:
             raise StepError(f"{ctx.node}: a tool is named {self.finish!r}; give the action finish= another name")
         tools = list(ctx.tools) if self.tools_offered else []
-        if not any(OFFLOADED in (message.data or {}) for message in talk):  # there is nothing to read yet
-            tools = [tool for tool in tools if not isinstance(tool, ReadResult)]
+        reader = ctx.tools.get(READ_RESULT)
+        if tools and isinstance(reader, ReadResult) and any(OFFLOADED in (message.data or {}) for message in talk):
+            tools.append(reader)
         return [*tools, *([_finishing(self.finish)] if self.finish else [])]
 
 

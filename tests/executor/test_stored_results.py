@@ -11,12 +11,13 @@ import pytest
 
 from orchestrator import Executor, Graph, Run, ToolCall, tool
 from orchestrator.errors import ToolError
+from orchestrator.kernel.question import Approve
 from orchestrator.models import ModelRequest, Reply
 from orchestrator.nodes import ClearResults, Compact, Execute, Respond
 from orchestrator.strategies.chat import chat
 from orchestrator.strategies.function_call_agent import function_call_agent
 from orchestrator.strategies.react import react
-from orchestrator.testing import ScriptedModel
+from orchestrator.testing import ScriptedModel, assert_crash_safe
 from orchestrator.tools.stored_results import OFFLOADED, ReadResult, excerpt, id_of
 from tests.executor import offload_program
 from tests.executor.offload_program import ID, TEXT, report
@@ -296,3 +297,25 @@ def test_an_offload_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="message= or results="):
         Execute(offload=2_000)
     assert "offload" not in str(looping().data())
+
+
+@once
+@pytest.mark.parametrize("build", [react, function_call_agent, chat])
+@pytest.mark.parametrize("context", ["compact", "none"])
+async def test_a_run_from_before_that_waits_inside_a_call_goes_on(url: str, build: Any, context: str) -> None:
+    asking = report.with_(risk="write")
+    options = {"thought": "optional"} if build is react else {}
+    async with Executor(url, model=model(), tools=[asking]) as executor:
+        run: Run = await executor.start(build(context=context, offload=None, **options), "?", run_id="r")
+        assert run.waiting[0].kind == "approval"
+    async with Executor(url, model=model(), tools=[asking], graphs=[build(context=context, **options)]) as executor:
+        run = await executor.answer("r", run.waiting[0].id, Approve())
+        assert run.error is None
+        assert results(run)[0].startswith("[Excerpt")
+        assert "line 5000: 25000000\n" in results(run)[2]
+
+
+@once
+async def test_a_crash_at_each_write_changes_nothing() -> None:
+    given = {"question": "?"}
+    await assert_crash_safe(function_call_agent(max_steps=9), given, model=model(), tools=[report])

@@ -54,8 +54,8 @@ def tools_for(effects: AttemptEffects, ctx: Context[Any]) -> JournaledToolbox:
         others = tools.subset(name for name in names if name not in own)
         found = (own.get(name) or others.current()[name] for name in names) if own else others
     box = JournaledToolbox(effects, ctx, found)
-    if READ_RESULT not in box and _stores_results(effects.attempt.activation):
-        box.add_tool(ReadResult(partial(_stored_result, effects.attempt.log)))
+    if _stores_results(effects.attempt.activation):
+        box.reader = ReadResult(partial(_stored_result, effects.attempt.log))
     return box
 
 
@@ -94,6 +94,14 @@ async def _stored_result(log: RunLog, id_: str) -> str | None:
 
 class JournaledToolbox(Toolbox):
     """The tools of one step, whose calls are effects."""
+
+    reader: ReadResult | None = None
+    """Reads stored results. It is found by its name, unless another tool has it, but not listed: nodes that show a
+    model their tools offer it when there is something to read."""
+
+    def get(self, name: str) -> Tool | None:
+        found = super().get(name)
+        return self.reader if found is None and name == READ_RESULT else found
 
     def __init__(self, effects: AttemptEffects, ctx: Context[Any], tools: Iterable[Tool]) -> None:
         super().__init__(*tools)
