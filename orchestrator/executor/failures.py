@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import linecache
 import math
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -69,6 +70,8 @@ _MESSAGE = 600
 _LEAST = 200
 """If fewer characters are left, the traceback of the tool is omitted."""
 
+_LIBRARIES = "  behind it, in libraries:"
+_FRAME = re.compile(r'^  File "(?P<file>.+)", line \d+, in .+$', re.M)
 _CAUSE = "\nThe above exception was the direct cause of the following exception:\n"
 _TOOL = "\n\nThat made the call of the tool fail, which was the cause of the following exception:\n\n"
 _CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n"
@@ -163,6 +166,16 @@ def traceback_of_tool(error: Exception) -> str:
     return traceback_of(error)
 
 
+def place_of(traceback: str) -> str:
+    """Return the frame in the user's code that is nearest to an error, as in its stored traceback; empty if none is."""
+    for section in reversed(traceback.split("Traceback (most recent call last):")):
+        own, _, _ = section.partition(_LIBRARIES)
+        found = [frame for frame in _FRAME.finditer(own) if not _is_library(frame["file"])]
+        if found:
+            return found[-1][0]
+    return ""
+
+
 def bounded(text: str, most: int = MOST) -> str:
     """Return a traceback in storable form, at most `most` characters: the last lines are kept."""
     text = text.encode("utf-8", "backslashreplace").decode()
@@ -236,7 +249,7 @@ def _lines(trace: TracebackType | None) -> Iterator[str]:
         own = own[-last:]
     yield from _frames(own)
     if others and own:
-        yield "  behind it, in libraries:"
+        yield _LIBRARIES
     if len(others) > _LIBRARY_FRAMES:
         yield f"  [{len(others) - _LIBRARY_FRAMES} frames left out]"
     yield from _frames(others[-_LIBRARY_FRAMES:])
