@@ -1,4 +1,8 @@
-"""Sixty mistakes: on the command line, in YAML and in Python. `says` and `never` were written before any answer."""
+"""Mistakes: on the command line, in YAML and in Python.
+
+`says` and `never` of the first sixty were written before any answer. Some of these rows were adapted afterwards to an
+answer that was as good in other words, and later rows were written together with their answers.
+"""
 
 from __future__ import annotations
 
@@ -96,6 +100,18 @@ fails = Graph(name="fails", state=State, input="x", nodes={"divide": divide}, ed
 hello = Graph(name="hello", state=State, input="x", nodes={"greet": greet}, edges="START -> greet -> END")
 """,
     "empty.py": "x = 1\n",
+    "arrow.py": """\
+from orchestrator import Graph, node
+
+@node
+def look(state):
+    return None
+
+lost = Graph(name="lost", state={"fields": {}}, nodes={"look": look}, edges='''
+START -> look
+look => END
+''')
+""",
     "syntax.py": "def f(:\n",
 }
 BEFORE: tuple[tuple[str, ...], ...] = (
@@ -167,6 +183,13 @@ COMMANDS = (
     Mistake("an item of memory", ("memory", "get", "users/1", "diet"), ("diet", "users/1", "memory list")),
     Mistake("an empty key of memory", ("memory", "put", "users/1", "", "x"), ("key", "''", "1 to 200")),
     Mistake("a format", ("render", "shop.yaml", "--format", "jpg"), ("jpg", "svg", "png")),
+    Mistake(
+        "a bug of a node",
+        ("run", "fails.py:fails", "x"),
+        ('File "fails.py", line 9, in divide', "orchestrator show", "--traceback"),
+    ),
+    Mistake("a bug of a node, later", ("show", "failed"), ('File "fails.py", line 9, in divide', "--traceback")),
+    Mistake("an arrow of a Python file", ("run", "arrow.py", "x"), ("arrow.py", "graph 'lost'", "line 3 of its edges")),
     Mistake("a broken graph file", ("check", "broken.json"), ("broken.json", "line 1")),
 )
 
@@ -237,6 +260,26 @@ from orchestrator.nodes import Complete
 b = Complete(prompt="{question}", result="answer")
 await Graph(name="g", state=S, input="question", nodes={"b": b}, edges="START -> b -> END").run("x")""",
         ("'b'", "uses a model", "model=..."),
+    ),
+    Mistake(
+        "a number for a retry",
+        "node(retry=3)(lambda state: None)",
+        ("retry", "write Retry(attempts=3)"),
+        ("errors.pydantic.dev",),
+    ),
+    Mistake("a text for a timeout", 'a.with_(timeout="5 s")', ("timeout", "number", "5 s"), ("errors.pydantic.dev",)),
+    Mistake("a field in place of fields", "node(reads=3)(lambda state: None)", ("reads", "a list"), ("pydantic.dev",)),
+    Mistake("a number for outcomes", "node(outcomes=3)(lambda: None)", ("outcomes", "a list of names"), ("iterable",)),
+    Mistake(
+        "a number for limits",
+        'Graph(name="g", state=S, nodes={"a": a}, edges="START -> a -> END", limits=5)',
+        ("limits", "write Limits(steps=5)"),
+        ("errors.pydantic.dev",),
+    ),
+    Mistake(
+        "an arrow in Python",
+        'Graph(name="g", state=S, nodes={"a": a}, edges="START -> a\\na => END")',
+        ("graph 'g'", "line 2 of its edges", "write '->'"),
     ),
     Mistake("a limit", "Limits(step=5)", ("step", "did you mean", "steps")),
 )
