@@ -281,6 +281,16 @@ await Graph(name="g", state=S, input="question", nodes={"b": b}, edges="START ->
         'Graph(name="g", state=S, nodes={"a": a}, edges="START -> a\\na => END")',
         ("graph 'g'", "line 2 of its edges", "write '->'"),
     ),
+    Mistake(
+        "a call without await",
+        "await forgetful(lambda found: found.value)",
+        ("'coroutine' object", "write `await` before the call"),
+    ),
+    Mistake(
+        "a result without await",
+        "await forgetful(lambda found: found)",
+        ("'answer'", "write `await` before the call"),
+    ),
     Mistake("a limit", "Limits(step=5)", ("step", "did you mean", "steps")),
 )
 """Programs behind `BEGIN`, in a coroutine."""
@@ -302,8 +312,18 @@ graph = Graph(name="g", state=S, input="question", nodes={"a": a}, edges="START 
 async def one(function):
     def step(state: S):
         return function(state)
+    await one_node(step)
+
+async def one_node(step):
     done = await Graph(
         name="g", state=S, input="question", nodes={"a": node(step)}, edges="START -> a -> END", output="answer"
     ).run("x")
     done.raise_for_status()
+
+async def forgetful(use):
+    async def step(ctx):
+        found = ctx.memory.get("a", "b")
+        found.close()
+        return {"answer": use(found)}
+    await one_node(step)
 """
