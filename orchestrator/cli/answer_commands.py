@@ -232,7 +232,7 @@ def send(
     *,
     name: Annotated[
         str | None,
-        typer.Option("--id", metavar="ID", help="Names the event: sent again under the same ID, it counts once."),
+        typer.Option("--id", metavar="ID", help="Id of the event. Events with the same id count once."),
     ] = None,
     label: Annotated[
         list[str] | None,

@@ -1,6 +1,6 @@
 """Exit codes: the result of a run, or the kind of error.
 
-Only `run`, `resume`, `answer`, `approve`, `deny` and `send` report a run's result; all commands share the rest.
+Only `run`, `resume`, `fork`, `answer`, `approve`, `deny` and `send` report a run's result; all commands share the rest.
 """
 
 from __future__ import annotations

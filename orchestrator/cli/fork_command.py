@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 STATE = "state."
 """Prefix of state fields, to tell them from nodes with the same name."""
 FORK = "fork."
-"""Prefix of nodes with branches, for their open forks."""
+"""Prefix of nodes in `--rename` that stand for the forks opened there, not for the nodes."""
 
 
 Rename = Annotated[
@@ -44,8 +44,8 @@ Rename = Annotated[
     typer.Option(
         "--rename",
         metavar="OLD=NEW",
-        help="The run continues at node NEW where it was at OLD; state.OLD=NEW for a state field; fork.OLD=NEW for "
-        "the node that branches under way forked at. Repeatable.",
+        help="Continue at node NEW where the run was at OLD. state.OLD=NEW renames a state field; fork.OLD=NEW the "
+        "node at which running branches forked. Repeatable.",
     ),
 ]
 Drop = Annotated[

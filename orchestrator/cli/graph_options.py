@@ -87,8 +87,8 @@ def _parameters(function: Callable[..., object]) -> Iterator[tuple[str, inspect.
 def _value(parameter: inspect.Parameter, text: str) -> object:
     """Return a text as a value of the parameter's type: as it stands if that fits, else as JSON.
 
-    `null` is None if the type allows it, and so is `None` if it is no other value. A list may be written as words with
-    commas between them.
+    `null` is read as None if the type allows it; so is `None`, unless it is valid as another of the types. A list may
+    be written as words with commas between them.
 
     Raises:
         ValueError: the text is not a value of the type.

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Namespace = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Such as users/42.", show_default=False)]
+Namespace = Annotated[
+    str, typer.Argument(metavar="NAMESPACE", help="The namespace, such as users/42.", show_default=False)
+]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The item's key.", show_default=False)]
 Prefix = Annotated[
     str, typer.Argument(metavar="PREFIX", help="The first names of namespaces, such as users.", show_default=False)
@@ -151,7 +153,10 @@ def memory_search(
 def memory_prune(
     prefix: Prefix = "",
     older_than: Annotated[
-        str | None, typer.Option("--older-than", metavar="AGE", help="Also remove items not written for so long (30d).")
+        str | None,
+        typer.Option(
+            "--older-than", metavar="AGE", help="Also remove items that were not written for this time (such as 30d)."
+        ),
     ] = None,
     json: options.Json = False,
     store: options.Store = None,

@@ -29,7 +29,7 @@ def model_try(
 ) -> int:
     """Find out what a model and its server support, by about ten requests.
 
-    Two of the requests have 5,000 and 20,000 tokens, if the server does not tell the context window otherwise.
+    Two of the requests have 5,000 and 20,000 tokens, unless the server reports the context window in another way.
     Prints what was found, and the profile to use in Python and on the command line. Exit code 1 if the model does not
     answer, or its replies are empty.
 

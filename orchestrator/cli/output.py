@@ -36,7 +36,7 @@ else:  # compiling patterns takes a while, and not every command prints a table
 def redacted(value: object) -> object:
     """Return a plain value with secrets redacted in every string.
 
-    Calls to approve are shown unchanged, because exactly they will run.
+    Calls to approve are shown unchanged, because they will be made exactly as shown.
     """
     return redaction.redacted(value)
 

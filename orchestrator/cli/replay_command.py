@@ -55,14 +55,19 @@ def replay(
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FIELD=JSON", help="Another value that the run started with. Repeatable."),
+        typer.Option(
+            "--set",
+            metavar="FIELD=JSON",
+            help="Replace a field of the state that the run started with. Repeatable.",
+        ),
     ] = None,
     live: Annotated[
         str,
         typer.Option(
             "--live",
             metavar="MODE",
-            help="What to do where a run asks something else: never (end there), ask before each call, or always.",
+            help="What to do about calls that the journal does not contain: never make them (the replay ends there), "
+            "ask before each, or always make them.",
         ),
     ] = "never",
     every: Annotated[bool, typer.Option("--all", help="Replay all runs that fit the next three options.")] = False,

@@ -1,6 +1,6 @@
 """Commands that start, resume and stop runs: run, resume, recover, pause, cancel.
 
-`recover` and `resume --all` resume many runs, each in its own code.
+`recover` and `resume --all` resume many runs, each with its own graph, tools and models.
 """
 
 from __future__ import annotations
@@ -140,7 +140,11 @@ def resume(
         str | None, typer.Argument(metavar="RUN", help="The run's id. Not with --all.", show_default=False)
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Resume all runs with one of the given --status, each in its own code.")
+        bool,
+        typer.Option(
+            "--all",
+            help="Resume all runs with one of the given --status, each with its own graph, tools and models.",
+        ),
     ] = False,
     status: Annotated[
         list[str] | None,
@@ -421,7 +425,7 @@ async def _work(url: str, batch: Batch, then: Continuing, progress: _Progress) -
     name = _name_of(given)
     groups: dict[Launch, list[RunInfo]] = {}
     known: set[str] = set()
-    """Runs that find this code without options."""
+    """Ids of runs whose own references lead to this code, so that commands for them need no options."""
     async with Executor(store=url, codec=storage.codec_of_environment()) as looking:
         found = await find(looking.store, looking.runs, batch.status, name, batch.labels, None)
         progress.total = len(found)

@@ -51,7 +51,9 @@ class Display:
     json: bool = False
     events: bool = False
     shows: bool = True
-    """True if printed questions count as seen. A command that answers can be repeated without reading them."""
+    """True if printed questions count as read by the user. False for commands that answer: users may repeat these
+    without reading the next question.
+    """
     traceback: bool = False
     """True if the traceback of a failed node is printed."""
     fork_again: Callable[..., str] = shell_command

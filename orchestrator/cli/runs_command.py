@@ -50,7 +50,8 @@ class Filters:
         typer.Option(
             "--anywhere",
             metavar="WORDS",
-            help="The same words, also in prompts and data of tools; reads journals of newer runs.",
+            help="Like --search, but also in prompts and data of tools. Reads journals, of the newest runs first, "
+            "up to a limit.",
         ),
     ] = None
     failed_tool: Annotated[

@@ -1,6 +1,6 @@
 """Signals from the start of the process to its end.
 
-While a command works (`run_async`), SIGINT, SIGTERM or SIGHUP stops it in order, and a second one immediately.
+While a command works (`run_async`), SIGINT, SIGTERM or SIGHUP stops it gracefully, and a second one immediately.
 Otherwise a signal ends the process with the result's exit code if the result was printed, else with 130, without a
 traceback. This module is imported first, so event loops are imported when one is needed.
 """

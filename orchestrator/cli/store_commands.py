@@ -298,7 +298,7 @@ def store_copy(
 ) -> int:
     """Copy all runs, schedules and memory of a store into another one.
 
-    Asked again, it continues where it stopped, and copies what has happened since.
+    Run again, the command continues where it stopped, and copies what has been added since.
     Let workers work on one of the two stores only: unfinished runs are in both.
 
     Example: orchestrator store copy sqlite:///runs.db sqlite:////backup/runs.db
@@ -498,7 +498,8 @@ def cache_clear(graph: Graph = None, node: Node = None, json: options.Json = Fal
 
 def cache_prune(
     older_than: Annotated[
-        str | None, typer.Option("--older-than", metavar="AGE", help="Also remove results that are older (30d).")
+        str | None,
+        typer.Option("--older-than", metavar="AGE", help="Also remove results that are older than this (such as 30d)."),
     ] = None,
     json: options.Json = False,
     store: options.Store = None,

@@ -241,4 +241,5 @@ def _stats_data(row: StatsRow) -> dict[str, object]:
         "seconds": row.seconds,
         "p50": row.p50,
         "p95": row.p95,
+        "cache_savings": row.cache_savings,
     }

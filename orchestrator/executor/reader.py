@@ -129,7 +129,7 @@ async def open_questions(
     wanted = None if kinds is None else {kinds} if isinstance(kinds, str) else set(kinds)
     for kind in sorted(wanted or ()):
         if kind not in QUESTION_KINDS:
-            raise InvalidValue(f"{kind!r} is not a kind of questions; use one of {', '.join(QUESTION_KINDS)}")
+            raise InvalidValue(f"{kind!r} is not a kind of question; use one of {', '.join(QUESTION_KINDS)}")
     labels = check_labels(labels or {})
 
     async def listed() -> QuestionPage:

@@ -58,7 +58,8 @@ class Recorded:
 
 
 def initial_values(graph: GraphDefinition, given: object) -> JsonObject:
-    """Return the whole start state as JSON, see `Graph.initial`; forks and maps after START can open with it.
+    """Return the whole start state as JSON (see `Graph.initial`), after checking that forks and maps after START can
+    open with it.
 
     Args:
         graph: the graph.

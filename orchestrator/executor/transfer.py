@@ -56,7 +56,7 @@ _LARGEST = (1 << 63) - 1
 
 @dataclass(slots=True)
 class ExportedRun:
-    """A run of an exported file."""
+    """A run in an exported file."""
 
     run_id: str
     records: list[Record] = field(default_factory=list)

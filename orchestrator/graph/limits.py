@@ -29,11 +29,13 @@ class Usage(BaseModel, metaclass=Spelled):
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
-    # The next two are not in the schema, a part of the structure of graphs whose state has a `Reply`: their runs go on.
+    # The next three are not in the schema, a part of the structure of graphs whose state has a `Reply`: runs go on.
     cached_tokens: SkipJsonSchema[int] = Field(default=0, exclude_if=_is_zero)
-    """Input tokens of a call that were read from the provider's cache. Runs do not add them up."""
+    """Input tokens that were read from the provider's cache."""
     written_tokens: SkipJsonSchema[int] = Field(default=0, exclude_if=_is_zero)
-    """Input tokens of a call that were written to the provider's cache. Runs do not add them up."""
+    """Input tokens that were written to the provider's cache."""
+    cache_savings: SkipJsonSchema[float] = Field(default=0.0, exclude_if=_is_zero)
+    """What the provider's cache saved, in the currency of `cost`; 0 if the model's price does not name one for it."""
     cost: float = 0.0
     seconds: float = 0.0
     estimated: bool = False

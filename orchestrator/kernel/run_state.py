@@ -93,6 +93,9 @@ class RunState:
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    cached_tokens: int = 0
+    written_tokens: int = 0
+    cache_savings: float = 0.0
     cost: float = 0.0
     estimated: bool = False
     """True if part of the usage is an estimate."""
@@ -221,6 +224,9 @@ class RunState:
             calls=self.calls,
             input_tokens=self.input_tokens,
             output_tokens=self.output_tokens,
+            cached_tokens=self.cached_tokens,
+            written_tokens=self.written_tokens,
+            cache_savings=self.cache_savings,
             cost=self.cost,
             seconds=self.seconds,
             estimated=self.estimated,

@@ -41,12 +41,13 @@ from orchestrator.kernel.version import FIRST, ROOT, Path, Rank, Version
 
 Data: TypeAlias = dict[str, Any]
 
-FORMAT = 10
+FORMAT = 11
 """The number of the format. A snapshot of another format is not read: the records are folded instead."""
 
 RUN_FIELDS = (
     "head", "approve", "paused", "cancelled", "steps", "seconds", "updated", "content", "tools", "calls",
-    "input_tokens", "output_tokens", "cost", "estimated", "was_running", "longest_reply", "costliest_call",
+    "input_tokens", "output_tokens", "cached_tokens", "written_tokens", "cache_savings", "cost", "estimated",
+    "was_running", "longest_reply", "costliest_call",
 )  # fmt: skip
 """Fields of `RunState`."""
 

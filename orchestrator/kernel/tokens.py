@@ -83,6 +83,16 @@ def _begin_behind(run: RunState, token: Activation, set_aside: Mapping[str, SetA
         charge(run, token.frame.line, aside.usage)
 
 
+def count_tokens(run: RunState, usage: Usage) -> None:
+    """Count the tokens of a call, and their cost."""
+    run.input_tokens += usage.input_tokens
+    run.output_tokens += usage.output_tokens
+    run.cached_tokens += usage.cached_tokens
+    run.written_tokens += usage.written_tokens
+    run.cache_savings += usage.cache_savings
+    run.cost += usage.cost
+
+
 def charge(run: RunState, line: Iterable[FrameState], usage: Usage) -> None:
     """Count usage of the replayed run that the replay did not spend at this step.
 
@@ -92,9 +102,7 @@ def charge(run: RunState, line: Iterable[FrameState], usage: Usage) -> None:
         usage: the usage of the replayed run.
     """
     run.calls += usage.calls
-    run.input_tokens += usage.input_tokens
-    run.output_tokens += usage.output_tokens
-    run.cost += usage.cost
+    count_tokens(run, usage)
     run.saved += usage
     for frame in line:
         frame.calls += usage.calls

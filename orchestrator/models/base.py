@@ -202,7 +202,7 @@ class Model(Protocol):
     ) -> AsyncIterator[ModelEvent]:
         """Send a request and read the reply in pieces. The arguments and errors are those of `complete`.
 
-        Unless a class defines it, the only event has the reply of `complete`.
+        By default, the only event has the reply of `complete`.
 
         Returns:
             An iterator of events. The last event has the whole reply and may be the only one.
@@ -382,7 +382,7 @@ def _validated(output: type[Any], text: str) -> Any:
         value = json_in(text)
     except NoReading:
         adapter.validate_json(bare)  # says what is wrong
-        raise  # two readings, of which this parser takes one
+        raise  # ambiguous, such as a name that occurs twice: pydantic accepted one of its readings
     try:
         return adapter.validate_json(bare)
     except ValidationError as error:
@@ -392,7 +392,7 @@ def _validated(output: type[Any], text: str) -> Any:
 
 
 def _in_words(output: type[Any], text: str) -> str | int | float | bool | None:
-    """Return a value that a reply has in words where a text, a truth value or a number was asked for, else None."""
+    """If `output` is str, bool, int or float, return the value that a reply states in words; else None."""
     words = parted(text)[1].strip()
     if output is str:
         return None if words.startswith('"') else words or None

@@ -70,7 +70,7 @@ def _token(entry: object) -> TokenLogprob | None:
         tops = [{"token": token, "logprob": logprob} for token, logprob in tops.items()]
     listed = [top for top in (tops if isinstance(tops, list) else ()) if isinstance(top, Mapping)]
     if any(isinstance(top.get("logprob"), int | float) and top["logprob"] > _MOST for top in listed):
-        return None  # what is more than certain says nothing about the others either
+        return None  # a probability above 1 is invalid, so the other values are not trusted either
     pairs = [pair for top in listed if (pair := _pair(top)) is not None]
     likely = sorted((pair for pair in pairs if pair[1] >= _LEAST), key=lambda pair: -pair[1])
     others = {token: logprob for token, logprob in reversed(likely[:_MOST_OTHERS]) if token != known[0]}

@@ -277,7 +277,7 @@ class OpenAIModel(RequestModel):
         usage = reply.usage or approximated(request, reply, *counts(reply.details.get("usage")))
         price = self.price
         if price is not None:
-            usage = usage.model_copy(update={"cost": price.of(usage)})
+            usage = usage.model_copy(update={"cost": price.of(usage), "cache_savings": price.saved(usage)})
         why = unfinished(reply, request, self.profile)
         if why is not None:
             raise ReplyIncomplete(f"model {self.name!r}: {why}", usage=usage)

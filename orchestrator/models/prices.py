@@ -44,12 +44,19 @@ class Price(BaseModel, metaclass=Spelled):
         Returns:
             The cost, in the currency of the price.
         """
+        whole = usage.input_tokens * self.input + usage.output_tokens * self.output
+        return whole / _MILLION - self.saved(usage)
+
+    def saved(self, usage: Usage) -> float:
+        """Return what the provider's cache saved of the cost of a call.
+
+        Negative if more was paid for writing than saved by reading.
+        """
         cached = max(0, min(usage.cached_tokens, usage.input_tokens))
         written = max(0, min(usage.written_tokens, usage.input_tokens - cached))
         read = self.input if self.cached_input is None else self.cached_input
         kept = self.input if self.cache_write is None else self.cache_write
-        paid = (usage.input_tokens - cached - written) * self.input + cached * read + written * kept
-        return (paid + usage.output_tokens * self.output) / _MILLION
+        return (cached * (self.input - read) + written * (self.input - kept)) / _MILLION
 
 
 FREE = Price()

@@ -54,7 +54,7 @@ _FORMS: tuple[dict[str, object], ...] = (
 )
 """Ways to ask for an answer in a schema, the best first."""
 _FEW = 5
-"""Alternatives to a token that servers give which give fewer than others."""
+"""Number of alternatives to a token that the servers with the lowest limit accept."""
 _WORD = re.compile(r'Profile\(ends=\{("(?:[^"\\]|\\.)*")')
 _WINDOWS = (5_000, 20_000)
 """Tokens of the long requests."""

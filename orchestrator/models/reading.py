@@ -252,7 +252,7 @@ def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"{next(n for n in names if names.count(n) > 1)!r} stands in it twice")
+        raise ValueError(f"{next(n for n in names if names.count(n) > 1)!r} occurs twice in it")
     return found
 
 
@@ -261,7 +261,7 @@ def _json(*, strict: bool) -> json.JSONDecoder:
 
 
 one_reading = _json(strict=True)
-"""Decodes JSON that all parsers read alike: no name stands twice in an object, and no number is infinite or NaN."""
+"""Decodes JSON that all parsers read alike: no name occurs twice in an object, and no number is infinite or NaN."""
 lenient = _json(strict=False)
 """The same, and texts may contain line breaks and tabs."""
 
@@ -321,7 +321,7 @@ _subject = re.compile(
     | (?:I(?:\s+would|\s+will|['’]d|['’]ll)?\s+)? (?:use|choose|pick|select|call|need)\b )""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""The beginning of a sentence that tells the choice, and not what a text says or what would be if."""
+"""The beginning of a sentence that states the choice, rather than a quotation or a condition."""
 _negation = re.compile(
     r"""\b(?:not|never|no|none|cannot|without|except|but|instead|if|whether|unless|when|could|may|might|maybe|perhaps|
     says?|said|saying|tells?|told|asks?|asked|wants?|contains?|refuse[sd]?|text|instructions?)\b|n['’]t\b""",
@@ -434,7 +434,9 @@ def _chosen(words: str, names: _Names, choices: Mapping[str, str]) -> str | None
 
 
 def _value_named(value: object, names: _Names) -> str | None:
-    """Return the choice that a JSON value is, or has under a key of a choice; None if another value is another."""
+    """Return the choice that a JSON value names, itself or under one of `_keys`; None if another value in it names a
+    different choice.
+    """
     if isinstance(value, list) and len(value) == 1:
         return _value_named(value[0], names)
     if not isinstance(value, dict):

@@ -109,8 +109,8 @@ class Complete(Node, kind="complete"):
     task: str | None = None
     """The kind of decision, which is passed to the model with the messages."""
     form: AnswerForm | None = Field(default=None, exclude_if=_is_none)
-    """With a JSON Schema of one property as `output`: the form in which that answer is found in a reply that does not
-    fit, as `Extract` does; None: such a reply is corrected.
+    """If `output` is a JSON Schema with one property: the form of the answer that is extracted, as by `Extract`, from a
+    reply that does not fit. None: the model is asked to correct such a reply.
     """
     on_cut: Literal["raise", "keep"] = Field(default="raise", exclude_if=_is_raise)
     """What happens with a text that is cut off at its length limit: it cannot be used, or it is kept, up to its last
@@ -260,7 +260,9 @@ class Complete(Node, kind="complete"):
         return value
 
     def _stated(self, value: Any) -> Any:
-        """Return the answer that a text states, or the property of an object, as an object; None if it has none."""
+        """Extract the answer from a text, or from the only property of an object, and return it as an object with that
+        property; None if there is no answer.
+        """
         (name,) = self.output["properties"]
         said = value.get(name) if isinstance(value, Mapping) else value
         text = "" if said is None or isinstance(said, list | Mapping | bool) else as_text(said)

@@ -25,7 +25,7 @@ from orchestrator.tools.tool import Tool
 
 CRITERIA = """\
 An agent wants to make the tool call below. May it be made? Approve it (yes) only if it is clearly harmless."""
-"""What a review decides, unless its `criteria` say it."""
+"""Criteria of a review that does not set `criteria`."""
 _REVIEWED: tuple[Risk, ...] = ("none", "read", "write")
 """Risks of tools whose calls a model may approve."""
 _FORMS = "tool= and args=, or calls= and results="
@@ -156,10 +156,12 @@ class Confirm(Node, kind="confirm"):
                 "review= approves or denies: Decide(yes_no=True), or Decide(choices=) with the choices approve and deny"
             )
         if review.threshold is None:
-            raise ValueError("review= has no threshold=, so that a person would never be asked: set one, such as 0.9")
+            raise ValueError("review= needs a threshold=, below which a person is asked, such as 0.9")
         unused = review.model_fields_set - _OF_REVIEW
         if unused:
-            raise ValueError(f"review= is no node of the graph: set {min(unused)}= of the Confirm, or leave it out")
+            raise ValueError(
+                f"review= is not a node of the graph: set {min(unused)}= on the Confirm instead, or leave it out"
+            )
 
     @field_serializer("review")
     def _review_data(self, review: Decide | None) -> dict[str, object] | None:

@@ -161,7 +161,7 @@ def checked_choices(choices: Mapping[str, str]) -> Mapping[str, str]:
         ValueError: there are fewer, or two differ in case alone.
     """
     if len(choices) < 2:
-        raise ValueError("there is nothing to choose: name two choices or more, each with what belongs to it")
+        raise ValueError("there is nothing to choose: give at least two choices, each with a description")
     if len({name.casefold() for name in choices}) < len(choices):
         raise ValueError("two choices differ in case alone: rename one")
     return choices

@@ -181,7 +181,7 @@ def read_guard(text: str) -> Guard:
         GuardFault: it is too long, or has a comprehension that could take long.
     """
     if len(text) > LONGEST:
-        raise GuardFault(f"it has {len(text):,} characters, and a guard at most {LONGEST:,}")
+        raise GuardFault(f"it has {len(text):,} characters; the limit for a guard is {LONGEST:,}")
     tokens = [token for token in _tokens(text) if token.kind not in ("space", "comment")]
     around = [_Token("mark", ""), *tokens, _Token("mark", "")]
     names: dict[str, None] = {}
@@ -193,7 +193,7 @@ def read_guard(text: str) -> Guard:
         calls += after.text == "("
         if before.text == "." and after.text == "(":
             if token.text in _BUILDERS:
-                raise GuardFault(f".{token.text}() builds a list, and guards only look: use .exists() or .all()")
+                raise GuardFault(f".{token.text}() builds a list, which guards cannot do: use .exists() or .all()")
             loops += token.text in _LOOPS
         elif before.text != "." and after.text != "(":
             names[token.text] = None
@@ -346,7 +346,7 @@ def _check_size(guard: Guard, values: Mapping[str, Any]) -> None:
     longest = max((_longest(value) for value in values.values()), default=0) if guard.loops else 1
     if size > LARGEST or size * max(longest, 1) * guard.cost > MOST_WORK:
         items = f", its longest list {longest:,} items" if guard.loops else ""
-        raise GuardFault(f"what it reads is too large for what it does: {size:,} characters{items}")
+        raise GuardFault(f"its data are too large for the work that it does on them: {size:,} characters{items}")
 
 
 def _longest(value: object) -> int:

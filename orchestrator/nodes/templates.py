@@ -31,7 +31,7 @@ def placeholders(template: str) -> frozenset[str]:
             continue
         if not name.isidentifier() or form or conversion:
             raise ValueError(
-                f"prompt {template!r}: a placeholder is a plain name such as {{question}};"
+                f"prompt {template!r}: a placeholder must be a plain name, such as {{question}};"
                 f" write '{{{{' and '}}}}' for braces"
             )
         names.add(name)

@@ -77,7 +77,9 @@ def _calls(messages: Sequence[Message], call_id: str) -> bool:
 
 
 def recent(parts: Sequence[Sequence[Message]], keep: int, most: float) -> int:
-    """Return the number of the last rounds to keep: at most `keep` with at most that many estimated tokens, but one."""
+    """Return the number of the last rounds to keep: at most `keep` of at most `most` estimated tokens together, but at
+    least one.
+    """
     size, count = 0, 0
     for part in reversed(parts[-keep:]):
         size += tokens_of(part)

@@ -37,7 +37,7 @@ _DEEPEST = 96
 
 
 def to_text(graph: GraphDefinition, run: RunLike | None = None, *, ascii: bool = False) -> str:  # noqa: A002  says best what it does
-    """Draw a graph as plain text, without colours and escape sequences, even in labels.
+    """Draw a graph as plain text, without colours or escape sequences, even in labels.
 
     Args:
         graph: The graph; subgraphs are below their nodes.

@@ -56,6 +56,9 @@ class StatsRow:
     """Median of the seconds of the runs; None if no run has totals."""
     p95: float | None = None
     """95th percentile of the seconds of the runs."""
+    cache_savings: float = 0.0
+    """What providers' caches saved, in the currency of `cost`; a run includes the runs of graphs that it called as
+    tools. 0 if no price for cached tokens is known, and in groups by `model`, `tool` or `node`."""
 
     @property
     def failed_rate(self) -> float | None:
@@ -180,6 +183,8 @@ class Groups:
             self.add(values, info.status, None)
         elif not self.by.within:
             self.add(values, info.status, numbers_of(totals))
+            if info.usage is not None and (info.parent is None or info.parent.relation != "call"):
+                self.group(tuple(values.get(name) for name in self.by.names)).savings += info.usage.cache_savings
         else:
             for key, numbers in parts_of(self.by, totals).items():
                 self.add({**values, **dict(zip(self.by.within, key, strict=True))}, info.status, numbers)
@@ -224,6 +229,7 @@ class Group:
         self._uncounted = 0
         self._sums = [0] * 6
         self._costs, self._seconds = array("d"), array("d")
+        self.savings = 0.0
 
     def add(self, numbers: Sequence[Any]) -> None:
         """Add a run: its status, then its `Numbers`. Further elements are ignored."""
@@ -270,6 +276,7 @@ class Group:
             math.fsum(seconds),
             percentile(seconds, 50),
             percentile(seconds, 95),
+            self.savings,
         )
 
     def _take(self) -> None:

@@ -462,6 +462,15 @@ def fits(names: Sequence[Name], numbers: object) -> bool:
     return isinstance(numbers, bytes) and len(numbers) == _ROW.size * len(names)
 
 
+def savings_of(usage: object) -> float:
+    """Return what the provider's cache saved, from the stored usage of a run; 0 if it is missing or damaged."""
+    try:
+        found = json.loads(usage).get("cache_savings", 0.0) if isinstance(usage, str) else 0.0
+        return float(found)
+    except (AttributeError, TypeError, ValueError, RecursionError):
+        return 0.0
+
+
 class Columns:
     """The numbers of many runs with the same parts, by column."""
 

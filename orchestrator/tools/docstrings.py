@@ -201,7 +201,7 @@ def _parameter(written: str, *lines: str) -> ParameterDoc:
 
 
 def written_type(text: str) -> Any:
-    """Return the type that a docstring names; None if it is not one of the plain ones."""
+    """Return the type that a docstring names; None if it is not a type that graph files can name."""
     if len(text) > _LONGEST:
         return None
     text = re.sub(r",?\s*\boptional\b(?!\[)|,?\s*\bdefaults?\b.*$", "", text, flags=re.IGNORECASE).strip().strip("`")

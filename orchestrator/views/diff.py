@@ -4,8 +4,8 @@ A step is compared with the step of the other run that has the same branch, the 
 node's steps in that branch. So the order in which branches ran makes no difference, and runs of different versions of a
 graph, or of different graphs, can be compared.
 
-A `ComparedRun` is one run, without superseded parts; a `StepPair` a step of both; `PairedRuns` are both runs.
-"""
+A `ComparedRun` is one run, without superseded parts; a `StepPair` the same step of both, which one of them may lack;
+`PairedRuns` are both runs."""
 
 from __future__ import annotations
 

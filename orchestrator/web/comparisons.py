@@ -133,7 +133,9 @@ class RowTexts(documents.Document):
 
 
 class AlignedEvent(documents.Document):
-    """The data of an event about compared runs: `ready` when the stream begins, then each `changed`."""
+    """The data of an event about compared runs: `ready` at the start of the stream, then `changed` whenever a run
+    changes.
+    """
 
     type: Literal["ready", "changed"]
 

@@ -39,7 +39,7 @@ _REST = 2.0
 
 
 class StatsEvent(documents.Document):
-    """The data of an event about what runs spent: `ready` when the stream begins, then each `changed`."""
+    """The data of an event about what runs spent: `ready` at the start of the stream, then `changed` at each change."""
 
     type: Literal["ready", "changed"]
 
@@ -243,7 +243,7 @@ class Column:
 
 def money(amount: float) -> str:
     """Return a cost as text."""
-    return f"{amount:,.2f}" if amount >= 1 else f"{amount:.4f}" if amount >= 0.0001 else f"{amount:.1g}"
+    return f"{amount:,.2f}" if amount >= 1 else f"{amount:.4f}" if abs(amount) >= 0.0001 else f"{amount:.1g}"
 
 
 def _time(seconds: float | None) -> str:
@@ -395,6 +395,8 @@ class Scope:
         if column.name == "cost" and unpriced:
             note = f"No price is known for {', '.join(sorted(unpriced))}."
             return Cell(column, f"≥ {text}" if text else "no price known", note)
+        if column.name == "cost" and row.cache_savings:
+            return Cell(column, text, f"Providers' caches saved {money(row.cache_savings)}.")
         if column.name == "failed" and row.failed_rate and self.query.by not in WITHIN:
             return Cell(column, text, query=urlencode([*runs, ("status", "failed")], errors="replace"))
         if column.name == "tools" and row.failed_tool_rate and self.query.by not in ("model", "node"):
@@ -523,6 +525,7 @@ class Sums:
     runs: int
     tokens: int
     cost: float
+    savings: float
     failed: int
     ended: int
     uncounted: int
@@ -535,6 +538,7 @@ class Sums:
             runs=sum(row.runs for row in groups),
             tokens=sum(row.tokens for row in groups),
             cost=sum(row.cost for row in groups),
+            savings=sum(row.cache_savings for row in groups),
             failed=sum(one.get("failed", 0) for one in statuses),
             ended=sum(count for one in statuses for status, count in one.items() if status in FINAL),
             uncounted=sum(row.uncounted for row in groups),
@@ -547,6 +551,8 @@ class Sums:
         parts = [f"{self.runs:,} {'run' if self.runs == 1 else 'runs'}", f"{self.tokens:,} tokens"]
         if self.cost:
             parts.append(f"cost {'' if whole else '≥ '}{money(self.cost)}")
+        if self.savings:
+            parts.append(f"{money(self.savings)} saved by providers' caches")
         if self.failed:
             parts.append(f"{self.failed / self.ended:.1%} failed")
         return ", ".join(parts)

@@ -115,7 +115,7 @@ class RunPage(Document):
 
 
 class RunsEvent(Document):
-    """The data of an event about a page of the list of runs: `ready` when the stream begins, then each `changed`."""
+    """The data of an event about a page of the list of runs: `ready` at the start, then `changed` at each change."""
 
     type: Literal["ready", "changed"]
     run_ids: Annotated[
@@ -291,7 +291,7 @@ class WorkerList(Document):
 
 
 class WorkersEvent(Document):
-    """The data of an event about workers: `ready` when the stream begins, then each `changed`, also for a heartbeat."""
+    """The data of an event about workers: `ready` at the start, then `changed` at each change and heartbeat."""
 
     type: Literal["ready", "changed"]
 
@@ -316,6 +316,7 @@ class StatsGroup(Document):
     seconds: float
     p50: Annotated[float | None, Field(description="The seconds that half of the runs did not exceed.")]
     p95: float | None
+    cache_savings: Annotated[float, Field(description="What providers' caches saved; 0 if it is not known.")]
 
 
 class StatsDocument(Document):

@@ -134,7 +134,7 @@ class ReplaysDocument(documents.Document):
 
 
 class ReplaysEvent(documents.Document):
-    """The data of an event about replays: `ready` when the stream begins, then each `changed`."""
+    """The data of an event about replays: `ready` at the start of the stream, then `changed` at each change."""
 
     type: Literal["ready", "changed"]
 

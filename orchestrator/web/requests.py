@@ -162,7 +162,7 @@ class AtQuery(Query):
 
 
 class PageQuery(Query):
-    """A part of the records or steps of a run."""
+    """The query for a part of the records or steps of a run."""
 
     after: After = 0
     limit: int = Field(500, ge=1, le=5000, description="Maximum number of records or steps in an answer.")

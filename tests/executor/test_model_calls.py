@@ -485,6 +485,35 @@ async def test_costs_are_in_the_ledger_and_spend_the_limit() -> None:
     assert (spent.status, spent.usage.calls) == ("exhausted", 1)
 
 
+async def test_a_run_adds_up_what_the_cache_of_the_provider_did(tmp_path: Path) -> None:
+    details = {"cached_tokens": 4, "cache_write_tokens": 1}
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "prompt_tokens_details": details}
+    saved = 2 * (4 * 900) / 1e6
+
+    @node
+    async def call(ctx: Context) -> dict[str, str]:
+        return {"said": str((await ctx.tool("talk")).content)}
+
+    outer = graph({"call": call}, "START -> call -> END", name="outer")
+    with served(lambda _: said("a", usage=usage)) as wire:
+        async with model_at(wire.url, price=TABLE) as model:
+            tool = graph().as_tool("talk", "Talks.")
+            async with Executor(f"sqlite:///{tmp_path}/runs.db", model=model, graphs=[outer], tools=[tool]) as executor:
+                run = await executor.start(outer, {}, run_id="r")
+                assert run.status == "completed", run.error
+                assert (run.usage.cached_tokens, run.usage.written_tokens) == (8, 2)
+                assert run.usage.cache_savings == pytest.approx(saved)
+                rows = {row.group["graph"]: row for row in await executor.stats("graph")}
+                fork = await executor.fork(run.run_id, at=run.seq - 1)
+                replay = await executor.replay(run.run_id)
+                again = await executor.load(replay.run.run_id)
+            async with Executor(f"sqlite:///{tmp_path}/runs.db", graphs=[outer], tools=[tool]) as executor:
+                assert (await executor.load("r")).usage == run.usage
+    assert {name: row.cache_savings for name, row in rows.items()} == {"outer": pytest.approx(saved), "talk": 0.0}
+    assert (fork.usage.cached_tokens, fork.inherited.cached_tokens) == (0, 8)
+    assert (again.usage.cached_tokens, again.usage.cache_savings, again.saved.cached_tokens) == (0, 0.0, 8)
+
+
 async def test_a_cost_limit_without_a_price_is_an_error_at_start() -> None:
     limited = graph(limits=Limits(cost=1.0))
     around = graph({"inner": Subgraph(limited, outputs={"said": "said"})}, "START -> inner -> END")

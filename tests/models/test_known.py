@@ -103,3 +103,14 @@ async def test_the_usage_tells_what_the_cache_of_the_provider_did(
     assert usage is not None
     assert (usage.cached_tokens, usage.written_tokens) == (cached, written)
     assert usage.cost == pytest.approx(((100 - cached - written) * 10 + cached + written * 20) / 1_000_000)
+    assert usage.cache_savings == pytest.approx((cached * 9 - written * 10) / 1_000_000)
+
+
+@pytest.mark.parametrize("price", [None, Price(input=10.0, output=1.0)])
+async def test_without_a_price_of_cached_tokens_nothing_is_said_to_be_saved(price: Price | None) -> None:
+    usage = {"prompt_tokens": 100, "completion_tokens": 1, "cache_read_input_tokens": 60}
+    with served(said("x", usage=usage)) as wire:
+        async with OpenAIModel("m", wire.url, price=price) as model:
+            found = (await model.complete("Hi")).usage
+    assert found is not None
+    assert "cache_savings" not in found.model_dump()

@@ -103,7 +103,7 @@ BAD: list[tuple[FormName, str, str]] = [
     ("json", '{"name": "add", "arguments": {"a": 1e999}}', "not JSON: 1e999 is not a JSON number"),
     ("json", '{"name": "add", "arguments": {"a": 1,}}', "not JSON: "),
     ("json", "{'name': 'add', \"arguments\": {}, \"name\": 1}", "not JSON: "),
-    ("json", '{"name": "add", "name": "Pay", "arguments": {}}', "'name' stands in it twice"),
+    ("json", '{"name": "add", "name": "Pay", "arguments": {}}', "'name' occurs twice in it"),
     ("json", '{"name": "add", "tool": "Pay", "arguments": {}}', "a call has both 'name' and 'tool'"),
     ("json", '{"name": "add", "args": {}, "arguments": {}}', "a call has both 'arguments' and 'args'"),
     ("json", '{"name": "add", "description": "Adds.", "parameters": {"type": "object"}}', "the key 'description'"),

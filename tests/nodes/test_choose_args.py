@@ -142,7 +142,7 @@ async def test_a_text_that_was_cut_is_not_used() -> None:
         ("the text x", "is not JSON"),
         ("[]", "is JSON but not an object"),
         ('{"text": "x"} {"text": "y"}', "contains several JSON values"),
-        ('{"text": "x", "text": "y"}', "'text' stands in it twice"),
+        ('{"text": "x", "text": "y"}', "'text' occurs twice in it"),
         ("{}", "'text' is missing"),
         ('{"text": "x", "loud": true}', "'loud' is unknown; it takes text, times"),
         ('{"text": "x", "times": "many"}', "'times' must be a whole number"),

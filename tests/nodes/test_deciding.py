@@ -31,7 +31,7 @@ def test_an_object_is_read_also_in_a_fence(reply: str) -> None:
     [
         ("a = 1", "is not JSON"),
         ('{"a": NaN}', "NaN is not a JSON number"),
-        ('{"a": 1, "a": 2}', "'a' stands in it twice"),
+        ('{"a": 1, "a": 2}', "'a' occurs twice in it"),
         ('{"a": 1} or {"a": 2}', "contains several JSON values"),
         ("```json\nnothing\n```", "is not JSON"),
         ("[1]", "is JSON but not an object"),

@@ -80,7 +80,7 @@ async def test_a_prompt_is_filled_from_the_state_and_its_fields_are_the_facts() 
 def test_a_prompt_that_nothing_fills_is_refused_when_the_graph_is_built() -> None:
     with pytest.raises(InvalidGraph, match=r"port 'prompt\[questoin\]' of it is 'questoin'.*did you mean"):
         of_one(Complete(prompt="{questoin}"), Facts)
-    with pytest.raises(ValidationError, match="a placeholder is a plain name"):
+    with pytest.raises(ValidationError, match="a placeholder must be a plain name"):
         Complete(prompt="{question.x}")
     with pytest.raises(ValidationError, match="'tools' is not a parameter for the provider"):
         Complete(options={"tools": []})

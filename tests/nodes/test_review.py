@@ -165,11 +165,11 @@ async def test_a_model_that_cannot_be_reached_approves_nothing() -> None:
         ({"review": REVIEW}, "name its fields, tool= and args="),
         ({"from_risk": "dangerous"}, "nothing to review: calls of risk dangerous are left to a person"),
         ({"above": "write"}, "nothing to review"),
-        ({"review": Decide(yes_no=True)}, "a person would never be asked: set one, such as 0.9"),
+        ({"review": Decide(yes_no=True)}, "below which a person is asked, such as 0.9"),
         ({"review": Decide(score=(1, 9), threshold=0.9)}, "approves or denies"),
         ({"review": Decide(choices={"a": "", "b": ""}, threshold=0.9)}, "approves or denies"),
-        ({"review": REVIEW.with_(model="judge")}, "set model= of the Confirm"),
-        ({"review": REVIEW.with_(result="why")}, "set result= of the Confirm, or leave it out"),
+        ({"review": REVIEW.with_(model="judge")}, "set model= on the Confirm"),
+        ({"review": REVIEW.with_(result="why")}, "set result= on the Confirm instead, or leave it out"),
     ],
 )
 def test_reviews_that_cannot_be_are_refused_when_the_node_is_built(fields: dict[str, Any], words: str) -> None:

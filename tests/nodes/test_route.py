@@ -104,11 +104,11 @@ async def test_guards_see_fields_of_all_types(guard: str, given: dict[str, Any])
         ({"a": "kind > 1"}, "column 6: found no matching overload for '_>_' applied to '(string, int)'"),
         ({"a": "score > 1"}, "applied to '(double, int)'; beside a float, write whole numbers as 1.0"),
         ({"a": "kind"}, "it gives string, and a guard gives true or false"),
-        ({"a": "tags.map(t, t + t).size() > 1"}, ".map() builds a list, and guards only look: use .exists() or .all()"),
+        ({"a": "tags.map(t, t + t).size() > 1"}, ".map() builds a list, which guards cannot do: use .exists()"),
         ({"a": "tags . filter (t, true) == tags"}, ".filter() builds a list"),
         ({"a": "tags.all(a, tags.all(b, a == b))"}, "more than one of .all(), .exists() and .exists_one()"),
         ({"a": "tags.all(a, tags. // hm\n all(b, a == b))"}, "more than one of .all()"),
-        ({"a": "x" * 2001}, "it has 2,001 characters, and a guard at most 2,000"),
+        ({"a": "x" * 2001}, "it has 2,001 characters; the limit for a guard is 2,000"),
         ({"a": "(" * 200 + "urgent" + ")" * 200}, "recursion limit"),
         ({"a": "urgent\n && kind"}, "line 2, column 2: found no matching overload"),
         ({"a": "__import__('os').system('x')"}, "undeclared reference"),
@@ -152,7 +152,7 @@ async def test_without_a_true_guard_the_step_fails_with_all_cases() -> None:
         ("count > 0", {"count": 2**70}, "int too big to convert"),
         ("user.name", {}, "it gives string, and a guard gives true or false"),
         ("note", {}, "it gives null, and a guard gives true or false"),
-        ("kind == 'x'", {"kind": "x" * 1_000_001}, "what it reads is too large for what it does: 1,000,0"),
+        ("kind == 'x'", {"kind": "x" * 1_000_001}, "its data are too large for the work that it does on them: 1,000,0"),
         (" + ".join(["kind"] * 12) + " == ''", {"kind": "x" * 999_000}, "too large"),
         ("tags.all(t, (kind + kind).size() > 0)", {"tags": ["x"] * 1900, "kind": "x" * 9_000}, "too large"),
         ("tags.exists(t, t == 'x')", {"tags": ["yyyyyyy"] * 9000}, "its longest list 9,000 items"),
@@ -226,7 +226,9 @@ async def test_no_crash_changes_the_way() -> None:
 def test_without_the_extra_the_graph_is_refused_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     route._compiled.cache_clear()
     monkeypatch.setitem(sys.modules, "cel_expr_python.cel", None)
-    with pytest.raises(InvalidGraph, match=r'need the extra `route`: pip install "\.\[route\]"'):
+    with pytest.raises(
+        InvalidGraph, match=r'need the extra `route`: python -m pip install "agent-graph-orchestrator\[route\]"'
+    ):
         graph(MAIL)
 
 

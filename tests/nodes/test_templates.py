@@ -27,7 +27,7 @@ def test_what_is_filled_in_is_never_read_as_a_template(text: str) -> None:
 
 @pytest.mark.parametrize("template", ["{a.b}", "{a[0]}", "{a!r}", "{a:>9}", "{}", "{0}", "{a b}"])
 def test_a_placeholder_is_a_name_and_nothing_more(template: str) -> None:
-    with pytest.raises(ValueError, match="a placeholder is a plain name"):
+    with pytest.raises(ValueError, match="a placeholder must be a plain name"):
         placeholders(template)
 
 

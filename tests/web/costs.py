@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
+from orchestrator.graph.limits import Usage
 from orchestrator.stores.requests import NewRun
 from orchestrator.stores.rows import RunInfo, RunTotals, Total
 from orchestrator.testing.store_conformance.helpers import started
@@ -36,6 +38,7 @@ def spent(
     status: str = "completed",
     labels: Mapping[str, str] | None = None,
     seconds: float = 2.0,
+    saved: float = 0.0,
 ) -> None:
     """A run that was created at noon of a day and spent this.
 
@@ -48,8 +51,10 @@ def spent(
         status: its status.
         labels: its labels.
         seconds: its time alive.
+        saved: what the provider's cache saved.
     """
-    found.portal.call(partial(_spent, found, run_id, day, totals, graph, status, dict(labels or {}), seconds))
+    usage = Usage(cache_savings=saved)
+    found.portal.call(partial(_spent, found, run_id, day, totals, graph, status, dict(labels or {}), seconds, usage))
 
 
 NOT_COUNTED = Total("", "", "")
@@ -58,8 +63,8 @@ NOT_COUNTED = Total("", "", "")
 
 async def _spent(
     found: Api, run_id: str, day: str, totals: Sequence[Total], graph: str, status: str, labels: dict[str, str],
-    seconds: float,
+    seconds: float, usage: Usage,
 ) -> None:  # fmt: skip
     counted = None if NOT_COUNTED in totals else RunTotals(tuple(sorted(totals, key=lambda one: one.node)), seconds)
     info = RunInfo(run_id, graph, status, labels, at(day), at(day) + seconds, 1, "s", "c", input=run_id, totals=counted)
-    await found.executor.store.create(NewRun(info, [started(info)]))
+    await found.executor.store.create(NewRun(replace(info, usage=usage), [started(info)]))

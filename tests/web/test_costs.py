@@ -87,6 +87,18 @@ def test_a_model_without_a_price_does_not_cost_nothing(served: Api) -> None:
     assert "No price" not in page(served, "?graph=other")
 
 
+def test_what_caches_saved_is_said_where_it_is_known() -> None:
+    with api() as found:
+        spent(found, "one", "2026-02-01", used("large", 900, 0.5), saved=0.125)
+        spent(found, "two", "2026-02-02", used("large", 900, 0.5), saved=0.25)
+        text = page(found, "?by=model")
+        assert "2 runs, 1,800 tokens, cost 1.00, 0.3750 saved by providers' caches" in unescape(text)
+        assert "Providers' caches saved 0.2500." in unescape(page(found))
+        assert "saved" not in page(found, "?until=2026-01-01")
+        (row,) = found.get("stats?by=")["groups"]
+        assert row["cache_savings"] == 0.375
+
+
 @pytest.mark.parametrize(
     ("query", "names"),
     [

@@ -380,7 +380,7 @@ def _cut(value: object) -> str:
 
 
 async def _recorded(attempt: Attempt, name: str) -> object:
-    """Return the result that the question contained when it was answered."""
+    """Return the result of the call in the other run, as shown in the question."""
     log = attempt.log
     try:
         await log.durable()

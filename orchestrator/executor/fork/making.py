@@ -181,7 +181,9 @@ def _graph_changed(options: ForkOptions, graph: GraphDefinition, error: GraphCha
 
 
 def _tools_changed(options: ForkOptions, error: ToolsChanged) -> ToolsChanged:
-    """Return the error with the call that makes the fork without starting it: resuming it checks its tools."""
+    """Return the error, with the call that makes the fork without starting it; its tools are then checked when it is
+    resumed. For a replay, no call is named.
+    """
     if options.replay is not None:
         return ToolsChanged(error.fault)
     flags, call = _at(options)

@@ -8,6 +8,7 @@ from orchestrator.kernel.ledger import EffectEntry, did_irreversible, place_of
 from orchestrator.kernel.pools import reserve
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import FrameState
+from orchestrator.kernel.tokens import count_tokens
 
 _NO_USAGE = Usage()
 _ONE_CALL = Usage(calls=1)
@@ -44,9 +45,7 @@ def effect_settled(run: RunState, record: r.EffectSettled) -> None:
     if usage is not None:
         run.longest_reply = max(run.longest_reply, usage.output_tokens)
         run.costliest_call = max(run.costliest_call or 0.0, usage.cost)
-        run.input_tokens += usage.input_tokens
-        run.output_tokens += usage.output_tokens
-        run.cost += usage.cost
+        count_tokens(run, usage)
         run.estimated = run.estimated or usage.estimated
         for frame in _running_line(run, record.activation):
             frame.tokens += usage.tokens
@@ -68,21 +67,18 @@ def spent(run: RunState, record: r.Spent) -> None:
     entry = run.ledger.entry(record.key)
     if entry is None:  # the calling step is over: the inner run no longer shares its usage
         return
-    before, now = entry.inner_usage or _NO_USAGE, record.usage
-    entry.inner_usage = now
+    new = record.usage - (entry.inner_usage or _NO_USAGE)
+    entry.inner_usage = record.usage
     if entry.intended.taken is not None:
-        run.saved += now - before
-    calls, tokens, cost = now.calls - before.calls, now.tokens - before.tokens, now.cost - before.cost
-    run.calls += calls
-    run.input_tokens += now.input_tokens - before.input_tokens
-    run.output_tokens += now.output_tokens - before.output_tokens
-    run.cost += cost
-    run.estimated = run.estimated or now.estimated
+        run.saved += new
+    run.calls += new.calls
+    count_tokens(run, new)
+    run.estimated = run.estimated or new.estimated
     line = _live_line(run, record.activation)
     for frame in line or _running_line(run, record.activation):
-        frame.calls += calls
-        frame.tokens += tokens
-        frame.cost += cost
+        frame.calls += new.calls
+        frame.tokens += new.tokens
+        frame.cost += new.cost
     reserve(run, record.key, line, record.reserve)
 
 

@@ -38,7 +38,9 @@ def end_of(word: str, profile: Profile) -> str | None:
 
 
 def ended(reply: Reply, profile: Profile) -> Reply:
-    """Return a reply with the meaning of its `finish`; `details` keep another word of the server."""
+    """Return a reply whose `finish` is a known value, if the server's word has one; `details["finish_reason"]` then
+    keeps the word.
+    """
     word = reply.finish
     end = end_of(word, profile)
     if reply.tool_calls and (end == "stop" or (end is None and not _NO_CALLS.search(word.lower()))):
@@ -89,9 +91,10 @@ _MOST_OPENINGS, _NEAR = 5, 300
 
 
 def _call_in(text: str, request: ModelRequest) -> str | None:
-    """Return the tool whose call a text has, in a form in which models are trained to write calls.
+    """Return the name of the tool that a text calls, in a form in which models are trained to write calls; None if
+    there is no call.
 
-    What is quoted, or in a fence with words around it, is an explanation and no call.
+    Quoted text, or a fence with words around it, is an explanation, not a call.
     """
     rest = text.strip()
     if not request.tools or request.output is not None:

@@ -160,7 +160,7 @@ def error_in(error: object, model: str, clean: Callable[[str], str] = str, *, ot
 
 
 def chunk_of(data: str, model: str, clean: Callable[[str], str] = str) -> Mapping[str, Any]:
-    """Return the chunk that the data of an event is.
+    """Parse the data of an event as a chunk.
 
     Raises:
         ModelError: it is an error of the server, or no chunk.

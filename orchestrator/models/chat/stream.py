@@ -27,7 +27,7 @@ from orchestrator.models.messages import Reply
 _BOM = b"\xef\xbb\xbf"
 _FIELDS = (b"", b"event", b"id", b"retry")
 _ODD = 1000
-"""Number of bytes that are kept of lines which are no fields."""
+"""Number of bytes of lines other than fields after which no further line is kept."""
 
 
 class EventDecoder:

@@ -83,7 +83,7 @@ def _with_failures(event: ModelEvent, reply: Reply, name: str, failed: list[tupl
 
 
 def _used(failed: list[tuple[str, Exception]], usage: Usage | None = None) -> Usage | None:
-    """Return a usage and that of the replies that could not be taken as complete."""
+    """Return `usage` plus the usage of the replies that could not be taken as complete."""
     for _, error in failed:
         if isinstance(error, ReplyIncomplete) and error.usage is not None:
             usage = error.usage if usage is None else usage + error.usage

@@ -127,7 +127,7 @@ def _is_list(words: str) -> bool:
 
 
 def _is_values(words: str, schema: object, root: Mapping[str, Any]) -> bool:
-    """Return True if a text cannot be one value of this schema, but several: `1, 2` for a number."""
+    """Return True if a text is not one value of this schema but can be several: `1, 2` for a number."""
     one = kinds_in(schema, root) & {"string", "array", "object"} or _thousands.fullmatch(words)
     return not one and len(cut_at_commas(words.strip("[]"), _apart)) > 1
 

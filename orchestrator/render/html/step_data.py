@@ -281,6 +281,7 @@ class CallData:
 def usage_data(usage: Usage) -> dict[str, object]:
     """Return a usage without its zeros."""
     found = {"calls": usage.calls, "in": usage.input_tokens, "out": usage.output_tokens, "cost": usage.cost}
+    found |= {"cached": usage.cached_tokens, "saved": usage.cache_savings}
     if usage.estimated:
         found["estimated"] = True
     return {name: value for name, value in found.items() if value}

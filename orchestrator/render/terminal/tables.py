@@ -240,7 +240,11 @@ def stats_table(names: Sequence[str], rows: Sequence[StatsRow], looks: Looks = P
         looks: capabilities of the terminal.
     """
     columns = (*(Column(name, least=10) for name in names), *(Column(name, right=True) for name in _NUMBERS))
-    return table(columns, [_stats_cells(names, row) for row in rows], looks)
+    cells = [_stats_cells(names, row) for row in rows]
+    if any(row.cache_savings for row in rows):
+        columns = (*columns, Column("cache saved", right=True))
+        cells = [(*found, f"{row.cache_savings:.4f}") for found, row in zip(cells, rows, strict=True)]
+    return table(columns, cells, looks)
 
 
 def _stats_cells(names: Sequence[str], row: StatsRow) -> tuple[Cell | str, ...]:

@@ -169,7 +169,9 @@ def summary(model: StepTree, now: float, width: int, doing: str = "running") -> 
     ]
     spent += [_many(usage.calls, "call")] if usage.calls else []
     spent += [f"{'about ' if usage.estimated else ''}{usage.tokens:,} tokens"] if usage.tokens else []
+    spent += [f"{usage.cached_tokens:,} of them cached"] if usage.cached_tokens else []
     spent += [f"cost {usage.cost:.4f}"] if usage.cost else []
+    spent += [f"{usage.cache_savings:.4f} saved by the provider's cache"] if usage.cache_savings else []
     spent += [f"{_many(inherited.steps, 'step')} inherited"] if inherited.steps else []
     first = Line(((f"{mark} ", style), (" · ".join(spent), "bold")), going_on=True)
     left = _left(model, seconds + inherited.seconds) if machine.ended is None else ""

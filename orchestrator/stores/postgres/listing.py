@@ -38,7 +38,16 @@ from orchestrator.stores.shared import (
     question_cursor,
 )
 from orchestrator.stores.statistics import ANY_TOOL, By, Groups, StatsRow
-from orchestrator.stores.stored import INFO_TABLES, Keys, add_parts, labels_of, schedule_of, schedule_text, unpacked
+from orchestrator.stores.stored import (
+    INFO_TABLES,
+    Keys,
+    add_parts,
+    labels_of,
+    savings_of,
+    schedule_of,
+    schedule_text,
+    unpacked,
+)
 
 if TYPE_CHECKING:
     from orchestrator.stores.postgres.statements import Connection
@@ -296,9 +305,12 @@ def totals(connection: Connection, run_id: str) -> RunTotals | None:
     return None if seconds is None else unpacked(names, numbers, seconds)
 
 
-_SUMS = "calls, failed, tools, failed_tools, input_tokens, output_tokens, cost, run_totals.seconds"
-_OF_RUN = 9
-"""Columns before those of `Keys`: the status of the run, and its numbers."""
+_SUMS = (
+    "calls, failed, tools, failed_tools, input_tokens, output_tokens, cost, run_totals.seconds,"
+    " CASE WHEN position('cache_savings' IN usage) > 0 AND relation IS DISTINCT FROM 'call' THEN usage END"
+)
+_OF_RUN = 10
+"""Columns before those of `Keys`: the status of the run, its numbers, and its usage if a cache saved anything."""
 
 
 def stats(connection: Connection, by: By, wanted: StatsQuery) -> list[StatsRow]:
@@ -311,13 +323,15 @@ def stats(connection: Connection, by: By, wanted: StatsQuery) -> list[StatsRow]:
             query = f"SELECT names, numbers, runs.status{keys.columns} FROM runs LEFT JOIN run_parts ON run = id"
             add_parts(by, keys, streamed(connection, f"{query} WHERE {where}", values))
             return groups.rows()
-        query = f"SELECT runs.status, {_SUMS}{keys.columns} FROM runs LEFT JOIN run_totals ON run = id WHERE {where}"
+        query = f"SELECT runs.status, {_SUMS}{keys.columns} FROM runs LEFT JOIN run_totals ON run_totals.run = id"
+        query += f" LEFT JOIN summaries ON summaries.run = id WHERE {where}"
         for row in streamed(connection, query, values):
             group = keys.group_of(keys.about(row[_OF_RUN:]), ())
             if row[1] is None:
                 group.add_uncounted(row[0])
             else:
                 group.add(row)
+                group.savings += savings_of(row[_OF_RUN - 1])
     return groups.rows()
 
 

@@ -41,6 +41,7 @@ from orchestrator.stores.stored import (
     add_parts,
     info_of,
     labels_of,
+    savings_of,
     schedule_of,
     schedule_text,
     unpacked,
@@ -227,9 +228,12 @@ def totals(connection: sqlite3.Connection, run_id: str) -> RunTotals | None:
     return None if row is None else unpacked(*row)
 
 
-_SUMS = "calls, failed, tools, failed_tools, input_tokens, output_tokens, cost, run_totals.seconds"
-_OF_RUN = 9
-"""Columns before those of `Keys`: the status of the run, and its numbers."""
+_SUMS = (
+    "calls, failed, tools, failed_tools, input_tokens, output_tokens, cost, run_totals.seconds,"
+    " CASE WHEN instr(usage, 'cache_savings') AND relation IS NOT 'call' THEN usage END"
+)
+_OF_RUN = 10
+"""Columns before those of `Keys`: the status of the run, its numbers, and its usage if a cache saved anything."""
 
 
 def stats(connection: sqlite3.Connection, by: By, wanted: StatsQuery) -> list[StatsRow]:
@@ -241,13 +245,15 @@ def stats(connection: sqlite3.Connection, by: By, wanted: StatsQuery) -> list[St
         query = f"SELECT names, numbers, runs.status{keys.columns} FROM runs LEFT JOIN run_parts ON run = id"
         add_parts(by, keys, connection.execute(f"{query} WHERE {where}", values))
         return groups.rows()
-    query = f"SELECT runs.status, {_SUMS}{keys.columns} FROM runs LEFT JOIN run_totals ON run = id WHERE {where}"
+    query = f"SELECT runs.status, {_SUMS}{keys.columns} FROM runs LEFT JOIN run_totals ON run_totals.run = id"
+    query += f" LEFT JOIN summaries ON summaries.run = id WHERE {where}"
     for row in connection.execute(query, values):
         group = keys.group_of(keys.about(row[_OF_RUN:]), ())
         if row[1] is None:
             group.add_uncounted(row[0])
         else:
             group.add(row)
+            group.savings += savings_of(row[_OF_RUN - 1])
     return groups.rows()
 
 

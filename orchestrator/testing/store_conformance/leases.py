@@ -507,7 +507,7 @@ async def check_the_oldest_runs_of_all_graphs_are_given_out_first(store: Store) 
 
 
 def _aged(row: dict[str, Any], at: float) -> dict[str, Any]:
-    """Return the columns of a run that has waited since another time."""
+    """Return the columns of a run, changed so that it has waited since `at`."""
     last = next(name for name in ("due", "retry_at", "created") if name in row)
     return row | {last: at}
 

@@ -406,6 +406,8 @@ async def check_stats(store: Store) -> None:
             created=20_000 * _DAY + number * _DAY / 7,
             status=("completed", "failed", "running", "paused")[number % 4],
             totals=None if number % 10 == 7 else _totals(number),
+            usage=Usage(cache_savings=0.25 * (number % 3)),
+            parent=Parent("caller", 1, "call") if number % 4 == 1 else None,
         )
         await store.create(NewRun(info, records))
         runs.append(info)
@@ -438,6 +440,8 @@ async def check_stats(store: Store) -> None:
     equal((everything.runs, everything.uncounted), (30, 3), "runs, and those without totals")
     equal(everything.statuses, {"completed": 8, "failed": 9, "paused": 6, "running": 7}, "runs by status")
     equal((everything.p50, everything.p95), (24.0, 38.0), "percentiles: the nearest rank")
+    own = [0.25 * (number % 3) for number in range(30) if number % 10 != 7 and number % 4 != 1]
+    equal(everything.cache_savings, sum(own), "savings of caches: those of runs that no call started")
     since: dict[str, Any] = {"since": runs[4].created}
     until: dict[str, Any] = {"until": runs[20].created}
     team: dict[str, Any] = {"labels": {"team": "t1"}}

@@ -1,7 +1,7 @@
 // The top of a run: what was asked, what came of it, and what it used of its limits.
 import { byId, make, present } from "./elements.js";
 import { questionElement } from "./question.js";
-import { lasting, money, number, pretty, tokens, visible } from "./texts.js";
+import { lasting, money, number, pretty, spent, tokens, visible } from "./texts.js";
 
 /** @import { RunData } from "./run_data.js" */
 /** @import { Asked, RunDocument } from "./types.js" */
@@ -116,8 +116,8 @@ function facts(data) {
   /** @type {[string, string, string?][]} */
   const found = [
     ["steps", of(number(run.counted), "steps"), "steps that ended"], ["calls", of(number(usage.calls), "calls"), "calls of models and tools"],
-    ["tokens", of(number(tokens(usage)), "tokens"), number(usage.in) + " in, " + number(usage.out) + " out"],
-    ["cost", usage.cost || limits.cost !== undefined ? of(money(usage.cost), "cost", money) : ""],
+    ["tokens", of(number(tokens(usage)), "tokens"), spent({ ...usage, cost: 0, saved: 0 }) ?? ""], ["cached", usage.cached ? number(usage.cached) : "", "input tokens from the provider's cache"],
+    ["cost", usage.cost || limits.cost !== undefined ? of(money(usage.cost), "cost", money) : ""], ["saved", usage.saved ? money(usage.saved) : "", "by the provider's cache"],
     ["alive", limits.seconds !== undefined || data.span / 1000 > 1.2 * run.seconds + 0.1 ? of(lasting(run.seconds), "seconds", lasting) : "", "without pauses"], ["took", lasting(data.span / 1000), "from the first record to the last"],
     ["idle", waited >= 0.5 ? lasting(waited) : ""], ["began", new Date(run.start * 1000).toLocaleString()],
   ];

@@ -49,7 +49,7 @@ export function lasting(seconds) {
 export function number(value) { return (value ?? 0).toLocaleString("en"); }
 
 /** @param {number | null | undefined} value */
-export function money(value) { return value ? (value < 0.01 ? value.toFixed(6) : value.toFixed(4)) : "0"; }
+export function money(value) { return value ? (Math.abs(value) < 0.01 ? value.toFixed(6) : value.toFixed(4)) : "0"; }
 
 /** @param {Usage | undefined} usage */
 export function tokens(usage) { return usage ? (usage.in ?? 0) + (usage.out ?? 0) : 0; }
@@ -60,8 +60,9 @@ export function tokens(usage) { return usage ? (usage.in ?? 0) + (usage.out ?? 0
  */
 export function spent(usage) {
   if (!usage || !tokens(usage)) return null;
-  const cost = usage.cost ? ", cost " + money(usage.cost) : "";
-  return number(usage.in) + " in, " + number(usage.out) + " out" + cost + (usage.estimated ? " (estimated)" : "");
+  const cached = usage.cached ? " (" + number(usage.cached) + " cached)" : "";
+  const cost = usage.cost ? ", cost " + money(usage.cost) : "", saved = usage.saved ? ", " + money(usage.saved) + " saved by the provider's cache" : "";
+  return number(usage.in) + " in" + cached + ", " + number(usage.out) + " out" + cost + saved + (usage.estimated ? " (estimated)" : "");
 }
 
 /**

@@ -2,7 +2,7 @@
 export {};
 
 /** @typedef {"done" | "running" | "waiting" | "failed" | "dropped" | "interrupted" | "queued"} StepStatus */
-/** @typedef {{ calls?: number, in?: number, out?: number, cost?: number, estimated?: boolean }} Usage */
+/** @typedef {{ calls?: number, in?: number, out?: number, cost?: number, cached?: number, saved?: number, estimated?: boolean }} Usage */
 /** @typedef {Record<string, any>} State  Fields of a state, as plain JSON. */
 /** @typedef {Record<string, [string, any, ...any[]]>} Patch  Field -> how it changes (`=`, `+`, `~`) and what. */
 
