@@ -264,7 +264,8 @@ def _for_python(error: ValidationError, cls: type[BaseModel]) -> ValidationError
     details: list[InitErrorDetails] = []
     for fault in error.errors(include_context=False):
         said = fault["msg"] + (_fix_in_python(fault, cls) if "url" in fault else "")
-        words = PydanticCustomError(fault["type"], "{said}", {"said": said})
+        kind: Any = fault["type"]  # pydantic requires a literal
+        words = PydanticCustomError(kind, "{said}", {"said": said})
         details.append({"type": words, "loc": fault["loc"], "input": fault["input"]})
     return ValidationError.from_exception_data(error.title, details)
 
