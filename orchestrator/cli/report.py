@@ -272,6 +272,9 @@ def next_text(run: Run, next_commands: NextCommands) -> str:
         return f"to continue it:\n  {next_commands.resume(run.run_id)}"
     if run.status == "failed" and (run.parent is None or run.parent.relation == "fork"):
         again = f"to run the failed step again:\n  {next_commands.resume(run.run_id, '--retry')}"
+        if run.error is not None and "is not an available tool" in run.error.message:
+            command = next_commands.resume(run.run_id, "--retry", "--tools", "FILE.py")
+            return f"{again}\nif the tool is yours, name its file:\n  {command}"
         if not place_text(run):
             return again
         return f"to see the whole traceback:\n  {next_commands.traceback(run.run_id)}\n{again}"

@@ -80,6 +80,13 @@ nodes:
   draft: {kind: complete, prompt: "{question}", result: answer}
 edges: START -> draft -> END
 """,
+    "faulty.yaml": """\
+name: faulty
+state: {fields: {q: str}}
+nodes:
+  d: {kind: complet, prompt: "{q}", result: q}
+edges: START -> d -> ee
+""",
     "broken.json": '{"name": "x", "nodes": {',
     "fails.py": """\
 from pydantic import BaseModel
@@ -114,6 +121,20 @@ look => END
 """,
     "syntax.py": "def f(:\n",
 }
+FILES["asks.py"] = """\
+from pydantic import BaseModel
+from orchestrator import Graph
+from orchestrator.nodes import Confirm
+
+class State(BaseModel):
+    tool: str = ""
+    args: dict[str, object] = {}
+
+asks = Graph(
+    name="asks", state=State, input="tool", nodes={"approve": Confirm(tool="tool", args="args")},
+    edges="START -> approve -> END : approved\\napprove -> END : denied",
+)
+"""
 BEFORE: tuple[tuple[str, ...], ...] = (
     ("run", "shop.yaml", "19", "--run-id", "waits"),
     ("run", "approval.yaml", "19", "--run-id", "asks"),
@@ -190,6 +211,26 @@ COMMANDS = (
     ),
     Mistake("a bug of a node, later", ("show", "failed"), ('File "fails.py", line 9, in divide', "--traceback")),
     Mistake("an arrow of a Python file", ("run", "arrow.py", "x"), ("arrow.py", "graph 'lost'", "line 3 of its edges")),
+    Mistake("an edge of a faulty node", ("check", "faulty.yaml"), ("'complet'", "leads to 'ee', which is not a node")),
+    Mistake("a kind of project", ("new", "agnet", "x"), ("'agnet' is not one of", "did you mean 'agent'?")),
+    Mistake(
+        "the only field of the input",
+        ("run", "tool_user", "--input", '{"questoin": "x"}'),
+        ("questoin", "did you mean 'question'"),
+    ),
+    Mistake("an option of another one", ("check", "shop.yaml", "--tools", "mine.py"), ("--tools needs",), ("--draw",)),
+    Mistake("two options of another one", ("check", "shop.yaml", "--tools", "x", "--draw", "svg"), ("--draw need",)),
+    Mistake(
+        "tools of its own left out",
+        ("run", "asks.py", "send_money"),
+        ("at approve", "'send_money' is not an available tool", "name its file", "--tools FILE.py"),
+    ),
+    Mistake(
+        "a run of a program",
+        ("resume", "program", "--retry"),
+        ("--graph", "A Python program started it", "'batch'", "FILE.py"),
+        ("--graph batch",),
+    ),
     Mistake("a broken graph file", ("check", "broken.json"), ("broken.json", "line 1")),
 )
 
@@ -208,6 +249,12 @@ YAML: tuple[tuple[Mistake, str], ...] = (
 """Mistake in `shop.yaml`: what it replaces, and by what; found by `check`."""
 
 PYTHON = (
+    Mistake(
+        "a graph's name in Python",
+        "async with Executor(graphs=[graph]) as executor:\n    await executor.start('gg', 'x')",
+        ("no graph 'gg'", "did you mean 'g'", "Executor(graphs=[...])"),
+        ("is a run of",),
+    ),
     Mistake(
         "an edge to nowhere",
         'Graph(name="g", state=S, nodes={"a": a}, edges="START -> a -> b")',

@@ -97,7 +97,8 @@ class EventLines:
                 return f"  {place}{said}  {_fault(data['error'])}  ({took})"
             if failed := data.get("failed"):
                 said += f"  [{failed} failed call{'' if failed == 1 else 's'}]"
-            return f"  {place}{said}  {_written(update)}  ({took})"
+            written = f"  {text}" if (text := _written(update)) else ""
+            return f"  {place}{said}{written}  ({took})"
         fault = _fault(data.get("error"))
         if event.type == "step_failed":
             return f"  {place} failed: {fault}  ({took})"
