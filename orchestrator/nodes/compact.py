@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated, NoReturn
 
-from pydantic import BaseModel, Field, PositiveInt
+from pydantic import BaseModel, Field, JsonValue, PositiveInt
 
 from orchestrator.context import Context
 from orchestrator.errors import ModelError, RequestTooLong
@@ -19,6 +19,7 @@ from orchestrator.models.prices import tokens_of
 from orchestrator.nodes.model_decision import whole_words
 from orchestrator.nodes.templates import fill, filled_by
 from orchestrator.nodes.window import ContextUsage, recent, rounds
+from orchestrator.tools.stored_results import OFFLOADED
 
 PROMPT = """\
 Below is the older part of a conversation between a user and an assistant that calls tools. Summarize it. Your summary \
@@ -207,7 +208,7 @@ class Compact(Node, kind="compact"):
         text = "\n\n".join(texts)
         count = sum(_count(message) for message in replaced)
         said = f"{INTRODUCTION.format(count=count)}\n\n{_quoted(text)}"
-        message = user(said, data={"summary_of": count})
+        message = user(said, data={"summary_of": count, **(_offloaded(replaced) or {})})
         return message if tokens_of([message]) < tokens_of(replaced) else None
 
     async def _asked(self, ctx: Context, entries: Sequence[str]) -> list[str]:
@@ -296,6 +297,11 @@ def _pieces(text: bytes, most: int) -> Iterator[tuple[str, int]]:
         start = end
 
 
+def _offloaded(messages: Sequence[Message]) -> dict[str, JsonValue] | None:
+    """Return the data of a message that replaces others, if these tell of results that can be read."""
+    return {OFFLOADED: True} if any(OFFLOADED in (message.data or {}) for message in messages) else None
+
+
 _SHOWN = 200
 
 
@@ -305,4 +311,4 @@ def _cut(message: Message) -> Message:
         return message
     left = len(message.content) - _SHOWN
     content = f"{message.content[:_SHOWN]}\n[{left:,} more characters were removed to save space]"
-    return message.model_copy(update={"content": content, "images": (), "data": None})
+    return message.model_copy(update={"content": content, "images": (), "data": _offloaded([message])})

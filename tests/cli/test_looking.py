@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ET
 
+import anyio
 import pytest
 
 from orchestrator import redaction
 from tests.cli.test_run import RESULT
+from tests.render.html.talks import run_shortened
 from tests.support.shell import Shell
 from tests.support.sizes import FULL
 from tests.support.trial import SECRET
@@ -52,6 +54,17 @@ def test_runs_are_listed_and_filtered(ran: Shell) -> None:
     }  # fmt: skip
     assert len(table.out.splitlines()) == 3
     assert "user=ann" in next(line for line in table.out.splitlines() if line.startswith("two"))
+
+
+def test_what_was_replaced_in_a_conversation_is_said(ran: Shell) -> None:
+    url = f"sqlite:///{ran.place}/long.db"
+    anyio.run(run_shortened, url)
+    (shown,) = ran.look(("show", "shortened", "--store", url))
+    assert "1 calls, 920 tokens (600 cached), 0.0040 saved by the provider's cache, " in shown.out
+    assert "  replaced  results of tools, 9 so far; --at 1 has them\n" in shown.out
+    assert "  replaced  22 messages; --at 4 has them: 'All files say <b>lorem</b>.'\n" in shown.out
+    (before,) = ran.look(("show", "shortened", "--at", 4, "--json", "--store", url))
+    assert len(before.json["state"]["messages"]) == 25
 
 
 def test_what_runs_spent_is_shown_in_groups_and_failed_tools_and_prompts_lead_to_runs(ran: Shell) -> None:

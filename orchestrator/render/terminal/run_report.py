@@ -47,9 +47,7 @@ def run_text(
         ahead: the commands that continue it, which come last; empty if there are none.
         width: cells in a line of the terminal; None: not a terminal.
     """
-    usage = run.usage
-    spent = f"{run.steps} steps, {usage.calls} calls, {usage.tokens} tokens, {texts.duration(run.seconds)}"
-    lines = [f"{line(run.run_id)}  {line(run.graph)}  {run.status}  (record {run.seq}; {spent})"]
+    lines = [f"{line(run.run_id)}  {line(run.graph)}  {run.status}  (record {run.seq}; {_spent(run)})"]
     lines += _asked_and_answered(run, waiting)
     parent = run.parent
     if parent is not None:
@@ -69,6 +67,7 @@ def run_text(
         for point, forks in zip(points, _forks_before(run, points), strict=True):
             lines += [f"  ----- forked from {line(one.parent)} at record {one.at}" for one in forks]
             lines.append(step_line(point, width))
+            lines += _replaced(point, width)
             if point.seq in why.steps:
                 lines.append(f"         why  {why.steps[point.seq].line}")
     if len(run.branches) > 1:
@@ -95,6 +94,14 @@ def with_colours(text: str, status: str) -> str:
     first = first.replace(f"  {status}  (", f"  {coloured(status, STATUS.get(status, ''))}  (", 1)
     # Untrusted text is always indented or follows a fixed label.
     return "\n".join([first, *(coloured(one, "bold") if one in _HEADINGS else one for one in rest)])
+
+
+def _spent(run: Run) -> str:
+    usage = run.usage
+    cached = f" ({usage.cached_tokens} cached)" if usage.cached_tokens else ""
+    saved = f"{usage.cache_savings:.4f} saved by the provider's cache, " if usage.cache_savings else ""
+    tokens = f"{usage.tokens} tokens{cached}, {saved}"
+    return f"{run.steps} steps, {usage.calls} calls, {tokens}{texts.duration(run.seconds)}"
 
 
 def _asked_and_answered(run: Run, waiting: str) -> Iterator[str]:
@@ -143,6 +150,28 @@ def _forks_before(run: Run, points: Sequence[Point]) -> list[list[Forked]]:
         found.append([one for one in forks if one.seq < point.seq])
         forks = [one for one in forks if one.seq > point.seq]
     return found
+
+
+def _replaced(point: Point, width: int | None) -> Iterator[str]:
+    """Yield what a `Compact` or `ClearResults` replaced, and the option that shows the conversation before."""
+    before = "" if point.path else f"; --at {point.seq - 1} has them"
+    for value in point.update.values():
+        talk = value if isinstance(value, list) else []
+        cleared = sum(_mark(message, "tool", "cleared") is not None for message in talk)
+        if point.outcome == "cleared" and cleared:
+            yield f"         replaced  results of tools, {cleared} so far{before}"
+        summaries = [(count, one["content"]) for one in talk if (count := _mark(one, "user", "summary_of")) is not None]
+        for count, content in summaries[-1:] if point.outcome == "compacted" else ():
+            text = " ".join(str(content).partition("]")[2].replace("\n> ", "\n").split())
+            begin = f"         replaced  {count} messages{before}: "
+            yield f"{begin}{value_text(text, max(_LEAST, (width or _WIDTH) - len(begin)))}"
+
+
+def _mark(message: object, role: str, name: str) -> int | None:
+    """Return the number in the data of a message of a role; None if there is none."""
+    data = message.get("data") if isinstance(message, dict) and message.get("role") == role else None
+    count = data.get(name) if isinstance(data, dict) else None
+    return count if isinstance(count, int) else None
 
 
 def step_line(point: Point, width: int | None = None) -> str:

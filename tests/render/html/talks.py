@@ -7,8 +7,8 @@ from pydantic import BaseModel
 from orchestrator import Approve, Executor, Graph, Limits, Update, node, tool
 from orchestrator.executor import Run
 from orchestrator.graph.limits import Usage
-from orchestrator.models.messages import Reply, ToolCall
-from orchestrator.nodes import Route
+from orchestrator.models.messages import Message, Reply, ToolCall, tool_result, user
+from orchestrator.nodes import ClearResults, Compact, ContextUsage, Route
 from orchestrator.strategies.react import react
 from orchestrator.testing import ScriptedModel
 
@@ -40,6 +40,35 @@ async def run_weather(url: str) -> Run:
     async with Executor(store=url, graphs=[made], model=model, tools=[search_web, send_mail]) as ex:
         run = await ex.start(made, "What is the weather like in Oslo?", run_id="weather", limits=Limits(tokens=90_000))
         return await ex.answer(run.run_id, run.waiting[0].id, Approve(), by="ann")
+
+
+def long_talk(rounds: int) -> list[Message]:
+    """A question, and rounds of one call with a long result."""
+    talk = [user("What do the files say?")]
+    for number in range(rounds):
+        call = ToolCall(id=f"c{number}", name="read_file", arguments={"path": f"{number}.txt"})
+        talk += [Message(role="assistant", tool_calls=(call,)), tool_result(call, f"{number}: {'lorem ipsum ' * 100}")]
+    return talk
+
+
+async def run_shortened(url: str) -> Run:
+    """A long conversation: old results are cleared, then a summary replaces the older rounds."""
+    talk = long_talk(12)
+    usage = ContextUsage(window=4_000, tokens=3_900, messages=len(talk))
+    made = Graph(
+        name="shortened",
+        state=Compact.State,
+        input=("messages", "context_usage"),
+        nodes={
+            "clear": ClearResults(usage="context_usage", at=0.5, over=200),
+            "compact": Compact(usage="context_usage", at=0.3),
+        },
+        edges="START -> clear\nclear -> compact : done\nclear -> compact : cleared\ncompact -> END",
+    )
+    spent = Usage(input_tokens=900, output_tokens=20, cached_tokens=600, cost=0.01, cache_savings=0.004)
+    model = ScriptedModel([Reply(text="All files say <b>lorem</b>.", usage=spent)])
+    async with Executor(store=url, graphs=[made], model=model) as ex:
+        return await ex.start(made, {"messages": talk, "context_usage": usage}, run_id="shortened")
 
 
 class Mail(BaseModel):

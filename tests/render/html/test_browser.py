@@ -77,6 +77,36 @@ def test_a_link_leads_to_a_step_and_a_tab(opened: Opened) -> None:
     until(page, "document.getElementById('a-slider').value === '1'")
 
 
+@on("shortened")
+def test_what_a_step_replaced_in_a_conversation_is_folded(opened: Opened) -> None:
+    page = opened.go("#step=2")
+    panel = page.locator("#a-panel")
+    facts = texts(page, "dl.facts")[0]
+    assert "cached 600" in facts
+    assert "saved 0.004000" in facts
+    assert "900 in (600 cached), 20 out, cost 0.0100, 0.004000 saved by the provider's cache" in panel.inner_text()
+    summary = panel.locator(".message").first.inner_text()
+    assert "[Summary of 22 earlier messages" in summary
+    assert "> All files say <b>lorem</b>." in summary
+    assert panel.locator("details").count() == 1
+    assert not panel.locator("details .message").first.is_visible()
+    panel.locator("summary", has_text="22 messages before").click()
+    assert panel.locator("details .message").count() == 22
+    assert "0.txt" in panel.locator("details .message").first.inner_text()
+    page = opened.go("#step=1")
+    panel.locator("summary", has_text="9 messages in their place").click()
+    panel.locator("summary", has_text="9 messages before").click()
+    shown = texts(page, "#a-panel details .message")
+    assert ["was removed to save space" in text for text in shown] == [True] * 9 + [False] * 9
+    assert all(f"{number}: lorem ipsum" in text for number, text in enumerate(shown[9:]))
+
+
+@on("weather")
+def test_a_conversation_that_only_grows_has_nothing_replaced(opened: Opened) -> None:
+    for step in range(1, opened.go().locator("#a-rows .row").count() + 1):
+        assert "Replaced in" not in opened.go(f"#step={step}").locator("#a-panel").inner_text()
+
+
 def test_states_before_after_and_what_changed(opened: Opened) -> None:
     page = opened.go("#step=8&tab=state")
     panel = page.locator("#a-panel")
@@ -229,7 +259,7 @@ SIZES = {"desk": {"width": 1400, "height": 900}, "phone": {"width": 390, "height
     "opened",
     [(name, {"theme": theme, "size": SIZES[size]}) for name, theme, size in (
         ("tour", "light", "desk"), ("tour", "dark", "desk"), ("waits", "light", "phone"), ("waits", "dark", "phone"),
-        ("two", "light", "desk"),
+        ("two", "light", "desk"), ("shortened", "light", "phone"), ("shortened", "dark", "desk"),
     )],
     indirect=True,
 )  # fmt: skip

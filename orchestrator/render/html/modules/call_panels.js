@@ -51,7 +51,7 @@ function toolCall(call) {
 }
 
 /** @param {any} message @param {string} kind */
-function messageElement(message, kind = "") {
+export function messageElement(message, kind = "") {
   if (!message) return empty("A message that the journal does not hold.");
   const { role, content, text, tool_calls: calls, usage, extras, parsed, finish, model, ...rest } = message;
   const said = content ?? text, thought = extras?.reasoning_content ?? extras?.reasoning;

@@ -1,6 +1,7 @@
 // Why a step ran, where it led, and what happened to it.
 import { described, make } from "./elements.js";
 import { questionElement } from "./question.js";
+import { replacedPanel } from "./replaced.js";
 import { looksOf, sign, WAITS } from "./step_look.js";
 import { counted, lasting, spent, visible } from "./texts.js";
 
@@ -27,7 +28,7 @@ export function stepPanel(data, index, pick) {
     make("h3", {}, "Why here?"),
     make("p", { class: "said data" }, visible(step.came)),
     step.went ? [make("h3", {}, "And then?"), make("p", { class: "said data" }, visible(step.went))] : null,
-    edges(step.took ?? [], "took"), edges(step.left ?? [], "not"),
+    edges(step.took ?? [], "took"), edges(step.left ?? [], "not"), replacedPanel(data, index),
     described([
       ["node", step.node + (run.kinds[step.part] ? ", " + run.kinds[step.part] : "")], ["inside", where],
       ["item", map && step.map ? (step.map[1] + 1) + " of " + map.count + " in " + map.each : null],
