@@ -35,6 +35,7 @@ _TOO_LONG_NAMES = frozenset(
     ("context_length_exceeded", "exceed_context_size_error", "request_too_large", "tokens_limit_reached")
 )
 """Names of servers for a request that is too long: OpenAI, llama.cpp, Anthropic, GitHub."""
+_TEXT = r"(?:messages\[\d+\]\.content|input(?:\[\d+\]\.(?:content|output))?)"
 _too_long = re.compile(
     "|".join(
         (
@@ -49,12 +50,19 @@ _too_long = re.compile(
             r"\binput length should be",
             r"\breduce the length of the (?:messages|prompt|input)",
             r"`inputs` (?:tokens|must have less)",
-            r"\bstring too long",
+            rf"(?<![\w.]){_TEXT}(?:\[\d+\](?:\.text)?)?['\"`]?: string too long",
         )
     ),
     re.IGNORECASE,
 )
 """Words of servers for a request that is too long."""
+_size = re.compile(r"\b(?:context|model) (?:length|size|window) (?:is|of) (?:only )?(\d+)", re.IGNORECASE)
+_answer = re.compile(
+    r"\bmax_(?:completion_|new_|output_)?tokens\b\D{0,60}(\d+)|\b(\d+) (?:tokens )?(?:in|for) the completion",
+    re.IGNORECASE,
+)
+"""The tokens that a request asked for as its answer, as servers repeat them."""
+_LIMIT = "max_tokens is not smaller than the model's context window: give a lower max_tokens"
 
 
 _FLAGS = {
@@ -155,7 +163,7 @@ def refusal(
             f"{until}: {said}",
             retry_after=wait,
         )
-    known = next((fix for name in names if (fix := _CODES.get(name))), None)
+    known = _LIMIT if _asks_too_much(words) else next((fix for name in names if (fix := _CODES.get(name))), None)
     fix = known or _FIXES.get(status, "see the server's message")
     flag = ""
     if status in (400, 422) and known is None:
@@ -171,9 +179,17 @@ def refusal(
 
 def is_too_long(status: int, words: str, names: tuple[str, ...]) -> bool:
     """Return True if a server refuses a request because of its length. Some servers call that an error of theirs."""
+    if _asks_too_much(words):
+        return False
     if status == 413 or not _TOO_LONG_NAMES.isdisjoint(names):
         return True
     return status in (400, 422, 500) and _too_long.search(words) is not None
+
+
+def _asks_too_much(words: str) -> bool:
+    """Return True if the answer that a request asked for alone would fill the window, however short the request is."""
+    size, answer = _size.search(words), _answer.search(words)
+    return size is not None and answer is not None and int(answer[1] or answer[2]) >= int(size[1])
 
 
 def is_loading(status: int, words: str) -> bool:

@@ -235,7 +235,7 @@ def user(content: str, *, images: Iterable[Image] = (), data: Mapping[str, JsonV
 
 def is_summary(message: Message) -> bool:
     """Return True for the summary of a part of a conversation, written by a `Compact`: its `data` says so."""
-    return message.role == "user" and "summary_of" in (message.data or {})
+    return message.role == "user" and isinstance((message.data or {}).get("summary_of"), int)
 
 
 def assistant(content: str = "", tool_calls: Iterable[ToolCall] = ()) -> Message:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import Annotated, NoReturn
 
 from pydantic import BaseModel, Field, JsonValue, PositiveInt
 
 from orchestrator.context import Context
-from orchestrator.errors import RequestTooLong
+from orchestrator.errors import ModelError, RequestTooLong
 from orchestrator.graph.model import Node, Port
 from orchestrator.graph.outcome import DONE, Outcome
 from orchestrator.graph.reducers import Replace, append, replace
@@ -46,6 +47,10 @@ _LEAST = 2_000
 _GAIN = 0.1
 """The part of the window that a summary must free at least, unless a request was refused. It keeps the beginning of
 requests the same for many rounds, so that providers can cache it."""
+_FACTOR = 2
+"""Maximum number of tokens that a server is expected to count for one estimated token."""
+_RESTS = "compact_rests"
+"""Key in the data of a message without a field `usage=`: see `ContextUsage.rests`."""
 
 
 class Compact(Node, kind="compact"):
@@ -68,9 +73,9 @@ class Compact(Node, kind="compact"):
     whole conversation.
 
     The summary is a user's message that quotes it; `Message.data` has the number of messages in `summary_of`. If the
-    older rounds are too long for one request, they are summarized in parts. If the summary is empty, or not shorter
-    than what it replaces, the conversation stays as it is; after `too_long`, the results of tools in the older rounds
-    are then shortened instead.
+    older rounds are too long for one request, they are summarized in parts. If the summary of a part is empty, refused
+    or fails, or the whole is not shorter than what it replaces, the conversation stays as it is; after `too_long`, the
+    results of tools in the older rounds are then shortened instead.
 
     Raises:
         RequestTooLong: the node was reached by `too_long`, and nothing is left to replace, or for the
@@ -117,45 +122,57 @@ class Compact(Node, kind="compact"):
 
     async def run(self, state: object, ctx: Context) -> Outcome[str]:
         talk: list[Message] = list(getattr(state, self.messages))
-        usage = await self._usage(state, ctx)
+        usage = await self._usage(state, ctx, talk)
         refused = ctx.error is not None and ctx.error.type == RequestTooLong.__name__
+        refused = refused and len(talk) >= usage.messages  # unless a fork has shortened the conversation since
         size = usage.size(talk)
         if refused and usage.refusals >= self.retries:
             self._fail(ctx, f"the conversation was shortened {self.retries} times")
         if not refused and (not usage.window or size <= self.at * usage.window or len(talk) < usage.rests):
             return Outcome(DONE)
-        scale = size / max(1, tokens_of(talk))
-        most = (self.at * usage.window if usage.window else size) / 2 / scale
-        older, newer = self._divided(talk, most if not refused else min(most, tokens_of(talk) / 2))
+        whole = tokens_of(talk)
+        fixed = max(0, size - whole)  # the system message and the tools, which no summary shortens
+        most = (self.at * usage.window - fixed) / 2 if usage.window else whole / 2
+        older, newer = self._divided(talk, most if not refused else min(most, whole / 2))
         replaced = [message for message, stays in older if not stays]
-        if not refused and tokens_of(replaced) * scale < _GAIN * usage.window:
+        if not refused and tokens_of(replaced) < _GAIN * usage.window:
             return Outcome(DONE)
         if not replaced:
             self._fail(ctx, "nothing is left to summarize")
-        summary = await self._summary(ctx, replaced, most)
+        room = self.at * usage.window / min(_FACTOR, size / max(1, whole)) if usage.window else whole
+        summary = await self._summary(ctx, replaced, room)
         kept = [message for message, stays in older if stays]
         if summary is not None:
             shorter = [*kept, summary, *newer]
         elif not refused:
-            rests = usage.model_copy(update={"rests": len(talk) + 2 * self.keep})
-            return Outcome(DONE, {} if self.usage is None else {self.usage: rests})
+            return Outcome(DONE, self._resting(state, talk, replaced[0], usage))
         else:
             shorter = [*(message if stays else _cut(message) for message, stays in older), *newer]
-            if tokens_of(shorter) >= tokens_of(talk):
-                self._fail(ctx, "the summary is empty, or not shorter than what it replaces")
+            if tokens_of(shorter) >= whole:
+                self._fail(ctx, "there is no summary that is shorter than what it replaces")
         update: dict[str, object] = {self.messages: replaced_by(state, self.messages, shorter)}
         if self.usage is not None:
             update[self.usage] = usage.shortened(talk, shorter, refused=refused)
         return Outcome("compacted", update)
 
-    async def _usage(self, state: object, ctx: Context) -> ContextUsage:
+    async def _usage(self, state: object, ctx: Context, talk: Sequence[Message]) -> ContextUsage:
         if self.usage is not None:
             return ContextUsage.model_validate(getattr(state, self.usage) or {})
 
         async def window() -> int:
             return getattr(ctx.model, "window", None) or 0
 
-        return ContextUsage(window=await ctx.effect("context window", window, returns=int))
+        marks = [(message.data or {}).get(_RESTS) for message in talk]
+        rests = max((mark for mark in marks if isinstance(mark, int)), default=0)
+        return ContextUsage(window=await ctx.effect("context window", window, returns=int), rests=rests)
+
+    def _resting(self, state: object, talk: list[Message], first: Message, usage: ContextUsage) -> dict[str, object]:
+        """Return the update after a summary of no use; without a field `usage=`, the message `first` is marked."""
+        rests = len(talk) + 2 * self.keep
+        if self.usage is not None:
+            return {self.usage: usage.model_copy(update={"rests": rests})}
+        marked = first.model_copy(update={"data": {**(first.data or {}), _RESTS: rests}})
+        return {self.messages: replaced_by(state, self.messages, [marked if one is first else one for one in talk])}
 
     def _divided(self, talk: Sequence[Message], most: float) -> tuple[list[tuple[Message, bool]], list[Message]]:
         """Return the older messages, each with whether it stays, and the newer rounds, of at most `most` tokens."""
@@ -166,24 +183,36 @@ class Compact(Node, kind="compact"):
         older: list[tuple[Message, bool]] = []
         for part in parts[: len(parts) - count]:
             pinned = any(call.name in self.pins for message in part for call in message.tool_calls)
+            # a call never stays without its result
+            pinned |= any(_is_pinned(message) and (message.tool_calls or message.role == "tool") for message in part)
             for message in part:
-                kept = pinned or message.role == "system" or (message.data or {}).get("pinned") is True
+                kept = pinned or message.role == "system" or _is_pinned(message)
                 older.append((message, kept or id(message) in stays))
         return older, [message for part in parts[len(parts) - count :] for message in part]
 
-    async def _summary(self, ctx: Context, replaced: Sequence[Message], most: float) -> Message | None:
-        """Return the message that replaces others; None if it would not be shorter."""
+    async def _summary(self, ctx: Context, replaced: Sequence[Message], room: float) -> Message | None:
+        """Return the message that replaces others; None if a part has no summary, or it would not be shorter.
+
+        `room` is the number of estimated tokens for one request.
+        """
         texts: list[str] = []
-        for part in _packed([_entry(message) for message in replaced], int(most * 8)):
-            texts += await self._asked(ctx, part)
-        text = "\n\n".join(text for text in texts if text)
-        count = sum((message.data or {}).get("summary_of", 1) for message in replaced)  # type: ignore[misc]
+        try:
+            for part in _packed([_entry(message) for message in replaced], int(room * 4)):
+                texts += await self._asked(ctx, part)
+                if not all(texts):
+                    return None
+        except ModelError as error:
+            if error.resumable:  # the same call may succeed later: a retry, or a person, can help
+                raise
+            return None
+        text = "\n\n".join(texts)
+        count = sum(_count(message) for message in replaced)
         said = f"{INTRODUCTION.format(count=count)}\n\n{_quoted(text)}"
         message = user(said, data={"summary_of": count, **(_offloaded(replaced) or {})})
-        return message if text and tokens_of([message]) < tokens_of(replaced) else None
+        return message if tokens_of([message]) < tokens_of(replaced) else None
 
     async def _asked(self, ctx: Context, entries: Sequence[str]) -> list[str]:
-        """Return the summaries of a part: several if the request for one is too long."""
+        """Return the summaries of a part: several if the request for one is too long; an empty one if it is refused."""
         try:
             prompt = fill(self.prompt, conversation="\n\n".join(entries))
             reply = await ctx.model.complete([user(prompt)], task="compact")
@@ -197,7 +226,7 @@ class Compact(Node, kind="compact"):
                 halves = [[text[: len(text) // 2]], [_quoted(text[len(text) // 2 :])]]
             return [text for part in halves for text in await self._asked(ctx, part)]
         if reply.refused:
-            return []
+            return [""]
         return [whole_words(reply.text) if reply.cut else reply.text.strip()]
 
     def _fail(self, ctx: Context, reason: str) -> NoReturn:
@@ -211,11 +240,26 @@ def replaced_by(state: object, field: str, messages: list[Message]) -> list[Mess
     return replace(messages) if info is not None and append in info.metadata else messages
 
 
+def _is_pinned(message: Message) -> bool:
+    return (message.data or {}).get("pinned") is True
+
+
+def _count(message: Message) -> int:
+    """Return the number of messages that a message stands for."""
+    count = message.data["summary_of"] if message.data and is_summary(message) else 1
+    return count if isinstance(count, int) else 1
+
+
+_name = re.compile(r"[\w.:/-]+")
+"""Names of tools that are written as they are; those of unknown tools can be any text of a model."""
+
+
 def _entry(message: Message) -> str:
     """Return a message as text for a summary, with everything that somebody said quoted."""
     if is_summary(message):
         return f"Summary of what was before:\n{message.content.partition(']')[2].strip()}"
-    who = {"tool": f"Result of {message.name}", "user": "User", "assistant": "Assistant"}.get(message.role, "System")
+    tool = message.name if _name.fullmatch(message.name or "") else "a call"
+    who = {"tool": f"Result of {tool}", "user": "User", "assistant": "Assistant"}.get(message.role, "System")
     lines = [f"{who}:", _quoted(message.content)] if message.content.strip() else [f"{who}:"]
     lines += [f"> [{len(message.images)} pictures]"] if message.images else []
     lines += [_quoted(f"calls {call.name} {call.raw or canonical(call.arguments)}") for call in message.tool_calls]
@@ -232,15 +276,25 @@ def _packed(entries: Sequence[str], most: int) -> list[list[str]]:
     parts: list[list[str]] = []
     room = 0
     for entry in entries:
-        for start in range(0, len(entry), most):
-            piece = entry[start : start + most]
-            size = len(piece.encode("utf-8", "surrogatepass"))
+        for place, (piece, size) in enumerate(_pieces(entry.encode("utf-8", "surrogatepass"), most)):
             if not parts or size > room:
                 parts.append([])
                 room = most
-            parts[-1].append(_quoted(piece) if start else piece)
+            parts[-1].append(_quoted(piece) if place else piece)
             room -= size
     return parts
+
+
+def _pieces(text: bytes, most: int) -> Iterator[tuple[str, int]]:
+    """Split text in UTF-8 between characters; yield pieces of at most that many bytes, with their sizes."""
+    start = 0
+    while start < len(text):
+        end = start + most
+        while end < len(text) and text[end] & 0xC0 == 0x80:
+            end -= 1
+        piece = text[start:end]
+        yield piece.decode("utf-8", "surrogatepass"), len(piece)
+        start = end
 
 
 def _offloaded(messages: Sequence[Message]) -> dict[str, JsonValue] | None:

@@ -28,7 +28,8 @@ class ContextUsage(BaseModel):
 
     def size(self, talk: Sequence[Message]) -> int:
         """Return the estimated tokens of the next request: the reported ones, and an estimate of what came since."""
-        if not self.tokens or len(talk) < self.messages:
+        wrong = self.window and self.tokens > self.window  # the server counts wrongly, or the window is another
+        if not self.tokens or wrong or len(talk) < self.messages:
             return tokens_of(talk)
         return self.tokens + tokens_of(talk[self.messages :])
 
@@ -44,8 +45,8 @@ class ContextUsage(BaseModel):
 
     def shortened(self, before: Sequence[Message], now: Sequence[Message], *, refused: bool) -> ContextUsage:
         """Return the usage after a conversation was shortened; `refused`: because a request was refused."""
-        share = tokens_of(now) / max(1, tokens_of(before))
-        tokens = int(self.size(before) * share)
+        size, old, new = self.size(before), tokens_of(before), tokens_of(now)
+        tokens = max(size - (old - new), size * new // max(1, old))  # the system message and the tools stay
         return ContextUsage(
             window=self.window, tokens=tokens, messages=len(now), refusals=(self.refusals + 1) * refused
         )
@@ -57,23 +58,22 @@ def rounds(talk: Sequence[Message]) -> list[list[Message]]:
     A call and its results are in one round, also if other messages are between them.
     """
     found: list[list[Message]] = []
+    places: dict[str, int] = {}  # id of a call -> its round
     for message in talk:
         last = found[-1] if found else None
         asks = message.role == "user" and last is not None and last[-1].role != "user"
         replies = message.role == "assistant" and last is not None and any(one.role == "assistant" for one in last)
         if last is None or asks or replies:
             found.append([message])
-            continue
-        last.append(message)
+        else:
+            last.append(message)
         if message.role == "tool" and message.tool_call_id is not None:
-            calling = [place for place, one in enumerate(found) if _calls(one, message.tool_call_id)]
-            if calling and calling[-1] < len(found) - 1:
-                found[calling[-1] :] = [[message for one in found[calling[-1] :] for message in one]]
+            place = places.get(message.tool_call_id, len(found))
+            if place < len(found) - 1:
+                found[place:] = [[message for one in found[place:] for message in one]]
+                places.update((call.id, place) for one in found[place] for call in one.tool_calls)
+        places.update((call.id, len(found) - 1) for call in message.tool_calls)
     return found
-
-
-def _calls(messages: Sequence[Message], call_id: str) -> bool:
-    return any(call.id == call_id for message in messages for call in message.tool_calls)
 
 
 def recent(parts: Sequence[Sequence[Message]], keep: int, most: float) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from orchestrator.errors import ModelError, ModelUnavailable, RequestTooLong
@@ -11,6 +13,10 @@ WORDS = [
     ("OpenAI", 400, "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000."),
     ("OpenAI Responses", 400, "Your input exceeds the context window of this model. Please adjust your input."),
     ("OpenAI, one text", 400, "Invalid 'messages[1].content': string too long. Expected a string with maximum length"),
+    ("OpenAI, a part", 400, "Invalid 'messages[1].content[0].text': string too long. Expected a string with maximum"),
+    ("OpenAI Responses, one text", 400, "Invalid 'input': string too long. Expected a string with maximum length"),
+    ("OpenAI Responses, a result", 400, "Invalid 'input[3].output': string too long. Expected a string with maximum"),
+    ("OpenAI, sum", 400, "maximum context length is 8192 tokens. (8000 in the messages, 1000 in the completion)"),
     ("vLLM", 400, "You passed 5000 input tokens; the model's maximum context length is only 4096 tokens"),
     ("vLLM, newer", 400, "The decoder prompt (length 5000) is longer than the maximum model length of 4096."),
     ("vLLM, images", 400, "The prompt is too long: Please reduce the length of the prompt or images"),
@@ -47,10 +53,22 @@ OTHERS = [
     (400, "Invalid parameter: context is required"),
     (400, "you exceeded the maximum number of tools"),
     (422, "the description of a tool is too long"),
+    (400, "Invalid 'messages[2].tool_calls[0].id': string too long. Expected a string with maximum length 40"),
+    (400, "Invalid 'messages[2].name': string too long. Expected a string with maximum length 64"),
+    (400, "Invalid 'input[2].call_id': string too long. Expected a string with maximum length 64"),
+    (400, "Invalid 'tools[0].function.description': string too long. Expected a string with maximum length 1024"),
+    (400, "Invalid 'tools[0].input': string too long. Expected a string with maximum length 1024"),
+    (400, "Invalid 'user': string too long. Expected a string with maximum length 64"),
     (429, "Rate limit reached: the request exceeds the maximum number of tokens per minute"),
     (503, "the queue exceeds the maximum size"),
     (500, "internal error"),
 ]
+LONG_ANSWERS = """\
+maximum context length is 8192 tokens and your request has 100 input tokens, but max_tokens=9000
+'max_tokens' or 'max_completion_tokens' is too large: 9000. This model's maximum context length is 8192 tokens
+maximum context length is 8192 tokens. However, you requested 9100 tokens (100 in the messages, 9000 in the completion)
+the model's maximum context length of 4096 tokens: 100 tokens from the input messages and 5000 tokens for the completion
+""".splitlines()
 
 
 @pytest.mark.parametrize(("server", "status", "words"), WORDS, ids=[server for server, _, _ in WORDS])
@@ -64,6 +82,15 @@ def test_the_words_of_servers(server: str, status: int, words: str) -> None:
 @pytest.mark.parametrize("name", ["context_length_exceeded", "exceed_context_size_error", "request_too_large"])
 def test_the_names_of_servers(name: str) -> None:
     assert type(refusal("m", 400, "no", (name,))) is RequestTooLong
+
+
+@pytest.mark.parametrize("names", [(), ("context_length_exceeded",)])
+@pytest.mark.parametrize("words", LONG_ANSWERS, ids=["words", "vLLM", "OpenAI", "SGLang"])
+def test_an_answer_that_alone_would_fill_the_window_is_not_a_long_conversation(words: str, names: Any) -> None:
+    error = refusal("m", 400, words, names)
+    assert type(error) is ModelError
+    assert "max_tokens is not smaller than the model's context window: give a lower max_tokens" in str(error)
+    assert error.flag == "", "no other request is tried"
 
 
 @pytest.mark.parametrize(("status", "words"), OTHERS)
