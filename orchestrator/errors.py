@@ -82,10 +82,10 @@ DISTRIBUTION = "agent-graph-orchestrator"
 def install_command(extra: str) -> str:
     """Return the command that installs an extra.
 
-    The library is in no package index yet, and a package of a similar name belongs to another project: the command
-    installs a checkout, from its folder.
+    It works in any folder, if it runs in the environment of this library: pip then adds the packages of the extra to
+    the installed library, and looks for the library in no index.
     """
-    return f'pip install ".[{extra}]"'
+    return f'python -m pip install "{DISTRIBUTION}[{extra}]"'
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,11 @@
-"""Short run ids: the first characters of an id, as typed after a command found no run with exactly this id."""
+"""Short run ids: the first characters of a generated id, typed in its place.
+
+Ids that users choose are not shortened: after the deletion of `order-1`, a command for it must not reach `order-12`.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from orchestrator.cli import storage
@@ -15,17 +19,18 @@ if TYPE_CHECKING:
 LEAST = 4
 """Characters that a short id has at least."""
 _LISTED = 10
+_GENERATED = re.compile(r"[0-9a-f]{16}")
 
 
 def whole_id(typed: str, store: str | None) -> str | None:
-    """Return the id of the only run whose id begins with the typed text; None if there is none.
+    """Return the only generated id that begins with the typed text; None if no id begins with it.
 
     Args:
         typed: the text; no run has it as its id.
         store: the value of `--store`.
 
     Raises:
-        UsageError: the ids of several runs begin with it.
+        UsageError: several ids begin with it, or one that a user chose.
     """
     url = storage.store_url(store)
     if len(typed) < LEAST or not storage.exists(url):
@@ -42,8 +47,10 @@ def whole_id(typed: str, store: str | None) -> str | None:
                 return found
 
     found = reading(url, look)
-    if len(found) > 1:
-        listed = "\n  ".join(found[:_LISTED])
-        more = f"\n  and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
-        raise UsageError(f"the ids of {len(found)} runs begin with {typed!r}: give more characters\n  {listed}{more}")
-    return found[0] if found else None
+    if not found or (len(found) == 1 and _GENERATED.fullmatch(found[0])):
+        return found[0] if found else None
+    listed = "\n  ".join(found[:_LISTED])
+    more = f"\n  and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+    if len(found) == 1:
+        raise UsageError(f"no run {typed!r}; give the whole id if you mean this run\n  {listed}")
+    raise UsageError(f"the ids of {len(found)} runs begin with {typed!r}: give more characters\n  {listed}{more}")

@@ -120,6 +120,12 @@ def is_retried(retry: Retry, failure: BaseException | Failure) -> bool:
     return retry.matches(failure) or (not retry.on and isinstance(failure, StepTimeout))
 
 
+def why_not_retried(retry: Retry, kind: str) -> str:
+    """Say why a policy does not retry an error of a class, and how it would."""
+    usual = "" if retry.on else ", and it is no OSError or TimeoutError and not marked retryable"
+    return f"not retried: {kind} is not in `on` of the retry{usual}"
+
+
 def _names(retry: Retry, kind: str) -> bool:
     """Return True if the policy retries the errors of a class."""
     if kind in retry.on:

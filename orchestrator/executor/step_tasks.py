@@ -40,7 +40,7 @@ from orchestrator.executor.journal import MOST
 from orchestrator.executor.node_call import call_node, subgraph_step
 from orchestrator.executor.node_result import landed
 from orchestrator.executor.resources import Resources
-from orchestrator.executor.retries import GiveUp, TryAgain, decide
+from orchestrator.executor.retries import GiveUp, TryAgain, decide, why_not_retried
 from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.step_context import StepContext
 from orchestrator.graph.limits import Retry
@@ -225,7 +225,7 @@ def _subgraph(log: RunLog, activation: Activation, node: Node) -> Record:
     if isinstance(again, GiveUp) and again.why == "irreversible":
         words = f"{ended.message} (not tried again: what was done inside cannot be undone)"
         ended = ended.model_copy(update={"message": words})
-    return _failed(log, activation, ended, started, timeout=ended.type == "StepTimeout")
+    return _failed(log, activation, ended, started, again, timeout=ended.type == "StepTimeout")
 
 
 def _raised(log: RunLog, activation: Activation, error: BaseException, retry: Retry | None, started: float) -> Record:
@@ -236,11 +236,11 @@ def _raised(log: RunLog, activation: Activation, error: BaseException, retry: Re
     if isinstance(again, TryAgain):
         _report(log, activation, failure, logging.WARNING, f"failed, and is retried in {again.wait:.3g} s")
         return _retried(log, activation, failure, started, again.wait)
-    record = _failed(log, activation, failure, started, timeout=isinstance(cause, StepTimeout))
+    record = _failed(log, activation, failure, started, again, timeout=isinstance(cause, StepTimeout))
     if isinstance(record, StepDone):
         _report(log, activation, failure, logging.INFO, f"failed, and takes its edge for {record.outcome!r}")
     else:
-        _report(log, activation, failure, logging.ERROR, "failed")
+        _report(log, activation, record.error, logging.ERROR, "failed")
     return record
 
 
@@ -277,13 +277,19 @@ def _is_handled(log: RunLog, activation: Activation, error: BaseException) -> bo
     return False
 
 
-def _failed(log: RunLog, activation: Activation, failure: Failure, started: float, *, timeout: bool = False) -> Record:
+def _failed(
+    log: RunLog, activation: Activation, failure: Failure, started: float, again: GiveUp | None, *, timeout: bool
+) -> StepDone | StepFailed:
     """Return the record for a failure after which no attempt follows: an edge takes it, else the graph fails."""
     stamp, topology = log.at(activation), activation.frame.plan.topology
     attempt, ended = activation.attempt, stamp["ts"]
     for outcome in ("timeout", "error") if timeout else ("error",):
         if topology.has_route(activation.node, outcome):
             return StepDone(**stamp, outcome=outcome, attempt=attempt, started=started, ended=ended, error=failure)
+    retry = log.node_of(activation).retry
+    if retry is not None and again == GiveUp("error"):
+        words = f"{failure.message} ({why_not_retried(retry, failure.type)})".strip()
+        failure = failure.model_copy(update={"message": words})
     return StepFailed(**stamp, attempt=attempt, started=started, ended=ended, error=failure)
 
 

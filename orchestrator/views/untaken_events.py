@@ -43,6 +43,8 @@ def unawaited(run: RunState, name: str) -> str:
     close = close_to(name, sorted(known))
     if name in known or not (certain or close):
         return ""
+    if not certain:
+        return f"no Wait node of graph {run.plan.name!r} waits for it, though code may: did you mean {close!r}?"
     hint = f"did you mean {close!r}?" if close else f"it waits for {', '.join(sorted(known)) or 'no event'}"
     return f"no node of graph {run.plan.name!r} waits for it: {hint}"
 

@@ -1,4 +1,4 @@
-"""The first characters of a run's id stand for it, wherever a command takes a run."""
+"""The first characters of a generated id stand for it, wherever a command takes a run."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tests.mistakes.table import FILES
 from tests.support.shell import Shell
 
 RUNS = {
-    "waits-for-event-0": ("shop.yaml", "19"),
-    "waits-to-be-asked": ("approval.yaml", "19"),
-    "failed-0123456789": ("fails.py:fails", "x"),
-    "done-0123456789ab": ("fails.py:hello", "x"),
-    "done-too-89abcdef": ("fails.py:hello", "y"),
+    "a0e0f00000000001": ("shop.yaml", "19"),
+    "a0e0a00000000002": ("approval.yaml", "19"),
+    "fa11ed0000000003": ("fails.py:fails", "x"),
+    "d0e0123456789abc": ("fails.py:hello", "x"),
+    "d0e189abcdef0123": ("fails.py:hello", "y"),
     "done": ("fails.py:hello", "z"),
 }
 
@@ -32,26 +32,26 @@ def test_each_command_takes_short_ids(some: Shell) -> None:
     """Those that change something come last."""
     file = some.place / "two.html"
     for words, code, told in (
-        (("show", "done-0"), 0, "done-0123456789ab"),
-        (("show", "done-0", "--store", f"sqlite:///{some.place}/.orchestrator/runs.db"), 0, "done-0123456789ab"),
-        (("why", "waits-for"), 0, "waits-for-event-0"),
-        (("events", "done-0"), 0, "done-0123456789ab"),
-        (("watch", "done-0"), 0, "hello"),
-        (("render", "done-0"), 0, "greet"),
-        (("render", "done-0", "done-t", "-o", str(file)), 0, ""),
-        (("diff", "done-0", "done-t"), 0, "done-too-89abcdef"),
-        (("export", "done-0", "done-t"), 0, "done-too-89abcdef"),
-        (("replay", "done-0", "done-t"), 0, "done-too-89abcdef"),
-        (("fork", "done-0", "--at", "1"), 0, "hello"),
-        (("resume", "waits-to"), 3, ""),
-        (("resume", "fail", "--retry"), 1, ""),
-        (("approve", "waits-to", "--no-resume"), 0, ""),
-        (("answer", "waits-to", "x"), 1, ""),
-        (("deny", "waits-to"), 1, ""),
-        (("send", "waits-for", "paid", '{"order": "19"}', "--no-resume"), 0, ""),
-        (("pause", "waits-for"), 0, "waits-for-event-0"),
-        (("cancel", "waits-for"), 0, "waits-for-event-0"),
-        (("delete", "done-0", "done-t"), 0, "done-too-89abcdef"),
+        (("show", "d0e0"), 0, "d0e0123456789abc"),
+        (("show", "d0e0", "--store", f"sqlite:///{some.place}/.orchestrator/runs.db"), 0, "d0e0123456789abc"),
+        (("why", "a0e0f"), 0, "a0e0f00000000001"),
+        (("events", "d0e0"), 0, "d0e0123456789abc"),
+        (("watch", "d0e0"), 0, "hello"),
+        (("render", "d0e0"), 0, "greet"),
+        (("render", "d0e0", "d0e1", "-o", str(file)), 0, ""),
+        (("diff", "d0e0", "d0e1"), 0, "d0e189abcdef0123"),
+        (("export", "d0e0", "d0e1"), 0, "d0e189abcdef0123"),
+        (("replay", "d0e0", "d0e1"), 0, "d0e189abcdef0123"),
+        (("fork", "d0e0", "--at", "1"), 0, "hello"),
+        (("resume", "a0e0a"), 3, ""),
+        (("resume", "fa11", "--retry"), 1, ""),
+        (("approve", "a0e0a", "--no-resume"), 0, ""),
+        (("answer", "a0e0a", "x"), 1, ""),
+        (("deny", "a0e0a"), 1, ""),
+        (("send", "a0e0f", "paid", '{"order": "19"}', "--no-resume"), 0, ""),
+        (("pause", "a0e0f"), 0, "a0e0f00000000001"),
+        (("cancel", "a0e0f"), 0, "a0e0f00000000001"),
+        (("delete", "d0e0", "d0e1"), 0, "d0e189abcdef0123"),
     ):
         done = some(*words)
         assert (done.code, "no run" in done.err) == (code, False), (words, done)
@@ -64,10 +64,19 @@ def test_a_whole_id_is_that_run_though_others_begin_with_it(some: Shell) -> None
 
 
 def test_an_ambiguous_id_lists_the_candidates(some: Shell) -> None:
-    done = some("delete", "waits-")
+    done = some("delete", "a0e0")
     assert done.code == 2
-    assert "the ids of 2 runs begin with 'waits-': give more characters" in done.err
-    assert {"waits-for-event-0", "waits-to-be-asked"} <= {*done.err.split()}
+    assert "the ids of 2 runs begin with 'a0e0': give more characters" in done.err
+    assert {"a0e0f00000000001", "a0e0a00000000002"} <= {*done.err.split()}
+
+
+def test_an_id_that_a_user_chose_is_typed_whole(some: Shell) -> None:
+    some("run", "fails.py:hello", "x", "--run-id", "order-12")
+    for command in ("show", "delete", "approve", "cancel", "send"):
+        done = some(command, "order-1", *(["paid"] if command == "send" else []))
+        assert done.code == 2, done
+        assert "no run 'order-1'; give the whole id if you mean this run\n  order-12" in done.err
+    assert some("show", "order-12", "--json").json["status"] == "completed"
 
 
 @pytest.mark.parametrize("typed", ["don", "nothing", ""])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -68,15 +69,27 @@ TEXTS = [
 
 
 def test_nothing_tells_people_to_install_a_strangers_package() -> None:
-    """`graph-orchestrator` on the package index is another project, and ours is not there: a checkout is installed."""
-    wrong = re.compile(r"pip install[^\n.]{0,40}orchestrator|(?<!agent-)graph-orchestrator\b")
+    """`graph-orchestrator` on the package index is another project, and ours is not there: a checkout is installed.
+
+    The name of ours with an extra is right: the library is installed where such a text is read.
+    """
+    wrong = re.compile(r"pip install[^\n.]{0,40}orchestrator(?!\[)|(?<!agent-)graph-orchestrator\b")
     for path in [*TEXTS, ROOT / "pyproject.toml", ROOT / "mkdocs.yml"]:
         assert wrong.search(path.read_text()) is None, path
 
 
+def test_the_command_that_installs_an_extra_works_in_any_folder(tmp_path: Path) -> None:
+    words = shlex.split(install_command("route"))[1:]
+    done = subprocess.run(
+        [sys.executable, *words, "--no-index", "--dry-run"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "already satisfied: agent-graph-orchestrator[route]" in done.stdout
+
+
 def test_each_extra_that_a_text_installs_exists() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert install_command("web") == 'pip install ".[web]"'
+    assert install_command("web") == 'python -m pip install "agent-graph-orchestrator[web]"'
     named = set[str]()
     for path in TEXTS:
         commands = re.findall(r"""pip\s+install\s+(?:-e )?"\.\[([a-z0-9,]+)\]|\binstall\(['"](\w+)""", path.read_text())

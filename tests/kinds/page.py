@@ -49,7 +49,8 @@ Every kind has the outcomes `error`, `timeout` and `exhausted`, which are taken 
 _COMMON = """\
 ## Fields of every kind
 
-These fields belong to every kind, also to `@node` functions.
+These fields belong to every kind, also to `@node` functions. [Retry a node](concepts.md#retry-a-node) has the fields of
+`retry`, and the errors that are retried.
 """
 
 

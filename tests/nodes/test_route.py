@@ -226,7 +226,9 @@ async def test_no_crash_changes_the_way() -> None:
 def test_without_the_extra_the_graph_is_refused_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     route._compiled.cache_clear()
     monkeypatch.setitem(sys.modules, "cel_expr_python.cel", None)
-    with pytest.raises(InvalidGraph, match=r'need the extra `route`: pip install "\.\[route\]"'):
+    with pytest.raises(
+        InvalidGraph, match=r'need the extra `route`: python -m pip install "agent-graph-orchestrator\[route\]"'
+    ):
         graph(MAIL)
 
 

@@ -95,7 +95,7 @@ def test_png_needs_no_program(monkeypatch: pytest.MonkeyPatch, tmp_path: object)
 def test_a_missing_package_is_named_with_its_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "resvg_py", None)
     png.font.cache_clear()
-    with pytest.raises(RenderError, match=r'PNG needs the package `resvg-py` .*pip install "\.\[png\]"'):
+    with pytest.raises(RenderError, match=r'PNG needs the package `resvg-py` .*pip install "agent-\S+\[png\]"'):
         to_png(essay())
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.errors import install_command
 from orchestrator.web.routes import ROUTES, openapi_document, routes
 from tests.web.api import api
 
@@ -83,4 +84,4 @@ def test_a_missing_package_is_one_line() -> None:
         "try: web.app(Executor())\nexcept ImportError as error: print(error)"
     )
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert found.stdout.strip() == 'the web API needs other packages: pip install ".[web]"'
+    assert found.stdout.strip() == f"the web API needs other packages: {install_command('web')}"

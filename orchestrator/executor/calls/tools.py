@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -16,7 +17,7 @@ from orchestrator.executor.calls.effect import Effect
 from orchestrator.executor.calls.perform import AttemptEffects
 from orchestrator.executor.calls.under_way import innermost
 from orchestrator.executor.failures import bounded, traceback_of_tool
-from orchestrator.executor.retries import TryAgain, decide, outcome_is_open
+from orchestrator.executor.retries import GiveUp, TryAgain, decide, outcome_is_open, why_not_retried
 from orchestrator.executor.trusted_approvals import CallDenied
 from orchestrator.graph.codec import Codec, as_json
 from orchestrator.graph.isolation import json_copy
@@ -30,6 +31,7 @@ from orchestrator.user_code import contained, current_fence, waits_at_fence
 from orchestrator.values import Unfit
 
 T = TypeVar("T")
+logger = logging.getLogger("orchestrator.steps")
 
 
 def tools_for(effects: AttemptEffects, ctx: Context[Any]) -> JournaledToolbox:
@@ -164,6 +166,9 @@ class JournaledToolbox(Toolbox):
                 if tool.retry is not None:
                     irreversible = (open_ and tool.effect == "irreversible") or self._effects.lasts_inside(key)
                     again = decide(tool.retry, error, tries, random.random(), irreversible=irreversible)
+                    if again == GiveUp("error"):
+                        why = why_not_retried(tool.retry, type(error).__name__)
+                        logger.warning("tool %s: %s", tool.name, why)
                 if not isinstance(again, TryAgain):
                     failure = tool.failure(error).model_copy(update={"traceback": traceback_of_tool(error)})
                     return storable(truncated(failure, tool.max_kept)), open_

@@ -316,5 +316,5 @@ def test_without_its_package_one_line_says_what_to_install_and_the_other_tools_a
     done = subprocess.run([sys.executable, "-c", WITHOUT, "tools"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
     [line] = done.stderr.splitlines()
-    assert 'pip install ".[sandbox]"' in line
+    assert 'pip install "agent-graph-orchestrator[sandbox]"' in line
     assert "terminal" in done.stdout
