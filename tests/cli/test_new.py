@@ -121,29 +121,23 @@ def test_the_commands_of_the_readme_of_an_application_work_offline(shell: Shell,
     assert (shop.project / "products.txt").exists() == approved
 
 
-@pytest.mark.parametrize(("answers", "end"), [("y\nhappened\n6\n", "completed: 6"), ("retry\n", "completed: 6")])
-def test_the_client_of_an_application_answers_what_became_of_a_call_that_broke_off(
-    shell: Shell, answers: str, end: str
-) -> None:
+@pytest.mark.parametrize("answers", ["y\nhappened\n6\n", "retry\n"])
+def test_the_client_of_an_application_answers_what_became_of_a_call_that_broke_off(shell: Shell, answers: str) -> None:
     shop = Application(shell)
     tools = shop.project / "shop_tools.py"
     whole = tools.read_text()
-    tools.write_text(
-        whole.replace(
-            "    with PRODUCTS.open", "    __import__('os').kill(__import__('os').getpid(), 9)\n    with PRODUCTS.open"
-        )
-    )
+    write = "    with PRODUCTS.open"
+    tools.write_text(whole.replace(write, f"    import os\n    os.kill(os.getpid(), 9)\n{write}"))
     with shop.served():
         broken = shop.asked(answers="y\n")
     assert broken.returncode != 0
     run_id = broken.stdout.split()[1]
-    assert run_id in broken.stderr
     tools.write_text(whole)
     with shop.served():
         done = shop.asked(run_id, answers=answers)
     assert done.returncode == 0, done.stderr
     assert "[happened/failed/retry]" in done.stdout
-    assert end in done.stdout
+    assert "completed: 6" in done.stdout
     assert (shop.project / "products.txt").exists() == ("retry" in answers)
 
 
@@ -192,8 +186,8 @@ def test_the_chat_of_an_application_refuses_what_its_page_refuses(shop_app: Modu
             assert chat(question, run_id).status_code == 422
         for given in ("Basic \xe9", "Basic a", "Basic", "Bearer x"):
             assert client.get("/agents", headers={"Authorization": given.encode("latin-1")}).status_code == 401
-        monkey = {"content": b'{"question": "1 + 1", "run_id": "fourth"}', "auth": ANN}
-        assert client.post("/chat", **monkey).status_code == 422  # without a Content-Type
+        body = b'{"question": "1 + 1", "run_id": "fourth"}'
+        assert client.post("/chat", content=body, auth=ANN).status_code == 422  # without a Content-Type
 
 
 def test_the_chat_of_an_application_sends_no_traceback(shop_app: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
