@@ -135,6 +135,7 @@ def chat(
     parallel_tool_calls: bool | None = None,
     on_busy: Literal["reject", "queue", "interrupt"] = "reject",
     context: ContextPolicy = "compact",
+    offload: int | None = 8_000,
 ) -> Graph:
     """Return the strategy as a graph, to run with a model and tools, and optionally a first question.
 
@@ -163,6 +164,8 @@ def chat(
         context: what keeps the conversation within the model's window: a summary of older rounds (`compact`), one line
             in place of each older result (`clear`), or nothing. If the window is not known, it acts after a request
             that was too long.
+        offload: number of characters of a result above which the model is shown its start and end, and is offered a
+            tool `read_result` that reads the rest; None for no such tool, see `Execute`.
 
     Raises:
         ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.
@@ -179,6 +182,7 @@ def chat(
         parallel_tool_calls=parallel_tool_calls,
         retry=Retry(),
     )
+    call = one_call(confirm, on_denied, on_error, offload)
     shorten, when_long = shortening(context)
     shorten_last, when_last = shortening(context, "conclude", f"{context}_answer")
     asking = ", ".join(("think", "read", "conclude", "read_answer", *shorten, *shorten_last))
@@ -192,9 +196,7 @@ def chat(
             "think": think,
             "read": ReadReply(protocol=protocol, usage="context_usage" if shorten else None),
             "deal": deal,
-            "act": Subgraph(
-                one_call(confirm, on_denied, on_error), inputs={"call": ITEM}, outputs={"messages": "message"}
-            ),
+            "act": Subgraph(call, inputs={"call": ITEM}, outputs={"messages": "message"}),
             "observe": Observe(rounds="rounds", most=max_steps, join="all"),
             "conclude": think.with_(system=SYSTEM_WITHOUT_TOOLS, tools_offered=False, parallel_tool_calls=None),
             "read_answer": ReadReply(protocol=protocol, tools_offered=False),
@@ -206,7 +208,7 @@ def chat(
         edges=EDGES.format(entry=next(iter(shorten), "think"), asking=asking) + when_long + when_last,
         output="answer",
         limits=Limits(steps=10_000, seconds=max_seconds),
-        migrations=[Migration(accept=True)] if shorten else (),  # runs from before there was `context`
+        migrations=[Migration(accept=True)] if shorten or offload else (),  # runs from before `context` and `offload`
     )
     return graph.with_tools(tools).with_model(model)
 

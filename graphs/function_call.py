@@ -51,6 +51,7 @@ def one_call(
     confirm: Risk | None = "write",
     on_denied: Literal["raise", "observe"] = "observe",
     on_error: Literal["raise", "observe"] = "observe",
+    offload: int | None = None,
 ) -> Graph:
     """Return the graph of one call: check it, ask for approval, make it. Its message contains the result.
 
@@ -59,10 +60,11 @@ def one_call(
         on_denied: what happens if a call is denied: the run fails with `UserDenied`, or the model receives the reason.
         on_error: what happens if a call cannot be made: the run fails with `AgentError`, or the model receives the
             reason.
+        offload: number of characters above which the message shows an excerpt of the result, see `Execute`.
     """
     nodes: dict[str, Node] = {
         "check": CheckCall(on_error=on_error),
-        "execute": Execute(call="call", message="message", result=None, on_failure="observe"),
+        "execute": Execute(call="call", message="message", result=None, on_failure="observe", offload=offload),
     }
     edges = ONE_CALL + (UNCONFIRMED if confirm is None else CONFIRMED)
     if confirm is not None:

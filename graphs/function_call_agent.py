@@ -80,6 +80,7 @@ def function_call_agent(
     system: str = "",
     parallel_tool_calls: bool | None = None,
     context: ContextPolicy = "compact",
+    offload: int | None = 8_000,
 ) -> Graph:
     """Return the strategy as a graph, to run with a question, a model and tools. Its output is the answer, a text.
 
@@ -103,6 +104,8 @@ def function_call_agent(
         context: what keeps the conversation within the model's window: a summary of older rounds (`compact`), one line
             in place of each older result (`clear`), or nothing. If the window is not known, it acts after a request
             that was too long.
+        offload: number of characters of a result above which the model is shown its start and end, and is offered a
+            tool `read_result` that reads the rest; None for no such tool, see `Execute`.
 
     Raises:
         ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.
@@ -118,7 +121,9 @@ def function_call_agent(
     nodes: dict[str, Node] = {
         "think": think,
         "read": ReadReply(protocol=protocol, usage="context_usage" if shorten else None),
-        "act": Subgraph(one_call(confirm, on_denied, on_error), inputs={"call": ITEM}, outputs={"messages": "message"}),
+        "act": Subgraph(
+            one_call(confirm, on_denied, on_error, offload), inputs={"call": ITEM}, outputs={"messages": "message"}
+        ),
         "observe": Observe(rounds="rounds", most=max_steps, join="all"),
         **shorten,
     }
@@ -140,7 +145,7 @@ def function_call_agent(
         edges=EDGES.format(entry=next(iter(shorten), "think")) + (LAST_ANSWER if last_answer else WHEN_SPENT) + edges,
         output="answer",
         limits=Limits(steps=10_000 * max_steps, seconds=max_seconds),  # enough for as many calls as a reply can contain
-        migrations=[Migration(accept=True)] if shorten else (),  # runs from before there was `context`
+        migrations=[Migration(accept=True)] if shorten or offload else (),  # runs from before `context` and `offload`
     )
     return graph.with_tools(tools).with_model(model)
 

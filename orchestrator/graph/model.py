@@ -267,6 +267,11 @@ class Node(BaseModel, metaclass=Spelled):
         return self.sees_tools and bool(self.tools) and not is_shipped(type(self))
 
     @property
+    def _stores_results(self) -> bool:
+        """True if models are shown excerpts of long results of its calls, and can read the rest by `read_result`."""
+        return False
+
+    @property
     def _asks(self) -> Asked | None:
         """The recipient of its steps' requests; also available for a stored node of the library without its code."""
         return self.asks

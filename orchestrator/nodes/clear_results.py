@@ -15,6 +15,7 @@ from orchestrator.graph.reducers import append
 from orchestrator.models.messages import Message
 from orchestrator.nodes.compact import TOO_LONG, replaced_by
 from orchestrator.nodes.window import ContextUsage, rounds
+from orchestrator.tools.stored_results import OFFLOADED, reads
 
 CLEARED = "cleared"
 """Key in the data of a result that was replaced by a line: the number of its characters."""
@@ -102,5 +103,8 @@ class ClearResults(Node, kind="clear_results"):
         if message.role != "tool" or CLEARED in (message.data or {}) or (size <= self.over and not message.images):
             return message
         what = f"{size:,} characters" + (f" and {len(message.images)} pictures" if message.images else "")
-        content = f"[The result of {message.name}, {what}, was removed to save space. Call it again if you need it.]"
-        return message.model_copy(update={"content": content, "images": (), "data": {CLEARED: size}})
+        stored = (message.data or {}).get(OFFLOADED)
+        again = f"{reads(stored)} reads it." if stored else "Call it again if you need it."
+        content = f"[The result of {message.name}, {what}, was removed to save space. {again}]"
+        data = {CLEARED: size, **({OFFLOADED: stored} if stored else {})}
+        return message.model_copy(update={"content": content, "images": (), "data": data})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, NoReturn
 
-from pydantic import BaseModel, Field, PositiveInt
+from pydantic import BaseModel, Field, JsonValue, PositiveInt
 
 from orchestrator.context import Context
 from orchestrator.errors import RequestTooLong
@@ -18,6 +18,7 @@ from orchestrator.models.prices import tokens_of
 from orchestrator.nodes.model_decision import whole_words
 from orchestrator.nodes.templates import fill, filled_by
 from orchestrator.nodes.window import ContextUsage, recent, rounds
+from orchestrator.tools.stored_results import OFFLOADED
 
 PROMPT = """\
 Below is the older part of a conversation between a user and an assistant that calls tools. Summarize it. Your summary \
@@ -178,7 +179,7 @@ class Compact(Node, kind="compact"):
         text = "\n\n".join(text for text in texts if text)
         count = sum((message.data or {}).get("summary_of", 1) for message in replaced)  # type: ignore[misc]
         said = f"{INTRODUCTION.format(count=count)}\n\n{_quoted(text)}"
-        message = user(said, data={"summary_of": count})
+        message = user(said, data={"summary_of": count, **(_offloaded(replaced) or {})})
         return message if text and tokens_of([message]) < tokens_of(replaced) else None
 
     async def _asked(self, ctx: Context, entries: Sequence[str]) -> list[str]:
@@ -242,6 +243,11 @@ def _packed(entries: Sequence[str], most: int) -> list[list[str]]:
     return parts
 
 
+def _offloaded(messages: Sequence[Message]) -> dict[str, JsonValue] | None:
+    """Return the data of a message that replaces others, if these tell of results that can be read."""
+    return {OFFLOADED: True} if any(OFFLOADED in (message.data or {}) for message in messages) else None
+
+
 _SHOWN = 200
 
 
@@ -251,4 +257,4 @@ def _cut(message: Message) -> Message:
         return message
     left = len(message.content) - _SHOWN
     content = f"{message.content[:_SHOWN]}\n[{left:,} more characters were removed to save space]"
-    return message.model_copy(update={"content": content, "images": (), "data": None})
+    return message.model_copy(update={"content": content, "images": (), "data": _offloaded([message])})

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from orchestrator.graph.reducers import Extend, append, extend
 from orchestrator.models.messages import Message, ToolCall, is_summary, tool_result
 from orchestrator.tools.result import SHOWN, ToolFailure, ToolResult, as_text, cut
+from orchestrator.tools.stored_results import OFFLOADED, excerpt, id_of
 from orchestrator.tools.toolbox import Toolbox
 
 
@@ -34,16 +35,26 @@ BEGAN_ANEW = "[this call started from a clean state: what earlier calls of this 
 """The note to the model when a stateful tool lost its state between two calls."""
 
 
-def result_message(call: ToolCall, result: ToolResult, note: str = "", *, most: int = SHOWN) -> Message:
+def result_message(
+    call: ToolCall, result: ToolResult, note: str = "", *, most: int = SHOWN, offload: bool = False
+) -> Message:
     """Return the message with the result of a call.
 
     Args:
         note: a line put before the result.
         most: maximum number of characters of the result to show; the message mentions the rest, which is in the
             journal.
+        offload: whether a longer result is replaced by an excerpt of half of that, from which the model can read on.
     """
-    lines = (note, BEGAN_ANEW if result.metadata.get("began_anew") else "", cut(result.text, most))
+    text = result.text
     facts: dict[str, JsonValue] = {"output": result.output, "error": result.error, "exit_code": result.exit_code}
+    if offload and len(text) > most:
+        error = None if result.error is None else cut(result.error, most // 2)
+        facts |= {"output": None, "error": error, OFFLOADED: id_of(text)}
+        shown = excerpt(text, most // 2)
+    else:
+        shown = cut(text, most)
+    lines = (note, BEGAN_ANEW if result.metadata.get("began_anew") else "", shown)
     if result.ended:
         facts[ENDED] = True
     text = "\n".join((*(line for line in lines[:-1] if line), lines[-1]))
@@ -86,7 +97,8 @@ def answer_of(talk: Sequence[Message], ended: Message) -> str:
 
 
 def _output(message: Message) -> str:
-    output = (message.data or {}).get("output")
+    data = message.data or {}
+    output = message.content if OFFLOADED in data else data.get("output")
     return "" if output is None else as_text(output)
 
 

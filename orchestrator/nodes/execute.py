@@ -21,11 +21,16 @@ from orchestrator.nodes.conversation import CHANGED, added, result_message
 from orchestrator.nodes.model_decision import question_in_hand, quoted
 from orchestrator.nodes.steps import step_of
 from orchestrator.tools.result import SHOWN, ToolResult
+from orchestrator.tools.stored_results import READ_RESULT, ReadResult
 from orchestrator.user_code import stopped_by
 
 _ONE = ("tool", "args", "result", "steps", "question", "current", "call", "message")
 _MANY = ("calls", "results")
 _OWN = ("done", "finished")
+
+
+def _is_none(value: object) -> bool:
+    return value is None
 
 
 class Execute(Node, kind="execute"):
@@ -107,6 +112,11 @@ class Execute(Node, kind="execute"):
     chosen: tuple[str, ...] = Field(default=(), alias="outcomes")
     """Outcomes that tools can choose, in addition to `done` and `finished`; given as `outcomes=`."""
 
+    offload: Annotated[int, Field(ge=1_000)] | None = Field(default=None, exclude_if=_is_none)
+    """Number of characters of a result above which the model is shown its start and end only, together half as many,
+    with its length and an id. The tool `read_result`, which the model is then offered, reads the rest from the
+    journal. A tool's `max_shown` counts if it is lower. None: `max_shown` alone counts, and the rest cannot be read."""
+
     @field_validator("chosen")
     @classmethod
     def _check_chosen(cls, chosen: tuple[str, ...]) -> tuple[str, ...]:
@@ -124,6 +134,8 @@ class Execute(Node, kind="execute"):
         own = [name for name in sorted(_ONE) if getattr(self, name) != defaults[name]]  # data contains defaults, too
         if self.calls is not None and own:
             raise ValueError(f"{own[0]}= is for a single call and calls= for several: name one of them")
+        if self.offload is not None and self.calls is None and self.message is None:
+            raise ValueError("offload= shortens messages for a model: name the field for them, message= or results=")
         if self.steps is not None and self.question is None:
             raise ValueError("steps= records the question too: name its field, question=")
         return self
@@ -140,6 +152,10 @@ class Execute(Node, kind="execute"):
     @property
     def calls_tools(self) -> bool:
         return True
+
+    @property
+    def _stores_results(self) -> bool:
+        return self.offload is not None
 
     @property
     def called_from(self) -> tuple[str, str]:
@@ -163,7 +179,7 @@ class Execute(Node, kind="execute"):
             update[self.steps] = step_of(question, name, args, result)
         if self.call is not None and self.message is not None:
             call = ToolCall.model_validate(getattr(state, self.call))
-            update[self.message] = result_message(call, result, _edited(ctx, call, args), most=_most(ctx, call))
+            update[self.message] = self._message(ctx, call, made, result, _edited(ctx, call, args))
         return self._outcome([(name, made, result)], update, ctx.node)
 
     async def _several(self, state: object, ctx: Context, calls: str, results: str) -> Outcome[str]:
@@ -174,13 +190,23 @@ class Execute(Node, kind="execute"):
             lanes=[_pool(ctx, call) for call in wanted],
         )
         messages = [
-            result_message(
-                call, result, _changed(call.arguments) if call.extras.get(CHANGED) else "", most=_most(ctx, call)
-            )
-            for call, (_, result) in zip(wanted, found, strict=True)
+            self._message(ctx, call, made, result, _changed(call.arguments) if call.extras.get(CHANGED) else "")
+            for call, (made, result) in zip(wanted, found, strict=True)
         ]
         called = [(call.name, made, result) for call, (made, result) in zip(wanted, found, strict=True)]
         return self._outcome(called, {results: added(state, results, messages)}, ctx.node)
+
+    def _message(self, ctx: Context, call: ToolCall, made: bool, result: ToolResult, note: str) -> Message:
+        """Return the message with a result, or with an excerpt if it is too long."""
+        tool = ctx.tools.get(call.name)
+        most = SHOWN if tool is None else tool.max_shown
+        reader = isinstance(ctx.tools.get(READ_RESULT), ReadResult) and not isinstance(tool, ReadResult)
+        if self.offload is None or not made or result.ended or not reader:
+            return result_message(call, result, note, most=most)
+        most = min(self.offload, most)
+        if len(result.text) > most:
+            _ = ctx.run_id  # the id is of this run, so the node's result must not be reused by others (`cache=`)
+        return result_message(call, result, note, most=most, offload=True)
 
     def _outcome(
         self, called: Sequence[tuple[str, bool, ToolResult]], update: Mapping[str, object], node: str
@@ -238,12 +264,6 @@ def _pool(ctx: Context, call: ToolCall) -> object:
     """Return the pool of the call's tool, if it has one: all calls of a run share an instance."""
     tool = ctx.tools.get(call.name)
     return None if tool is None else tool.pool
-
-
-def _most(ctx: Context, call: ToolCall) -> int:
-    """The most characters of a result that the model receives."""
-    tool = ctx.tools.get(call.name)
-    return SHOWN if tool is None else tool.max_shown
 
 
 def _edited(ctx: Context, call: ToolCall, args: Mapping[str, object]) -> str:

@@ -55,6 +55,7 @@ from orchestrator.nodes.conversation import (
 from orchestrator.nodes.model_decision import quoted, unwritten
 from orchestrator.nodes.templates import fill, filled_by
 from orchestrator.nodes.window import ContextUsage
+from orchestrator.tools.stored_results import OFFLOADED, ReadResult
 
 CallProtocol: TypeAlias = Literal["native", "json", "bracket", "plugin", "separator"]
 
@@ -146,7 +147,7 @@ class Continuation(Talk):
         Raises:
             StepError: a tool has the name of the action `finish`.
         """
-        tools = self._offered(ctx)
+        tools = self._offered(ctx, talk)
         options: dict[str, Any] = {}
         if tools and self.parallel_tool_calls is not None:
             options["parallel_tool_calls"] = self.parallel_tool_calls
@@ -177,10 +178,12 @@ class Continuation(Talk):
         unknown: Literal["call", "text"] = "call" if self.tools_offered else "text"
         return TextProtocol(ctx.model, self.protocol, tools_prompt=self.tools_prompt, new_id=new_id, unknown=unknown)
 
-    def _offered(self, ctx: Context) -> list[ToolLike]:
+    def _offered(self, ctx: Context, talk: Sequence[Message]) -> list[ToolLike]:
         if self.finish and self.finish in ctx.tools:
             raise StepError(f"{ctx.node}: a tool is named {self.finish!r}; give the action finish= another name")
-        tools = ctx.tools if self.tools_offered else ()
+        tools = list(ctx.tools) if self.tools_offered else []
+        if not any(OFFLOADED in (message.data or {}) for message in talk):  # there is nothing to read yet
+            tools = [tool for tool in tools if not isinstance(tool, ReadResult)]
         return [*tools, *([_finishing(self.finish)] if self.finish else [])]
 
 

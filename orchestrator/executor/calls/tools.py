@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
 import anyio
+import anyio.to_thread
 
 from orchestrator.context import Context
 from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ResultRefused, ToolFailed
@@ -18,13 +19,17 @@ from orchestrator.executor.calls.perform import AttemptEffects
 from orchestrator.executor.calls.under_way import innermost
 from orchestrator.executor.failures import bounded, traceback_of_tool
 from orchestrator.executor.retries import GiveUp, TryAgain, decide, outcome_is_open, why_not_retried
+from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.trusted_approvals import CallDenied
 from orchestrator.graph.codec import Codec, as_json
 from orchestrator.graph.isolation import json_copy
+from orchestrator.graph.model import GraphDefinition, Node
 from orchestrator.graph.state import type_schema
 from orchestrator.kernel.question import Approve
-from orchestrator.kernel.records import EffectClass
+from orchestrator.kernel.records import EffectClass, EffectIntended, EffectSettled
+from orchestrator.kernel.state import Activation
 from orchestrator.tools.result import ToolFailure, ToolResult, in_words, refused, storable, truncated, worded
+from orchestrator.tools.stored_results import READ_RESULT, ReadResult, id_of
 from orchestrator.tools.tool import Tool, run_function
 from orchestrator.tools.toolbox import Toolbox
 from orchestrator.user_code import contained, current_fence, waits_at_fence
@@ -42,13 +47,49 @@ def tools_for(effects: AttemptEffects, ctx: Context[Any]) -> JournaledToolbox:
     """
     tools = effects.attempt.resources.tools
     names = effects.attempt.setting("tools")
-    if names is None:
-        return JournaledToolbox(effects, ctx, tools)
-    # A tool declared by the node, or by an enclosing subgraph, takes precedence.
-    own = effects.attempt.own_tools()
-    others = tools.subset(name for name in names if name not in own)
-    found = (own.get(name) or others.current()[name] for name in names) if own else others
-    return JournaledToolbox(effects, ctx, found)
+    found: Iterable[Tool] = tools
+    if names is not None:
+        # A tool declared by the node, or by an enclosing subgraph, takes precedence.
+        own = effects.attempt.own_tools()
+        others = tools.subset(name for name in names if name not in own)
+        found = (own.get(name) or others.current()[name] for name in names) if own else others
+    box = JournaledToolbox(effects, ctx, found)
+    if READ_RESULT not in box and _stores_results(effects.attempt.activation):
+        box.add_tool(ReadResult(partial(_stored_result, effects.attempt.log)))
+    return box
+
+
+def _stores_results(at: Activation) -> bool:
+    """Return True if a node of the run's graph, or of a graph inside it, replaces results by excerpts."""
+    while at.frame.parent is not None:
+        at = at.frame.parent
+    graph = at.frame.plan.graph
+    if graph is None:
+        return False
+    known = vars(graph).get("_stores_results")
+    if known is None:
+        known = vars(graph)["_stores_results"] = any(node._stores_results for node in _nodes_in(graph))
+    return bool(known)
+
+
+def _nodes_in(graph: GraphDefinition) -> Iterator[Node]:
+    for node in graph.nodes.values():
+        yield node
+        if node.subgraph is not None:
+            yield from _nodes_in(node.subgraph)
+
+
+async def _stored_result(log: RunLog, id_: str) -> str | None:
+    """Return the text of a tool's result in the journal of a run, by its id; None if the journal does not have it."""
+    records = await log.journal.store.read(log.run_id)
+
+    def find() -> str | None:
+        tools = {one.key for one in records if isinstance(one, EffectIntended) and one.kind == "tool"}
+        settled = (one for one in records if isinstance(one, EffectSettled) and one.ok and one.key in tools)
+        texts = (_tool_result(one.result).text for one in settled)
+        return next((text for text in texts if id_of(text) == id_), None)
+
+    return await anyio.to_thread.run_sync(find)
 
 
 class JournaledToolbox(Toolbox):

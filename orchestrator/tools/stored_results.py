@@ -1,0 +1,112 @@
+"""Long results of tools: the excerpt that a model is shown, and the tool that reads the rest.
+
+The whole result is in the journal already, with the call that returned it. Its id is a digest of its text: it is the
+same in a fork and in a replay, and says nothing about results that a model was not shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from typing import Annotated
+
+import anyio.to_thread
+from pydantic import Field
+
+from orchestrator.errors import ToolError
+from orchestrator.tools.result import SHOWN, Effect, Risk, cut
+from orchestrator.tools.tool import Tool
+
+OFFLOADED = "offloaded"
+"""Key in the data of a message: it shows an excerpt of a result with this id, or replaces such messages (True)."""
+READ_RESULT = "read_result"
+"""Name of the tool that reads stored results."""
+
+_AROUND = 150
+"""Number of characters shown before and after a place that was searched for."""
+
+
+def id_of(text: str) -> str:
+    """Return the id of a result, given its text."""
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def excerpt(text: str, most: int) -> str:
+    """Return the start and the end of a result, with its length and its id.
+
+    Args:
+        text: the result.
+        most: number of characters of it that are shown.
+    """
+    return f"[Excerpt of a result of {len(text):,} characters: {reads(id_of(text))} reads it.]\n{cut(text, most)}"
+
+
+def reads(id_: object) -> str:
+    """Return the call that reads a result, in the words that a model is shown."""
+    return f'{READ_RESULT}(id="{id_}")'
+
+
+class ReadResult(Tool):
+    """Reads parts of long results of a run."""
+
+    name = READ_RESULT
+    risk: Risk = "none"
+    effect: Effect = "pure"
+
+    def __init__(self, find: Callable[[str], Awaitable[str | None]]) -> None:
+        """
+        Args:
+            find: returns the text of the run's result with an id; None if the run has no such result.
+        """
+        self._find = find
+
+    async def call(
+        self,
+        id: str,  # noqa: A002  the name that models are given
+        offset: Annotated[int, Field(ge=0)] = 0,
+        limit: Annotated[int, Field(ge=1)] = 4_000,
+        pattern: str = "",
+    ) -> str:
+        """Read a part of a long result of an earlier call, of which you were shown an excerpt.
+
+        Args:
+            id: the id in the excerpt.
+            offset: number of the first character to read.
+            limit: the most characters to read, up to 18,000.
+            pattern: a text to search for, in upper or lower case; you receive each place from offset on that has it.
+                It is a plain text, not a regular expression.
+        """
+        text = await self._find(id)
+        if text is None:
+            raise ToolError(f"this run has no result with the id {id[:40]!r}: use an id from an excerpt")
+        limit = min(limit, _MOST)
+        if offset >= len(text):
+            raise ToolError(f"offset {offset:,} is after the end: the result has {len(text):,} characters")
+        if pattern:
+            return await anyio.to_thread.run_sync(_found, text, pattern, offset, limit)
+        end = min(offset + limit, len(text))
+        more = "" if end == len(text) else f"; go on with offset={end}"
+        return f"[Characters {offset:,} to {end:,} of {len(text):,}{more}]\n{text[offset:end]}"
+
+
+_MOST = SHOWN - 2_000
+"""Maximum number of characters that one call reads: its own result is shown as a whole."""
+
+
+def _found(text: str, pattern: str, offset: int, limit: int) -> str:
+    """Return the places of a text that contain a pattern, in time in proportion to the text."""
+    plain, wanted = text.lower(), pattern.lower()
+    if len(plain) != len(text):  # a letter that becomes two: positions would not be those of the text
+        plain, wanted = text, pattern
+    parts: list[str] = []
+    at = plain.find(wanted, offset)
+    while at >= 0 and limit > 0:
+        start, end = max(offset, at - _AROUND), min(at + len(wanted) + _AROUND, at + limit)
+        parts.append(f"[at {at:,}]\n{text[start:end]}")
+        limit -= end - start
+        offset = max(end, at + 1)
+        at = plain.find(wanted, offset)
+    if not parts:
+        return f"[{pattern[:100]!r} does not occur in the {len(text) - offset:,} characters from {offset:,} on]"
+    more = "" if at < 0 else f"; go on with offset={at}"
+    return "\n".join((f"[Places: {len(parts)}, in {len(text):,} characters{more}]", *parts))
