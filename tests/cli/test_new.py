@@ -185,7 +185,7 @@ def test_the_chat_of_an_application_refuses_what_its_page_refuses(shop_app: Modu
         ]:
             assert chat(question, run_id).status_code == 422
         for given in ("Basic \xe9", "Basic a", "Basic", "Bearer x"):
-            assert client.get("/agents", headers={"Authorization": given.encode("latin-1")}).status_code == 401
+            assert client.get("/agents", headers={b"Authorization": given.encode("latin-1")}).status_code == 401
         body = b'{"question": "1 + 1", "run_id": "fourth"}'
         assert client.post("/chat", content=body, auth=ANN).status_code == 422  # without a Content-Type
 
