@@ -216,6 +216,11 @@ class ArrowSyntaxError(GraphError):
         """The message without its location."""
         super().__init__(f"line {line}, column {column}: {self.fault}")
 
+    def in_graph(self, name: str) -> ArrowSyntaxError:
+        """Return the error with the name of its graph in the message: the line counts in the text of the edges."""
+        self.args = (f"graph {name!r}: line {self.line} of its edges, column {self.column}: {self.fault}",)
+        return self
+
 
 class GraphUnknown(GraphError):
     """Raised when the code of a graph, node, tool or model is needed and missing."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from pydantic import BaseModel, RootModel
 
 from orchestrator import render
-from orchestrator.errors import GraphError, InvalidGraph
+from orchestrator.errors import ArrowSyntaxError, GraphError, InvalidGraph
 from orchestrator.graph.checks.all import problems_of, report_of
 from orchestrator.graph.edges import Edge, EdgesLike, parse_edges
 from orchestrator.graph.function import function_node
@@ -127,7 +127,10 @@ class Graph(GraphDefinition[StateT]):
         if not isinstance(nodes, Mapping):
             raise GraphError(f"nodes is a {type(nodes).__name__}: use a mapping of names to nodes, {{'name': node}}")
         made: dict[str, Node] = {key: _node_of(key, thing) for key, thing in nodes.items()}
-        parsed = parse_edges(edges)
+        try:
+            parsed = parse_edges(edges)
+        except ArrowSyntaxError as error:
+            raise error.in_graph(str(rest["name"])) from None
         if not restored:  # a run refers to nodes and outcomes by the names with which its graph was stored
             made, parsed = _plainly_named(made), tuple(edge.plain() for edge in parsed)
             rest["name"] = plain_name(rest["name"])

@@ -265,9 +265,16 @@ class _Command(TyperCommand):
             said: str = getattr(error, "message", "")
             if "unexpected extra argument" in said and any(one.metavar in _TEXTS for one in self.params):
                 ctx.fail(f"{said}: put quotes around a text of several words")
+            if (wrong := _CHOICE.fullmatch(said)) is not None:
+                from orchestrator.spelling import close_to  # only errors need it
+
+                close = close_to(wrong[2], wrong[3].strip("'").split("', '"))
+                vars(error)["message"] = f"{wrong[1]}; did you mean {close!r}?" if close else f"{wrong[1]}."
             raise
 
 
+_CHOICE = re.compile(r"Value error, ('(.*)' is not one of (.+))\.", re.S)
+"""The message of typer about a value that is none of the choices."""
 _TEXTS = ("QUESTION", "TEXT", "VALUE")
 """Arguments that may have several words."""
 _ELSEWHERE = {"--chatllm": "--model", "--max-duration": "--max-seconds", "--max-retries": "--set max_steps=N"}

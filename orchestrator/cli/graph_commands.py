@@ -107,7 +107,8 @@ def check(
     """
 
     if (tools or draw) and not prove:
-        raise exits.UsageError("--tools and --draw belong to --prove: add --prove")
+        given = " and ".join(name for name, value in (("--tools", tools), ("--draw", draw)) if value)
+        raise exits.UsageError(f"{given} {'need' if tools and draw else 'needs'} --prove: add --prove")
     form = None if draw is None else _format(None, draw)
     graph = with_options(graph, settings)
     name, skipped, found = graph, tuple[str, ...](), None

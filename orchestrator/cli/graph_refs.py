@@ -240,15 +240,25 @@ def importing(name: str, verb: str = "imported") -> Iterator[None]:
     """
     try:
         yield
-    except (OrchestratorError, UsageError):
+    except UsageError:
+        raise
+    except OrchestratorError as error:
+        _tell_frames(_frames_of(error)[-1:])
         raise
     except (Exception, SystemExit) as error:
-        ours = (str(Path(orchestrator.__file__).parent), "<frozen importlib")
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
-        frames = [frame for frame in frames if frame.filename != importlib.__file__]
-        if frames:
-            warn(str(redacted("".join(traceback.format_list(frames)).rstrip())))
+        _tell_frames(_frames_of(error))
         raise UsageError(f"{name} cannot be {verb}: {type(error).__name__}: {error}") from None
+
+
+def _frames_of(error: BaseException) -> list[traceback.FrameSummary]:
+    """Return the frames of the user's code in which an error was raised."""
+    ours = (str(Path(orchestrator.__file__).parent), "<frozen importlib", importlib.__file__)
+    return [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
+
+
+def _tell_frames(frames: list[traceback.FrameSummary]) -> None:
+    if frames:
+        warn(str(redacted("".join(traceback.format_list(frames)).rstrip())))
 
 
 def _graphs_in(module: ModuleType) -> dict[str, Graph]:

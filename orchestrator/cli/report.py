@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from orchestrator._lazy import lazy_modules
 from orchestrator.cli.explain_command import hint
 from orchestrator.cli.output import out, out_json, out_line, quoted, redacted, shell_command, warn
 from orchestrator.errors import StoreCorrupt
+from orchestrator.executor.failures import place_of
 from orchestrator.render.terminal import texts
 from orchestrator.render.terminal.event_lines import EventLines, question_text
 from orchestrator.render.terminal.texts import can_draw
@@ -150,6 +153,10 @@ class NextCommands:
         """Return the command that forks a run."""
         return shell_command("fork", run_id, *options, *self.code, *self._where())
 
+    def traceback(self, run_id: str) -> str:
+        """Return the command that shows the traceback of a run that failed."""
+        return shell_command("show", run_id, "--traceback", *self._where())
+
     def answers(self, run_id: str, question: Question) -> list[str]:
         """Return the commands that answer a question: one, or one for each choice."""
         tail = ("--question", line(question.id), *self.code, *self._where())
@@ -209,13 +216,15 @@ def tell_status(run: Run, next_commands: NextCommands) -> None:
         warn(f"{run.run_id} was interrupted; to continue:\n  {next_commands.resume(run.run_id)}")
     elif run.status == "failed":
         place = f" at {narrow(run.error.node)}" if run.error is not None and run.error.node else ""
-        warn(hint(f"{run.run_id} failed{place}: {behind(str(redacted(str(run.error))))}"))
+        at = f"\n{found}" if (found := place_text(run)) else ""
+        warn(hint(f"{run.run_id} failed{place}: {behind(str(redacted(str(run.error))))}{at}"))
         again = "" if next_commands.gone else next_text(run, next_commands)
         if again:
             warn(again)
     elif run.status == "exhausted":
         why = behind(str(redacted(run.error.message))) if run.error else "a limit was spent"
-        after = f"after {run.steps} steps, {run.usage.calls} calls and {texts.duration(run.seconds)}"
+        steps, calls = texts.counted(run.steps, "step"), texts.counted(run.usage.calls, "call")
+        after = f"after {steps}, {calls} and {texts.duration(run.seconds)}"
         warn(hint(f"{run.run_id} is exhausted: {why}, {after}; its output is the last one it had", "exhausted"))
     elif run.status == "cancelled":
         warn(f"{run.run_id} was cancelled")
@@ -224,6 +233,12 @@ def tell_status(run: Run, next_commands: NextCommands) -> None:
         warn(f"{run.run_id} waits to be taken up{due}; to continue it here:\n  {next_commands.resume(run.run_id)}")
     elif run.status == "running":
         warn(f"{run.run_id} is driven by another process")
+
+
+def place_text(run: Run) -> str:
+    """Return the line of the user's code where a run failed, with its file; empty if it failed elsewhere."""
+    place = "" if run.error is None else place_of(run.error.traceback)
+    return narrow(str(redacted(place.replace(f'"{Path.cwd()}{os.sep}', '"'))))
 
 
 def tell_traceback(run: Run) -> None:
@@ -256,5 +271,11 @@ def next_text(run: Run, next_commands: NextCommands) -> str:
     if run.status == "interrupted" or run.queued:
         return f"to continue it:\n  {next_commands.resume(run.run_id)}"
     if run.status == "failed" and (run.parent is None or run.parent.relation == "fork"):
-        return f"to run the failed step again:\n  {next_commands.resume(run.run_id, '--retry')}"
+        again = f"to run the failed step again:\n  {next_commands.resume(run.run_id, '--retry')}"
+        if run.error is not None and "is not an available tool" in run.error.message:
+            command = next_commands.resume(run.run_id, "--retry", "--tools", "FILE.py")
+            return f"{again}\nif the tool is yours, name its file:\n  {command}"
+        if not place_text(run):
+            return again
+        return f"to see the whole traceback:\n  {next_commands.traceback(run.run_id)}\n{again}"
     return ""

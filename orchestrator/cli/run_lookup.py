@@ -11,11 +11,12 @@ from orchestrator.cli.output import redacted
 from orchestrator.cli.trust import journal_seal
 from orchestrator.errors import RunUnknown
 from orchestrator.executor import Executor
-from orchestrator.kernel.question import Approve, Deny, parts_of
+from orchestrator.kernel.question import Approve, parts_of
 from orchestrator.kernel.records import Answered, Asked, Forked
 from orchestrator.kernel.seals import audit, live_answers
 from orchestrator.kernel.status import FINAL
 from orchestrator.render.terminal import texts
+from orchestrator.render.terminal.event_lines import answer_text
 from orchestrator.visible import narrow
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ async def approvals(executor: Executor, run: Run) -> list[str]:
         if not pending:  # pending calls are shown in full
             given = texts.short(str(redacted(given)), _SHOWN)
         call = "" if tool is None else f" {narrow(str(tool))} {given}"
-        said = answer.type if isinstance(answer, Approve | Deny) else "answer"
+        said = texts.short(str(redacted(answer_text(answer.model_dump()))), _SHOWN)
         who = "policy" if record.policy else narrow(record.by)
         lines.append(
             f"{'pending' if pending else 'answered'}  {record.seq}  {said}{redacted(call)}  by {who or '?'}"

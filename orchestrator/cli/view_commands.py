@@ -53,9 +53,10 @@ def show(
     if not json:
         waiting = report.waiting_text(run, found.waiting, None) if found.waiting else ""
         ahead = report.next_text(found, report.NextCommands(store)) if at is None or found.waiting else ""
+        place = report.place_text(found)
 
         def shown(looks: Looks) -> str:
-            text = visible(run_text(found, points, why, approved, waiting, ahead, width=looks.width))
+            text = visible(run_text(found, points, why, approved, waiting, ahead, place, width=looks.width))
             return with_colours(text, found.status) if looks.colours else text
 
         out_made(shown)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import linecache
 import math
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -34,6 +35,7 @@ import anyio
 
 from orchestrator.errors import (
     EffectFailed,
+    InvalidUpdate,
     RunConflict,
     RunEnded,
     RunUnknown,
@@ -69,6 +71,11 @@ _MESSAGE = 600
 _LEAST = 200
 """If fewer characters are left, the traceback of the tool is omitted."""
 
+_LIBRARIES = "  behind it, in libraries:"
+_COROUTINE = re.compile(r"""['"<(](coroutine|async_generator)(?:['")]| object )""")
+_LIBRARY = re.compile(r"[\\/]orchestrator[\\/](executor|models|nodes|testing|tools)[\\/]")
+"""Files of this library on the machine where a run failed, if it is another one."""
+_FRAME = re.compile(r'^  File "(?P<file>.+)", line \d+, in .+$', re.M)
 _CAUSE = "\nThe above exception was the direct cause of the following exception:\n"
 _TOOL = "\n\nThat made the call of the tool fail, which was the cause of the following exception:\n\n"
 _CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n"
@@ -132,8 +139,17 @@ def failure_of(error: BaseException, activation: Activation) -> Failure:
     error = as_error(unwrap_single(error))
     asked = getattr(error, "retry_after", None)
     wait = asked if isinstance(asked, int | float) and math.isfinite(asked) else None
-    message = cut(without_known(message_of(error)), MOST_SAID)
+    message = cut(without_known(message_of(error)) + _missing_await(error), MOST_SAID)
     return Failure(type=_kind(error), message=message, node=activation.node, path=activation.path, retry_after=wait)
+
+
+def _missing_await(error: Exception) -> str:
+    """Return the fix of an error that a coroutine causes in the place of a result; empty for other errors."""
+    found = _COROUTINE.search(str(error)) if isinstance(error, AttributeError | TypeError | InvalidUpdate) else None
+    if found is None:
+        return ""
+    fix = "write `await` before the call" if found[1] == "coroutine" else "read it with `async for`"
+    return f"; a call of an async function returned this {found[1]}: {fix}"
 
 
 def _kind(error: Exception) -> str:
@@ -161,6 +177,20 @@ def traceback_of_tool(error: Exception) -> str:
     if isinstance(error, ToolError) and not _is_in_own_code(error.__traceback__):
         return ""
     return traceback_of(error)
+
+
+def place_of(traceback: str) -> str:
+    """Return the frame in the user's code that is nearest to an error, as in its stored traceback; empty if none is."""
+    for section in reversed(traceback.split("Traceback (most recent call last):")):
+        own, _, _ = section.partition(_LIBRARIES)
+        found = [
+            frame
+            for frame in _FRAME.finditer(own)
+            if not _is_library(frame["file"]) and not _LIBRARY.search(frame["file"])
+        ]
+        if found:
+            return found[-1][0]
+    return ""
 
 
 def bounded(text: str, most: int = MOST) -> str:
@@ -236,7 +266,7 @@ def _lines(trace: TracebackType | None) -> Iterator[str]:
         own = own[-last:]
     yield from _frames(own)
     if others and own:
-        yield "  behind it, in libraries:"
+        yield _LIBRARIES
     if len(others) > _LIBRARY_FRAMES:
         yield f"  [{len(others) - _LIBRARY_FRAMES} frames left out]"
     yield from _frames(others[-_LIBRARY_FRAMES:])

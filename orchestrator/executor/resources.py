@@ -15,6 +15,7 @@ import anyio
 
 from orchestrator.clock import Clock
 from orchestrator.errors import GraphUnknown, InvalidValue
+from orchestrator.graph.faults import suggest_name
 from orchestrator.graph.given_code import with_inner
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition, Node
@@ -280,8 +281,12 @@ class Resources:
         same = self.begun.get(content) or next((one for one in known if one.content == content), None)
         return same or next((one for one in known if one.structure == structure), None)
 
-    def graph(self, name: str, run_id: str) -> GraphDefinition:
+    def graph(self, name: str, run_id: str = "") -> GraphDefinition:
         """Return the newest version of the graph with a name.
+
+        Args:
+            name: the name.
+            run_id: the run that needs it; empty for a new run or a schedule.
 
         Raises:
             GraphUnknown: the executor has no such graph.
@@ -289,6 +294,9 @@ class Resources:
         graph = self.graphs.get(name) or self.graphs.get(plain_name(name))
         if graph is None:
             known = ", ".join(self.graphs) or "none"
+            if not run_id:
+                fix = suggest_name(name, self.graphs, f"it has {known}.")
+                raise GraphUnknown(f"this executor has no graph {name!r}; {fix} Add it to Executor(graphs=[...])")
             raise GraphUnknown(
                 f"run {run_id!r} is a run of graph {name!r}, which this executor does not have "
                 f"(it has {known}): add it to Executor(graphs=[...])"

@@ -125,7 +125,7 @@ async def put(
     """See `ExecutorSchedules.put`."""
     for what, value in (("cron", cron), ("timezone", timezone)):
         check_text(value, what)
-    found = graph if isinstance(graph, GraphDefinition) else host.resources.graph(graph, f"of schedule {name or graph}")
+    found = graph if isinstance(graph, GraphDefinition) else host.resources.graph(graph)
     chosen = check_new_id(name if name is not None else found.name)
     if len(chosen) > _LONGEST:
         raise InvalidValue(

@@ -189,7 +189,7 @@ async def new_run(
     check_risk(options.approve)
     check_kind(options.limits, Limits, "limits")
     name = os.urandom(8).hex() if options.run_id is None else check_new_id(options.run_id)
-    graph = host.resources.graph(graph, name) if isinstance(graph, str) else graph
+    graph = host.resources.graph(graph) if isinstance(graph, str) else graph
     host.resources.graphs.setdefault(graph.name, graph)
     host.resources.begun[graph.content] = graph
     limits = None if options.limits is None else graph.limits.changed(options.limits)

@@ -584,11 +584,15 @@ def explain(error: ValidationError) -> str:
     return "; ".join(explain_fault(fault) for fault in error.errors(include_url=False, include_context=False))
 
 
+IN_PYTHON = "; in Python, write "
+"""Begins the fix in a fault of a call in Python; messages about data leave it out."""
+
+
 def explain_fault(fault: ErrorDetails) -> str:
     """Return one fault of a validation error as one line."""
     place = ".".join(str(part) for part in fault["loc"])
     got = fault["input"]
-    message = fault["msg"]
+    message, _, _ = fault["msg"].partition(IN_PYTHON)
     if not message[:2].isupper():  # JSON is not converted
         message = message[:1].lower() + message[1:]
     # Messages of validators are complete, and a missing value has no details.

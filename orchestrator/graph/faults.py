@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from orchestrator.errors import GraphError, GraphUnknown, Problem, UntrustedCode
-from orchestrator.graph.codec import explain_fault
+from orchestrator.graph.codec import IN_PYTHON, explain_fault
 from orchestrator.spelling import close_to, unknown_field
 
 # -- Faults in the values of a graph file, each with a suggested fix -------------------------------------------
@@ -231,7 +231,10 @@ class Spelled(ModelMetaclass):
             names = _names(self)
             if args or (names and not fields.keys() <= names.keys()):
                 _check_call(self, args, fields, names)
-            return super().__call__(*args, **fields)
+            try:
+                return super().__call__(*args, **fields)
+            except ValidationError as error:
+                raise _for_python(error, self) from None
 
 
 @lru_cache(maxsize=1000)
@@ -252,6 +255,31 @@ def _check_call(cls: type[BaseModel], args: Iterable[object], fields: Iterable[s
     faults = [_fault(name, one, names) for one in fields if one not in names] if names else []
     if faults:
         raise ValidationError.from_exception_data(name, faults, hide_input=True)
+
+
+def _for_python(error: ValidationError, cls: type[BaseModel]) -> ValidationError:
+    """Return the error with fixes, and without the addresses of pydantic's pages."""
+    if cls.model_config.get("hide_input_in_errors"):
+        return error
+    details: list[InitErrorDetails] = []
+    for fault in error.errors(include_context=False):
+        said = fault["msg"] + (_fix_in_python(fault, cls) if "url" in fault else "")
+        kind: Any = fault["type"]  # pydantic requires a literal
+        words = PydanticCustomError(kind, "{said}", {"said": said})
+        details.append({"type": words, "loc": fault["loc"], "input": fault["input"]})
+    return ValidationError.from_exception_data(error.title, details)
+
+
+def _fix_in_python(fault: ErrorDetails, cls: type[BaseModel]) -> str:
+    """Return the fix of a fault in a call of a model, if it is known."""
+    kind, got = fault["type"], fault["input"]
+    inner = _inner(cls, str(fault["loc"][0])) if len(fault["loc"]) == 1 else None
+    if kind == "model_type" and inner is not None:
+        given = got if isinstance(got, int) else "..."
+        return f"{IN_PYTHON}{inner.__name__}({next(iter(inner.model_fields))}={given})"
+    if kind in ("tuple_type", "list_type", "frozen_set_type", "set_type"):
+        return f"{IN_PYTHON}a list: [{repr(got) if isinstance(got, str | int) else '...'}]"
+    return f"{IN_PYTHON}a mapping: {{'name': value}}" if kind == "dict_type" else ""
 
 
 def _fault(model: str, name: str, names: Iterable[str]) -> InitErrorDetails:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from functools import cached_property
 from types import CodeType, FunctionType, MethodType
@@ -296,7 +296,7 @@ def function_node(
         return fn.with_(**options, **({} if outcomes is None else {"declared": tuple(outcomes)}))
     title = name or getattr(fn, "__name__", None) or getattr(getattr(fn, "func", fn), "__name__", type(fn).__name__)
     what = f"node function {title}"
-    if isinstance(outcomes, str):
+    if isinstance(outcomes, str) or not isinstance(outcomes, Iterable | None):
         raise GraphError(f"{what}: outcomes must be a list of names: write outcomes=({outcomes!r},)")
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise GraphError(f"{what} is a generator: return an Outcome or an update instead of yielding")

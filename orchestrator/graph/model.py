@@ -41,6 +41,7 @@ from orchestrator.graph.topology import Join, NodeShape, Rest, Topology, counts
 from orchestrator.graph.typevars import Erased, StateT
 from orchestrator.graph.versions import Migration
 from orchestrator.json import JsonObject
+from orchestrator.spelling import close_to
 from orchestrator.values import MAX_LIFETIME
 
 if TYPE_CHECKING:
@@ -658,8 +659,10 @@ class GraphDefinition(Erased, BaseModel, Generic[StateT], metaclass=Spelled):
             if given == {}:  # not a value of the field: no input is given
                 return self.schema.initial({})
             if isinstance(self.input, str) and isinstance(given, Mapping) and given.keys() != {self.input}:
+                close = close_to(self.input, map(str, given)) if len(given) == 1 else None
+                meant = f"; did you mean {self.input!r}, not {close!r}?" if close else ""
                 raise InvalidInput(
-                    f"{error}; graph {self.name!r} takes one input, {self.input!r}: a mapping is its value, "
+                    f"{error}{meant}; graph {self.name!r} takes one input, {self.input!r}: a mapping is its value, "
                     f"unless {self.input!r} is its only key"
                 ) from None
             raise

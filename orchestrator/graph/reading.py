@@ -30,7 +30,7 @@ from orchestrator.graph.model import DRAWN, LOOKS, Asked, GraphDefinition, Node,
 from orchestrator.graph.refs import Trust, Trusted, code_refs, node_tools, refuse_impossible
 from orchestrator.graph.state import StateSchema
 from orchestrator.graph.text.source import located, read_source
-from orchestrator.graph.topology import DONE, FAILED, IF_NAMED, TOO_LONG
+from orchestrator.graph.topology import DONE, END, FAILED, IF_NAMED, START, STOP, TOO_LONG
 from orchestrator.json import JsonObject
 from orchestrator.spelling import close_to, unknown_field
 
@@ -483,7 +483,8 @@ def _add_problems(
         for problem in error.problems:
             ends = {end for text in problem.edges for edge in parse_edges(text) for end in (edge.source, edge.target)}
             named = {*problem.nodes, *ends}
-            if wrong.isdisjoint(named) and (about is None or not about.search(problem.message)):
+            unknown = ends - options["nodes"].keys() - {START, END, STOP}  # wrong, whatever the faulty nodes are
+            if (unknown or wrong.isdisjoint(named)) and (about is None or not about.search(problem.message)):
                 faults.found.append(Fault(place_of(problem), GraphError(str(problem))))
     except GraphError:
         return

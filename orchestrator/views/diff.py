@@ -597,7 +597,8 @@ class PairedRuns:
             yield Difference("error", seqs=seqs, what=words)
         if a.output != b.output:
             lines = line_diff(value_lines(a.output), value_lines(b.output)) if texts else ()
-            words = f"the outputs are {short(a.output, 80)} and {short(b.output, 80)}"
+            words = " and ".join(short(one, 80).strip() or "an empty text" for one in (a.output, b.output))
+            words = f"the outputs are {words}"
             yield Difference("output", seqs=seqs, what=words, lines=lines)
         elif (
             a.status == b.status

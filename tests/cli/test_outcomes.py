@@ -123,6 +123,16 @@ def test_the_result_of_a_call_is_given_with_the_answer(
     assert called(shell) == 1
 
 
+def test_the_line_about_an_answer_has_all_of_it(shell: Shell) -> None:
+    begun(shell, "text")
+    assert 'answered "' not in shell("answer", "r", "retry").err
+    assert "  answer retry text {}  by " in shell("show", "r").out
+    shell("run", "tool_user", "What is 12*7?", "--run-id", "d")
+    assert 'denied "too much" by ' in shell("deny", "d", "--reason", "too much").err
+    assert '  deny "too much" multiply {"a": 12, "b": 7}  by ' in shell("show", "d").out
+    assert "1 step, 1 call, 0 tokens" in shell("show", "r").out
+
+
 @pytest.mark.parametrize(
     ("kind", "words", "said"),
     [

@@ -48,7 +48,7 @@ def test_what_is_undecided_is_decided_by_naming_the_tools(shell: Shell) -> None:
     assert harmless.code == 0
     assert (proved.code, proved.err) == (0, "no path breaks a claim, so nothing was drawn\n")
     assert not (shell.place / "way.svg").exists()
-    assert (without.code, "--tools and --draw belong to --prove" in without.err) == (2, True)
+    assert (without.code, "--tools needs --prove" in without.err) == (2, True)
 
 
 def test_of_a_graph_with_problems_nothing_is_proved(shell: Shell) -> None:

@@ -1,4 +1,8 @@
-"""Sixty mistakes: on the command line, in YAML and in Python. `says` and `never` were written before any answer."""
+"""Mistakes: on the command line, in YAML and in Python.
+
+`says` and `never` of the first sixty were written before any answer. Some of these rows were adapted afterwards to an
+answer that was as good in other words, and later rows were written together with their answers.
+"""
 
 from __future__ import annotations
 
@@ -76,6 +80,13 @@ nodes:
   draft: {kind: complete, prompt: "{question}", result: answer}
 edges: START -> draft -> END
 """,
+    "faulty.yaml": """\
+name: faulty
+state: {fields: {q: str}}
+nodes:
+  d: {kind: complet, prompt: "{q}", result: q}
+edges: START -> d -> ee
+""",
     "broken.json": '{"name": "x", "nodes": {',
     "fails.py": """\
 from pydantic import BaseModel
@@ -96,8 +107,34 @@ fails = Graph(name="fails", state=State, input="x", nodes={"divide": divide}, ed
 hello = Graph(name="hello", state=State, input="x", nodes={"greet": greet}, edges="START -> greet -> END")
 """,
     "empty.py": "x = 1\n",
+    "arrow.py": """\
+from orchestrator import Graph, node
+
+@node
+def look(state):
+    return None
+
+lost = Graph(name="lost", state={"fields": {}}, nodes={"look": look}, edges='''
+START -> look
+look => END
+''')
+""",
     "syntax.py": "def f(:\n",
 }
+FILES["asks.py"] = """\
+from pydantic import BaseModel
+from orchestrator import Graph
+from orchestrator.nodes import Confirm
+
+class State(BaseModel):
+    tool: str = ""
+    args: dict[str, object] = {}
+
+asks = Graph(
+    name="asks", state=State, input="tool", nodes={"approve": Confirm(tool="tool", args="args")},
+    edges="START -> approve -> END : approved\\napprove -> END : denied",
+)
+"""
 BEFORE: tuple[tuple[str, ...], ...] = (
     ("run", "shop.yaml", "19", "--run-id", "waits"),
     ("run", "approval.yaml", "19", "--run-id", "asks"),
@@ -167,6 +204,33 @@ COMMANDS = (
     Mistake("an item of memory", ("memory", "get", "users/1", "diet"), ("diet", "users/1", "memory list")),
     Mistake("an empty key of memory", ("memory", "put", "users/1", "", "x"), ("key", "''", "1 to 200")),
     Mistake("a format", ("render", "shop.yaml", "--format", "jpg"), ("jpg", "svg", "png")),
+    Mistake(
+        "a bug of a node",
+        ("run", "fails.py:fails", "x"),
+        ('File "fails.py", line 9, in divide', "orchestrator show", "--traceback"),
+    ),
+    Mistake("a bug of a node, later", ("show", "failed"), ('File "fails.py", line 9, in divide', "--traceback")),
+    Mistake("an arrow of a Python file", ("run", "arrow.py", "x"), ("arrow.py", "graph 'lost'", "line 3 of its edges")),
+    Mistake("an edge of a faulty node", ("check", "faulty.yaml"), ("'complet'", "leads to 'ee', which is not a node")),
+    Mistake("a kind of project", ("new", "agnet", "x"), ("'agnet' is not one of", "did you mean 'agent'?")),
+    Mistake(
+        "the only field of the input",
+        ("run", "tool_user", "--input", '{"questoin": "x"}'),
+        ("questoin", "did you mean 'question'"),
+    ),
+    Mistake("an option of another one", ("check", "shop.yaml", "--tools", "mine.py"), ("--tools needs",), ("--draw",)),
+    Mistake("two options of another one", ("check", "shop.yaml", "--tools", "x", "--draw", "svg"), ("--draw need",)),
+    Mistake(
+        "tools of its own left out",
+        ("run", "asks.py", "send_money"),
+        ("at approve", "'send_money' is not an available tool", "name its file", "--tools FILE.py"),
+    ),
+    Mistake(
+        "a run of a program",
+        ("resume", "program", "--retry"),
+        ("--graph", "A Python program started it", "'batch'", "FILE.py"),
+        ("--graph batch",),
+    ),
     Mistake("a broken graph file", ("check", "broken.json"), ("broken.json", "line 1")),
 )
 
@@ -185,6 +249,12 @@ YAML: tuple[tuple[Mistake, str], ...] = (
 """Mistake in `shop.yaml`: what it replaces, and by what; found by `check`."""
 
 PYTHON = (
+    Mistake(
+        "a graph's name in Python",
+        "async with Executor(graphs=[graph]) as executor:\n    await executor.start('gg', 'x')",
+        ("no graph 'gg'", "did you mean 'g'", "Executor(graphs=[...])"),
+        ("is a run of",),
+    ),
     Mistake(
         "an edge to nowhere",
         'Graph(name="g", state=S, nodes={"a": a}, edges="START -> a -> b")',
@@ -238,6 +308,36 @@ b = Complete(prompt="{question}", result="answer")
 await Graph(name="g", state=S, input="question", nodes={"b": b}, edges="START -> b -> END").run("x")""",
         ("'b'", "uses a model", "model=..."),
     ),
+    Mistake(
+        "a number for a retry",
+        "node(retry=3)(lambda state: None)",
+        ("retry", "write Retry(attempts=3)"),
+        ("errors.pydantic.dev",),
+    ),
+    Mistake("a text for a timeout", 'a.with_(timeout="5 s")', ("timeout", "number", "5 s"), ("errors.pydantic.dev",)),
+    Mistake("a field in place of fields", "node(reads=3)(lambda state: None)", ("reads", "a list"), ("pydantic.dev",)),
+    Mistake("a number for outcomes", "node(outcomes=3)(lambda: None)", ("outcomes", "a list of names"), ("iterable",)),
+    Mistake(
+        "a number for limits",
+        'Graph(name="g", state=S, nodes={"a": a}, edges="START -> a -> END", limits=5)',
+        ("limits", "write Limits(steps=5)"),
+        ("errors.pydantic.dev",),
+    ),
+    Mistake(
+        "an arrow in Python",
+        'Graph(name="g", state=S, nodes={"a": a}, edges="START -> a\\na => END")',
+        ("graph 'g'", "line 2 of its edges", "write '->'"),
+    ),
+    Mistake(
+        "a call without await",
+        "await forgetful(lambda found: found.value)",
+        ("'coroutine' object", "write `await` before the call"),
+    ),
+    Mistake(
+        "a result without await",
+        "await forgetful(lambda found: found)",
+        ("'answer'", "write `await` before the call"),
+    ),
     Mistake("a limit", "Limits(step=5)", ("step", "did you mean", "steps")),
 )
 """Programs behind `BEGIN`, in a coroutine."""
@@ -259,8 +359,18 @@ graph = Graph(name="g", state=S, input="question", nodes={"a": a}, edges="START 
 async def one(function):
     def step(state: S):
         return function(state)
+    await one_node(step)
+
+async def one_node(step):
     done = await Graph(
         name="g", state=S, input="question", nodes={"a": node(step)}, edges="START -> a -> END", output="answer"
     ).run("x")
     done.raise_for_status()
+
+async def forgetful(use):
+    async def step(ctx):
+        found = ctx.memory.get("a", "b")
+        found.close()
+        return {"answer": use(found)}
+    await one_node(step)
 """

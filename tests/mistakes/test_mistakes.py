@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
+from orchestrator import Executor
 from tests.mistakes.table import BEFORE, BEGIN, COMMANDS, FILES, PYTHON, PYTHON_WORDS, YAML, Mistake
 from tests.support.shell import Shell
 
@@ -22,6 +23,14 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
         (found.place / name).write_text(text)
     for words in BEFORE:
         found(*words)
+
+    async def program() -> None:
+        known: dict[str, Any] = {}
+        exec(FILES["fails.py"].replace('name="fails"', 'name="batch"'), known)
+        async with Executor(store=f"sqlite:///{found.place}/.orchestrator/runs.db") as executor:
+            await executor.start(known["fails"], "x", run_id="program")
+
+    anyio.run(program)
     return found
 
 

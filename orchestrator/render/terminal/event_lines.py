@@ -12,7 +12,7 @@ from orchestrator.kernel.records import failed_result
 from orchestrator.redaction import redacted
 from orchestrator.render.terminal import texts
 from orchestrator.render.terminal.excerpts import update_text
-from orchestrator.views.call_questions import OutcomeChoice, outcome_choices
+from orchestrator.views.call_questions import CHOICES, OutcomeChoice, outcome_choices
 from orchestrator.views.events import Event
 from orchestrator.visible import BAR, barred, narrow
 
@@ -97,7 +97,8 @@ class EventLines:
                 return f"  {place}{said}  {_fault(data['error'])}  ({took})"
             if failed := data.get("failed"):
                 said += f"  [{failed} failed call{'' if failed == 1 else 's'}]"
-            return f"  {place}{said}  {_written(update)}  ({took})"
+            written = f"  {text}" if (text := _written(update)) else ""
+            return f"  {place}{said}{written}  ({took})"
         fault = _fault(data.get("error"))
         if event.type == "step_failed":
             return f"  {place} failed: {fault}  ({took})"
@@ -143,10 +144,27 @@ def _so_far(event: Event) -> str:
 
 def _answered(event: Event) -> str:
     answer = event.data.get("answer")
-    said = answer.get("type", "") if isinstance(answer, dict) else ""
+    first, *rest = answer_text(answer if isinstance(answer, dict) else {}).split(" ", 1)
     who = "by policy" if event.data.get("policy") else f"by {event.data['by']}" if event.data.get("by") else ""
-    verb = {"approve": "approved", "deny": "denied", "value": "answered"}.get(str(said), "answered")
-    return f"  {verb} {who}".rstrip()
+    said = (_PAST.get(first, first), *(texts.short(str(redacted(more))) for more in rest), who)
+    return f"  {' '.join(said)}".rstrip()
+
+
+_PAST = {"approve": "approved", "deny": "denied", "answer": "answered"}
+
+
+def answer_text(answer: Mapping[str, object]) -> str:
+    """Return an answer, as JSON, on one line: `approve`; `deny`, with its reason; or `answer`, with its value."""
+    match answer.get("type"):
+        case "value":
+            value = answer.get("value")
+            if isinstance(value, dict) and value.get("choice") in CHOICES:  # about the outcome of a call
+                result = f" {texts.compact(value['result'])}" if "result" in value else ""
+                return f"answer {value['choice']}{result}"
+            return f"answer {texts.compact(value)}"
+        case "deny" if answer.get("reason"):
+            return f"deny {texts.compact(answer['reason'])}"
+    return str(answer.get("type", "answer"))
 
 
 def _output(result: object) -> object:

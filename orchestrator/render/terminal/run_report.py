@@ -15,6 +15,7 @@ from orchestrator.views.explainer import guards_told
 from orchestrator.visible import BAR, barred, behind, line, narrow
 
 if TYPE_CHECKING:
+    from orchestrator.graph.limits import Usage
     from orchestrator.kernel.records import Forked
     from orchestrator.views.explainer import RunReasons
     from orchestrator.views.history import Point
@@ -33,6 +34,7 @@ def run_text(
     approved: Sequence[str],
     waiting: str,
     ahead: str = "",
+    place: str = "",
     *,
     width: int | None = None,
 ) -> str:
@@ -45,12 +47,12 @@ def run_text(
         approved: lines about the approvals in its journal.
         waiting: the text of its open questions; empty if there are none.
         ahead: the commands that continue it, which come last; empty if there are none.
+        place: the line of the user's code where it failed; empty if there is none.
         width: cells in a line of the terminal; None: not a terminal.
     """
-    usage = run.usage
-    spent = f"{run.steps} steps, {usage.calls} calls, {usage.tokens} tokens, {texts.duration(run.seconds)}"
+    spent = ", ".join((*_spent(run.steps, run.usage), texts.duration(run.seconds)))
     lines = [f"{line(run.run_id)}  {line(run.graph)}  {run.status}  (record {run.seq}; {spent})"]
-    lines += _asked_and_answered(run, waiting)
+    lines += _asked_and_answered(run, waiting, place)
     parent = run.parent
     if parent is not None:
         lines.append(f"parent  {line(parent.run_id)}, record {parent.seq}  ({parent.relation}){_inherited(run)}")
@@ -97,13 +99,15 @@ def with_colours(text: str, status: str) -> str:
     return "\n".join([first, *(coloured(one, "bold") if one in _HEADINGS else one for one in rest)])
 
 
-def _asked_and_answered(run: Run, waiting: str) -> Iterator[str]:
+def _asked_and_answered(run: Run, waiting: str, place: str) -> Iterator[str]:
     """Yield the input of a run, and its answer, its error, or its own open questions."""
     question = _question(run)
     if question not in (None, ""):
         yield from ("question", _whole(question))
     if run.error is not None:
         yield f"error  {behind(str(redacted(str(run.error))))}"
+    if place:
+        yield place
     if run.output is not None:
         yield from ("answer", _whole(run.output))
     if waiting:
@@ -133,7 +137,12 @@ def _inherited(run: Run) -> str:
     spent = run.inherited
     if not spent.steps and not spent.calls:
         return ""
-    return f"; it inherited {spent.steps} steps, {spent.calls} calls and {spent.tokens} tokens, which count in limits"
+    steps, calls, tokens = _spent(spent.steps, spent)
+    return f"; it inherited {steps}, {calls} and {tokens}, which count in limits"
+
+
+def _spent(steps: int, usage: Usage) -> tuple[str, str, str]:
+    return texts.counted(steps, "step"), texts.counted(usage.calls, "call"), texts.counted(usage.tokens, "token")
 
 
 def _forks_before(run: Run, points: Sequence[Point]) -> list[list[Forked]]:

@@ -23,6 +23,11 @@ def plain(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, default=str)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number of things, such as `1 step` or `12 steps`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def short(text: str, most: int = 72) -> str:
     """Return the text, cut to at most `most` characters."""
     return text if len(text) <= most else text[: most - 1] + "…"
