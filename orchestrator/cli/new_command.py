@@ -128,6 +128,8 @@ def commands(files: Mapping[str, str]) -> list[str]:
 
 LONGEST = 30
 _OURS = ("orchestrator", "graphs", "test", "tests", "conftest", "pytest", "setup", "main", "tool", "agent", "graph")
+_NEEDED = ("fastapi", "httpx2", "jinja2", "starlette", "uvicorn")
+"""Modules of the requirements of an application, which may not be installed yet."""
 
 
 def check_name(name: str, kind: str) -> None:
@@ -182,6 +184,8 @@ def _taken(name: str) -> str:
         return "is a graph that comes with the library"
     if hasattr(builtins, name):
         return "is a function or type of Python"
+    if name in _NEEDED:
+        return "would hide a module that applications use"
     if name in _OURS:
         return "is a name that the project, its tests or the library use"
     modules = (f"{name}{suffix}" for suffix in ("", "_tools", "_app", "_client"))

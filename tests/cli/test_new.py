@@ -7,13 +7,23 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+from httpx2 import Response
 from packaging.requirements import Requirement
+from starlette.requests import Request
+from starlette.testclient import TestClient
 
-from orchestrator.cli.new_command import LONGEST, suggestion
+from orchestrator.cli.exits import UsageError
+from orchestrator.cli.new_command import LONGEST, check_name, suggestion
+from orchestrator.stores import RunInfo
+from orchestrator.testing import ScriptedModel
 from tests.support.ports import free_port
 from tests.support.shell import Shell
 from tests.support.sizes import sized
@@ -53,41 +63,142 @@ def test_the_commands_of_its_readme_work_offline(shell: Shell, kind: str, option
         assert (project / "products.txt").read_text() == "6.0\n"
 
 
-@pytest.mark.parametrize("answer", ["y", "n"])
-def test_the_commands_of_the_readme_of_an_application_work_offline(shell: Shell, answer: str) -> None:
-    assert shell("new", "application", "shop").code == 0
-    project, port = shell.place / "shop", free_port()
-    install, test, export, serve, ask = (" ".join(words) for words in commands_in(project))
-    assert (install, test) == ("python -m pip install -r requirements.txt", "python -m pytest")  # see below
-    for line in (project / "requirements.txt").read_text().splitlines():
+class Application:
+    """A generated application, which its README's commands install and start."""
+
+    def __init__(self, shell: Shell) -> None:
+        assert shell("new", "application", "shop").code == 0
+        self.project = shell.place / "shop"
+        install, test, export, self.serve, self.ask = (" ".join(words) for words in commands_in(self.project))
+        assert (install, test) == ("python -m pip install -r requirements.txt", "python -m pytest")  # see below
+        port = free_port()
+        address = {"UVICORN_PORT": str(port), "APP_URL": f"http://127.0.0.1:{port}"}
+        self.env = {**shell.env, **address, **dict([export.removeprefix("export ").split("=")])}
+
+    @contextmanager
+    def served(self) -> Iterator[None]:
+        """Run the server."""
+        with subprocess.Popen(
+            [sys.executable, "-m", *shlex.split(self.serve)],
+            cwd=self.project,
+            env=self.env,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as server:
+            try:
+                assert server.stderr is not None
+                assert any("Uvicorn running" in line for line in server.stderr)
+                yield
+            finally:
+                server.terminate()
+
+    def asked(self, *more: str, answers: str) -> subprocess.CompletedProcess[str]:
+        """Run the client with more arguments than in the README, and type answers."""
+        login, question = shlex.split(self.ask)[2], "What is 2 * 3?"
+        return subprocess.run(
+            [sys.executable, "shop_client.py", login, question, *more],
+            cwd=self.project,
+            env=self.env,
+            input=answers,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+
+@pytest.mark.parametrize(("answer", "approved"), [("y", True), ("n", False), ("perhaps\nYes", True)])
+def test_the_commands_of_the_readme_of_an_application_work_offline(shell: Shell, answer: str, approved: bool) -> None:
+    shop = Application(shell)
+    for line in (shop.project / "requirements.txt").read_text().splitlines():
         wanted = None if line.startswith("#") else Requirement(line)
         assert wanted is None or wanted.specifier.contains(version(wanted.name))
-    address = {"UVICORN_PORT": str(port), "APP_URL": f"http://127.0.0.1:{port}"}
-    env = {**shell.env, **address, **dict([export.removeprefix("export ").split("=")])}
-    with subprocess.Popen(
-        [sys.executable, "-m", *shlex.split(serve)], cwd=project, env=env, stderr=subprocess.PIPE, text=True
-    ) as server:
-        try:
-            assert server.stderr is not None
-            assert any("Uvicorn running" in line for line in server.stderr)
-            login, question = shlex.split(ask)[2], "What is 2 * 3?"
-            words = [sys.executable, "shop_client.py", login, question]
-            done = subprocess.run(
-                words,
-                cwd=project,
-                env=env,
-                input=f"{answer}\n",
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
-        finally:
-            server.terminate()
+    with shop.served():
+        done = shop.asked(answers=f"{answer}\n")
     assert done.returncode == 0, done.stderr
     assert "Call multiply? multiply({'a': 2, 'b': 3}) [y/n]" in done.stdout
-    assert ("completed: 6" in done.stdout) == (answer == "y")
-    assert (project / "products.txt").exists() == (answer == "y")
+    assert ("completed: 6" in done.stdout) == approved
+    assert (shop.project / "products.txt").exists() == approved
+
+
+@pytest.mark.parametrize("answers", ["y\nhappened\n6\n", "retry\n"])
+def test_the_client_of_an_application_answers_what_became_of_a_call_that_broke_off(shell: Shell, answers: str) -> None:
+    shop = Application(shell)
+    tools = shop.project / "shop_tools.py"
+    whole = tools.read_text()
+    write = "    with PRODUCTS.open"
+    tools.write_text(whole.replace(write, f"    import os\n    os.kill(os.getpid(), 9)\n{write}"))
+    with shop.served():
+        broken = shop.asked(answers="y\n")
+    assert broken.returncode != 0
+    assert "Traceback" not in broken.stderr
+    run_id = broken.stdout.split()[1]
+    tools.write_text(whole)
+    with shop.served():
+        done = shop.asked(run_id, answers=answers)
+    assert done.returncode == 0, done.stderr
+    assert "[happened/failed/retry]" in done.stdout
+    assert "completed: 6" in done.stdout
+    assert (shop.project / "products.txt").exists() == ("retry" in answers)
+
+
+@pytest.fixture
+def shop_app(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The module of a generated application with two users, who see their own runs only."""
+    assert shell("new", "application", "stall").code == 0
+    monkeypatch.chdir(shell.place)
+    monkeypatch.syspath_prepend(shell.place / "stall")
+    monkeypatch.setenv("APP_USERS", "ann:secret,bob:other")
+    module = import_module("stall_app")
+
+    def authorize(request: Request, action: str, run: RunInfo | None) -> str | None:
+        name = str(request.user.display_name)
+        return name if run is None or run.labels.get("user") == name else None
+
+    monkeypatch.setattr(module, "authorize", authorize)
+    yield module
+    for name in ("stall", "stall_tools", "stall_app"):
+        del sys.modules[name]
+
+
+ANN, BOB = ("ann", "secret"), ("bob", "other")
+
+
+def test_the_chat_of_an_application_refuses_what_its_page_refuses(shop_app: ModuleType) -> None:
+    with TestClient(shop_app.create_app(), raise_server_exceptions=False) as client:
+
+        def chat(question: str, run_id: str, auth: tuple[str, str] = ANN, **headers: str) -> Response:
+            return client.post("/chat", json={"question": question, "run_id": run_id}, auth=auth, headers=headers)
+
+        assert "Call multiply?" in chat("What is 2 * 3?", "first").text
+        refused = [chat(question, "first", BOB) for question in ("What is 2 * 3?", "What is 2 * 4?")]
+        assert [one.status_code for one in refused] == [409, 409]
+        assert refused[0].text == refused[1].text == chat("What is 2 * 4?", "first").text
+        for origin in ("https://evil.example", "null", "http://testserver:81"):
+            assert chat("What is 2 + 3?", "second", Origin=origin).status_code == 403
+        assert '"output": "5"' in chat("What is 2 + 3?", "second", Origin="http://testserver").text
+        for question, run_id in [
+            ("1 + 1", "-a"),
+            ("1 + 1", "a b"),
+            ("1 + 1", "ä"),
+            (" ", "third"),
+            ("x" * 30_000, "third"),
+        ]:
+            assert chat(question, run_id).status_code == 422
+        for given in ("Basic \xe9", "Basic a", "Basic", "Bearer x"):
+            assert client.get("/agents", headers={b"Authorization": given.encode("latin-1")}).status_code == 401
+        body = b'{"question": "1 + 1", "run_id": "fourth"}'
+        assert client.post("/chat", content=body, auth=ANN).status_code == 422  # without a Content-Type
+
+
+def test_the_chat_of_an_application_sends_no_traceback(shop_app: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shop_app, "OfflineModel", lambda: ScriptedModel([]))
+    with TestClient(shop_app.create_app()) as client:
+        given = {"question": "What is 2 + 3?", "run_id": "first"}
+        text = client.post("/chat", json=given, auth=ANN).text
+        assert '"status": "failed"' in text
+        assert "Traceback" not in text
+        assert "ScriptedModel" not in text
 
 
 @pytest.mark.full
@@ -147,6 +258,15 @@ def test_a_name_that_hides_or_is_none_is_refused_with_another(shell: Shell, name
     assert done.err.rstrip().endswith(f"such as {suggested}")
     assert [path.name for path in shell.place.iterdir()] == ["trial.py"]
     assert shell("new", "agent", suggested).code == 0
+
+
+@pytest.mark.parametrize("name", ["fastapi", "starlette", "uvicorn", "jinja2", "httpx2"])
+def test_a_name_that_hides_what_an_application_needs_is_refused_although_it_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(sys, "path", [])
+    with pytest.raises(UsageError, match="applications use"):
+        check_name(name, "application")
 
 
 def test_a_name_that_is_too_long_is_refused_with_a_shorter_one(shell: Shell) -> None:

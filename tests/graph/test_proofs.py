@@ -288,6 +288,29 @@ def test_what_a_confirm_lets_through_by_policy_is_named() -> None:
     assert of_calls(CALL, ask=strict, execute=Execute()) == [("proved", "", "")]
 
 
+def test_what_a_confirm_lets_through_by_policy_is_named_across_subgraphs() -> None:
+    lax, strict = (Confirm(tool="tool", args="args", from_risk=risk) for risk in ("dangerous", "write"))
+    call = {"tool": "tool", "args": "args"}
+    calling: Any = Graph(name="calling", state=CallState, nodes={"run": Execute()}, edges="START -> run -> END")
+    for depth in (1, 2):  # the call goes in through the inputs of each
+        sub = Subgraph(calling, inputs=call, outputs={"result": "result"})
+        reason = "ask lets calls of risk write through without asking"
+        assert of_calls(CALL, ask=lax, execute=sub) == [("proved", reason, "")]
+        assert of_calls(CALL, ask=strict, execute=sub) == [("proved", "", "")]
+        calling = Graph(name=f"around{depth}", state=CallState, nodes={"sub": sub}, edges="START -> sub -> END")
+    asking = Graph(name="asking", state=CallState, nodes={"ask": lax}, edges="START -> ask -> END")
+    sub = Subgraph(asking, inputs=call, outputs=call, outcomes=("approved", "denied"))  # it comes out of this one
+    reason = "ask/ask lets calls of risk write through without asking"
+    assert of_calls(CALL, ask=sub, execute=Execute()) == [("proved", reason, "")]
+    both = """
+        START -> ask -> again : approved
+        ask, again -> END : denied
+        again -> execute : approved
+        execute -> END
+    """
+    assert of_calls(both, ask=lax, again=strict, execute=Execute()) == [("proved", "", "")]
+
+
 wiped: list[str] = []
 
 

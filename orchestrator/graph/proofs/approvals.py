@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -51,6 +51,10 @@ class Parted(NamedTuple):
     """True if the token has met no branch of that fork, so the other branches do not affect it."""
 
 
+_Confirmation: TypeAlias = tuple[int, Scope, str]
+"""The number of a graph, the tools declared around it, and the name of a node."""
+
+
 class ApprovedCall(NamedTuple):
     """An approved call, identified by the fields that contain it."""
 
@@ -60,11 +64,13 @@ class ApprovedCall(NamedTuple):
     """True if a person was asked, whatever the tool's risk."""
     parted: frozenset[Parted] = frozenset()
     """Forks after the approval in which a node makes the call."""
+    by: _Confirmation | None = None
+    """The confirmation that approved it; None where that makes no difference."""
 
     @property
     def plain(self) -> ApprovedCall:
-        """Return the call without the forks."""
-        return self._replace(parted=frozenset())
+        """Return the call without its confirmation and the forks."""
+        return self._replace(parted=frozenset(), by=None)
 
 
 class Approved(NamedTuple):
@@ -142,6 +148,8 @@ class ApprovalSearch:
         approval may cover it as well.
         """
         self.at_target: set[Parted] = set()
+        self.covering: set[_Confirmation | None] = set()
+        """Confirmations whose approvals cover the examined node's calls."""
         self.refused: frozenset[Parted] = frozenset()
         """Forks after which an approval is assumed not to cover the call."""
         self._users: dict[tuple[int, str, ApprovedCall], bool] = {}
@@ -193,6 +201,8 @@ class ApprovalSearch:
             return
         for call in approved.calls:
             covering = here and self._is_covering(call)
+            if covering and not approved.next:
+                self.covering.add(call.by)
             if covering or node.called_from == (call.tool, call.args):
                 for part in call.parted:
                     self.uses.setdefault(part, (spot.vertex, approved.next))
@@ -350,7 +360,7 @@ class ApprovalSearch:
 
     def _enter(self, node: Node, approved: Approved) -> Approved:
         calls = {
-            ApprovedCall(tool, args, call.whole, call.parted)
+            call._replace(tool=tool, args=args)
             for call in approved.calls
             for tool in _inner_names(node, call.tool)
             for args in _inner_names(node, call.args)
@@ -389,7 +399,7 @@ class ApprovalSearch:
             return [one for one in names if one in graph.schema.fields]
 
         return frozenset(
-            ApprovedCall(tool, args, call.whole, call.parted)
+            call._replace(tool=tool, args=args)
             for call in found.calls
             for tool in ours(call.tool)
             for args in ours(call.args)
@@ -425,7 +435,8 @@ class ApprovalSearch:
         if asks is False or (asks is None and self.strict):
             self.others[name] = None
         else:
-            calls |= {ApprovedCall(*approval.call, whole=not approval.unasked)}
+            by = (id(graph), scope, name)
+            calls |= {ApprovedCall(*approval.call, whole=not approval.unasked, by=by)}
         return Approved(following, calls)
 
 
@@ -461,7 +472,6 @@ def confirmed(places: Sequence[Place], tools: Sequence[NodeTool] | None) -> Iter
 
 
 def _proof(places: Sequence[Place], place: Place, name: str, calls: Calls, tools: Sequence[NodeTool] | None) -> Proof:
-    node = place.graph.nodes[name]
     claim = f"every path to {place.named(name)} passes a confirmation"
     root = place
     while root.around is not None:
@@ -476,7 +486,7 @@ def _proof(places: Sequence[Place], place: Place, name: str, calls: Calls, tools
             if not calls.changing:
                 sure, reason = False, calls.unknown
             return Proof("confirmed", claim, "refuted" if sure else "undecided", reason, strict, tool=place.tool)
-        return Proof("confirmed", claim, "proved", _by_policy(place, node), tool=place.tool)
+        return Proof("confirmed", claim, "proved", _by_policy(places, doubting.covering), tool=place.tool)
     trusting = ApprovalSearch(places, place, name, tools, strict=False)
     certain = trusting.through(root.graph, root.scope, Approved()).hit
     if certain is not None:
@@ -530,17 +540,20 @@ def _unknown_writer(graph: GraphDefinition, path: str) -> bool:
     return updates_of(node) is None
 
 
-def _by_policy(place: Place, node: Node) -> str:
-    """Return a note on confirmations that permit calls of a node without asking, and on these calls."""
+def _by_policy(places: Sequence[Place], covering: Collection[_Confirmation | None]) -> str:
+    """Return a note on the confirmations that permit calls without asking, and on these calls."""
     found = []
-    for name, other in place.graph.nodes.items():
-        approval = approval_of(other)
-        if approval is not None and approval.call is not None and approval.call == node.called_from:
-            risks = [risk for risk in CHANGING if risk in approval.unasked]
-            reviewed = [risk for risk in risks if risk in approval.reviewed]
-            passed = [risk for risk in risks if risk not in reviewed]
-            if passed:
-                found.append(f"{place.named(name)} lets calls of risk {' and '.join(passed)} through without asking")
-            if reviewed:
-                found.append(f"{place.named(name)} lets a model approve calls of risk {' and '.join(reviewed)}")
+    for place in places:
+        for name, node in place.graph.nodes.items():
+            approval = approval_of(node)
+            if approval is not None and (id(place.graph), place.scope, name) in covering:
+                risks = [risk for risk in CHANGING if risk in approval.unasked]
+                reviewed = [risk for risk in risks if risk in approval.reviewed]
+                passed = [risk for risk in risks if risk not in reviewed]
+                if passed:
+                    found.append(
+                        f"{place.named(name)} lets calls of risk {' and '.join(passed)} through without asking"
+                    )
+                if reviewed:
+                    found.append(f"{place.named(name)} lets a model approve calls of risk {' and '.join(reviewed)}")
     return "; ".join(found)
