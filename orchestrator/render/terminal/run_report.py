@@ -50,14 +50,9 @@ def run_text(
         place: the line of the user's code where it failed; empty if there is none.
         width: cells in a line of the terminal; None: not a terminal.
     """
-<<<<<<< HEAD
-    lines = [f"{line(run.run_id)}  {line(run.graph)}  {run.status}  (record {run.seq}; {_spent(run)})"]
-    lines += _asked_and_answered(run, waiting)
-=======
-    spent = ", ".join((*_spent(run.steps, run.usage), texts.duration(run.seconds)))
+    spent = ", ".join((*_spent(run.steps, run.usage), *_from_cache(run.usage), texts.duration(run.seconds)))
     lines = [f"{line(run.run_id)}  {line(run.graph)}  {run.status}  (record {run.seq}; {spent})"]
     lines += _asked_and_answered(run, waiting, place)
->>>>>>> 9bbd6380a5c8df5f074de8a6d6209c4072c74eb2
     parent = run.parent
     if parent is not None:
         lines.append(f"parent  {line(parent.run_id)}, record {parent.seq}  ({parent.relation}){_inherited(run)}")
@@ -105,19 +100,7 @@ def with_colours(text: str, status: str) -> str:
     return "\n".join([first, *(coloured(one, "bold") if one in _HEADINGS else one for one in rest)])
 
 
-<<<<<<< HEAD
-def _spent(run: Run) -> str:
-    usage = run.usage
-    cached = f" ({usage.cached_tokens} cached)" if usage.cached_tokens else ""
-    saved = f"{usage.cache_savings:.4f} saved by the provider's cache, " if usage.cache_savings else ""
-    tokens = f"{usage.tokens} tokens{cached}, {saved}"
-    return f"{run.steps} steps, {usage.calls} calls, {tokens}{texts.duration(run.seconds)}"
-
-
-def _asked_and_answered(run: Run, waiting: str) -> Iterator[str]:
-=======
 def _asked_and_answered(run: Run, waiting: str, place: str) -> Iterator[str]:
->>>>>>> 9bbd6380a5c8df5f074de8a6d6209c4072c74eb2
     """Yield the input of a run, and its answer, its error, or its own open questions."""
     question = _question(run)
     if question not in (None, ""):
@@ -161,6 +144,14 @@ def _inherited(run: Run) -> str:
 
 def _spent(steps: int, usage: Usage) -> tuple[str, str, str]:
     return texts.counted(steps, "step"), texts.counted(usage.calls, "call"), texts.counted(usage.tokens, "token")
+
+
+def _from_cache(usage: Usage) -> Iterator[str]:
+    """Yield what the provider's cache gave and saved, if it did."""
+    if usage.cached_tokens:
+        yield f"{usage.cached_tokens} cached"
+    if usage.cache_savings:
+        yield f"{usage.cache_savings:.4f} saved by the provider's cache"
 
 
 def _forks_before(run: Run, points: Sequence[Point]) -> list[list[Forked]]:
