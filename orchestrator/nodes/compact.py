@@ -250,7 +250,7 @@ def _count(message: Message) -> int:
     return count if isinstance(count, int) else 1
 
 
-_name = re.compile(r"[\w.:/-]+")
+_NAME = re.compile(r"[\w.:/-]+")
 """Names of tools that are written as they are; those of unknown tools can be any text of a model."""
 
 
@@ -258,7 +258,7 @@ def _entry(message: Message) -> str:
     """Return a message as text for a summary, with everything that somebody said quoted."""
     if is_summary(message):
         return f"Summary of what was before:\n{message.content.partition(']')[2].strip()}"
-    tool = message.name if _name.fullmatch(message.name or "") else "a call"
+    tool = message.name if _NAME.fullmatch(message.name or "") else "a call"
     who = {"tool": f"Result of {tool}", "user": "User", "assistant": "Assistant"}.get(message.role, "System")
     lines = [f"{who}:", _quoted(message.content)] if message.content.strip() else [f"{who}:"]
     lines += [f"> [{len(message.images)} pictures]"] if message.images else []

@@ -60,7 +60,7 @@ def test_what_was_replaced_in_a_conversation_is_said(ran: Shell) -> None:
     url = f"sqlite:///{ran.place}/long.db"
     anyio.run(run_shortened, url)
     (shown,) = ran.look(("show", "shortened", "--store", url))
-    assert "1 calls, 920 tokens (600 cached), 0.0040 saved by the provider's cache, " in shown.out
+    assert "1 call, 920 tokens, 600 cached, 0.0040 saved by the provider's cache, " in shown.out
     assert "  replaced  results of tools, 9 so far; --at 1 has them\n" in shown.out
     assert "  replaced  22 messages; --at 4 has them: 'All files say <b>lorem</b>.'\n" in shown.out
     (before,) = ran.look(("show", "shortened", "--at", 4, "--json", "--store", url))

@@ -653,6 +653,12 @@ PARSERS: Mapping[str, Parser] = {
 }
 
 OWN: Mapping[str, str] = {
+    "orchestrator.cli.app:_CHOICE": "an argument that the user types",
+    "orchestrator.cli.short_ids:_GENERATED": "an id of at most 255 characters",
+    "orchestrator.executor.failures:_COROUTINE": "an error's message, character by character",
+    "orchestrator.executor.failures:_LIBRARY": "the path of a file of the program",
+    "orchestrator.executor.failures:_FRAME": "a line of a traceback, whose parts are fixed texts",
+    "orchestrator.nodes.compact:_NAME": "the name of a tool, character by character",
     "orchestrator.nodes.file_schema:_kind()": "docstrings of kinds",
     "orchestrator.cli.explain_command:_LINK": "a page of ours",
     "orchestrator.cli.explain_command:_CODE": "messages of ours, whose last characters are the code",

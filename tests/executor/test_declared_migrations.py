@@ -299,5 +299,5 @@ def test_migrations_are_no_part_of_digests_data_or_equality() -> None:
     assert (plain.structure, plain.content, plain.data()) == (declaring.structure, declaring.content, declaring.data())
     assert declaring.with_limits(steps=5).replace(after=says("now")).migrations == (RENAMED,)
     assert plain.migrations == ()
-    with pytest.raises(GraphError, match="migrations is a list"):
+    with pytest.raises(GraphError, match="migrations must be a list"):
         later({"ask": "confirm"})  # type: ignore[arg-type]

@@ -323,7 +323,7 @@ async def test_a_record_that_names_a_payload_too_often_is_damaged_at_every_door(
     sqlite = place.url.startswith("sqlite")
     forged = f"x'{skeleton.hex()}'" if sqlite else f"'\\x{skeleton.hex()}'"
     place.execute(f"UPDATE records SET data = {forged} WHERE {'id >> 32' if sqlite else 'run'} = {place.number('r')}")
-    told_so = r"run 'r': record 1 is damaged \(it has 2,097,\d{3},\d{3} bytes .* at most 603,979,776\)"
+    told_so = r"run 'r': record 1 is damaged \(it has 2,097,\d{3},\d{3} bytes .* limit for a record is 603,979,776\)"
     tracemalloc.start()
     try:
         async with Executor(place.store, graphs=[GRAPH], tools=[fetch], archive=str(tmp_path / "archive")) as executor:
