@@ -239,7 +239,7 @@ def test_a_family_has_parents_brothers_and_forks_and_how_they_differ(served: Api
     no = {"deny": {"reason": "no"}, "digest": digest}
     served.post("runs/one/fork", 201, at=at["answered"], answer=no, run_id="three")
     served.settled("three")
-    served.post("runs/two/fork", 201, at=4, update={"question": "Pay bob", "rounds": 3}, run_id="four", start=False)
+    served.post("runs/two/fork", 201, at=5, update={"question": "Pay bob", "rounds": 3}, run_id="four", start=False)
     served.post("runs/one/replay", 201, run_id="again")
     found = family(served, "two")
     assert list(found) == ["one", "two", "three", "again", "four"]
