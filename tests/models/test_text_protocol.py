@@ -17,8 +17,10 @@ from orchestrator.models import (
     Message,
     Model,
     ModelEvent,
+    ModelRequest,
     OpenAIModel,
     Reply,
+    RequestModel,
     TextProtocol,
     ToolCall,
     assistant,
@@ -414,12 +416,15 @@ async def test_pieces_come_before_the_reply_is_whole() -> None:
     assert (shown, reply.tool_calls) == (pieces, ())
 
 
-class Whole(ScriptedModel):
-    streams = False
+class Whole(RequestModel):
+    name = "whole"
+
+    async def respond(self, request: ModelRequest) -> Reply:
+        return Reply(text="Hello.")
 
 
 async def test_a_model_that_gives_its_reply_only_when_it_is_whole() -> None:
-    shown, reply = await _streamed(TextProtocol(Whole(["Hello."])), "x", TOOLS)
+    shown, reply = await _streamed(TextProtocol(Whole()), "x", TOOLS)
     assert (shown, reply.text) == ([], "Hello.")
 
 
@@ -465,7 +470,7 @@ async def test_it_is_a_model_and_tells_what_it_wraps() -> None:
     assert (model.name, model.members, model.price, model.retry) == ("small", (inner,), None, None)
     inner.price = (1, 2)  # type: ignore[attr-defined]
     inner.streams = True  # type: ignore[attr-defined]
-    assert (model.price, model.streams, TextProtocol(Whole([])).streams) == ((1, 2), True, False)
+    assert (model.price, model.streams, TextProtocol(Whole()).streams) == ((1, 2), True, False)
     assert repr(model).startswith("TextProtocol(Speaker(")
 
 
