@@ -262,7 +262,7 @@ def _stored(refs: Mapping[str, object]) -> Launch:
 def _hint(refs: Mapping[str, object]) -> str:
     if not isinstance(refs.get("graph"), str):
         return ""
-    if "directory" not in refs:  # a program stores names, not files
+    if "directory" not in refs and ":" not in str(refs["graph"]):  # a program stores names, not files
         return f". A Python program started it. For --graph, name the file with its graph {refs['graph']!r}: FILE.py"
     said = quoted(_stored(refs).options())
     return f". It refers to the following; check this before you use it:\n  {line(said)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -80,9 +81,9 @@ def test_nothing_tells_people_to_install_a_strangers_package() -> None:
 
 def test_the_command_that_installs_an_extra_works_in_any_folder(tmp_path: Path) -> None:
     words = shlex.split(install_command("route"))[1:]
-    done = subprocess.run(
-        [sys.executable, *words, "--no-index", "--dry-run"], cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
+    command = [sys.executable, *words, "--no-index", "--dry-run"]
+    loud = {name: value for name, value in os.environ.items() if name != "PIP_QUIET"}
+    done = subprocess.run(command, cwd=tmp_path, env=loud, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "already satisfied: agent-graph-orchestrator[route]" in done.stdout
 
