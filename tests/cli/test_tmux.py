@@ -159,7 +159,7 @@ def test_no_colour_means_no_escape_codes(shell: Shell) -> None:
     raw = (shell.place / "raw").read_text()
     begin, end = raw.index("started: travel"), raw.index("= 0")
     assert "\x1b" not in raw[begin:end]
-    assert "denied by" in raw
+    assert 'denied "not today" by' in raw
 
 
 def test_watching_on_a_terminal_that_becomes_small(shell: Shell) -> None:

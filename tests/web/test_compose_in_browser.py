@@ -385,19 +385,19 @@ def test_from_react_to_a_variant_with_a_router_and_a_confirm_by_choosing(screens
     page.click("[data-kind=confirm]")
     page.click("#adding button.first")
     checked(page)
-    assert state(page) == "No problems, 6 nodes."
+    assert state(page) == "No problems, 7 nodes."
     edges = text_of(page).rpartition("edges: |\n")[2]
     assert [line.strip() for line in edges.split("\n") if "route" in line or "confirm" in line] == [
         "START -> route",
         "route -> confirm : long",
-        "confirm -> think : approved",
+        "confirm -> compact : approved",
         "confirm -> END : denied",
-        "route -> think : short",
+        "route -> compact : short",
     ]
     page.select_option("#selected [data-outcome=denied]", "think")
     checked(page)
     assert "confirm -> think : denied" in text_of(page)
-    assert state(page) == "No problems, 6 nodes."
+    assert state(page) == "No problems, 7 nodes."
     page.select_option("#selected [data-outcome=denied]", "")
     checked(page)
     assert "denied" not in text_of(page).rpartition("edges: |\n")[2]
