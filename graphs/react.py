@@ -174,18 +174,8 @@ def react(
     edges = EDGES.format(entry=next(iter(shorten), "think")) + when_long
     edges += (WHEN_CORRECTED if retries else "") + (WHEN_UNREADABLE if on_unreadable == "observe" else "")
     if last_answer:
-        nodes["conclude"] = CallModel(
-            system=SYSTEM_AT_THE_END,
-            question="question",
-            protocol=protocol,
-            tools_prompt=LAST_ACTION if in_words else None,
-            finish=finish,
-            tools_offered=False,
-            retry=Retry(),
-        )
-        nodes["read_answer"] = ReadReply(protocol=protocol, finish=finish, tools_offered=False, retries=0)
-        shorten_last, when_last = shortening(context, "conclude", f"{context}_answer")
-        nodes |= shorten_last
+        last, when_last = _last_answer(protocol, finish, context)
+        nodes |= last
         edges += WHEN_SPENT + when_last
     graph = Graph(
         name=name,
@@ -202,3 +192,19 @@ def react(
 
 
 graph = react()
+
+
+def _last_answer(protocol: CallProtocol, finish: str, context: ContextPolicy) -> tuple[dict[str, Node], str]:
+    """Return the nodes that answer after the last round, and the edges that shorten their conversation."""
+    conclude = CallModel(
+        system=SYSTEM_AT_THE_END,
+        question="question",
+        protocol=protocol,
+        tools_prompt=LAST_ACTION if finish else None,
+        finish=finish,
+        tools_offered=False,
+        retry=Retry(),
+    )
+    read_answer = ReadReply(protocol=protocol, finish=finish, tools_offered=False, retries=0)
+    shorten, when_long = shortening(context, "conclude", f"{context}_answer")
+    return {"conclude": conclude, "read_answer": read_answer, **shorten}, when_long

@@ -162,14 +162,10 @@ def _referred(ref: str, directory: str) -> Migration:
     raise exits.UsageError(f"--migrate {ref}: it is a {type(found).__name__}, not a Migration, a mapping or a function")
 
 
-def fork(
-    run: options.Run,
-    at: Annotated[
-        int | None,
-        typer.Option(
-            "--at", metavar="SEQ", min=1, help="The last record that the fork contains. Default: the last one."
-        ),
-    ] = None,
+@dataclass(frozen=True)
+class Changed:
+    """Options that change what the fork continues from."""
+
     set_: Annotated[
         list[str] | None,
         typer.Option(
@@ -177,10 +173,10 @@ def fork(
             metavar="FIELD=JSON",
             help="Set a field of the state, also one that only the version of --graph has. Repeatable.",
         ),
-    ] = None,
+    ] = None
     branch: Annotated[
         str | None, typer.Option("--branch", metavar="PATH", help="The branch that --set is for. Needed inside a fork.")
-    ] = None,
+    ] = None
     answers: Annotated[
         list[str] | None,
         typer.Option(
@@ -189,14 +185,25 @@ def fork(
             help="Replace the answer in record SEQ; with QUESTION, answer that question, which is open there. "
             "Repeatable.",
         ),
-    ] = None,
+    ] = None
     result: Annotated[
         str | None, typer.Option("--result", metavar="JSON", help="Replace the result of the call in record SEQ.")
+    ] = None
+
+
+def fork(
+    run: options.Run,
+    at: Annotated[
+        int | None,
+        typer.Option(
+            "--at", metavar="SEQ", min=1, help="The last record that the fork contains. Default: the last one."
+        ),
     ] = None,
+    *,
+    changed: Changed,
     run_id: Annotated[str | None, typer.Option("--run-id", metavar="ID", help="Your own id for the fork.")] = None,
     label: options.Labels = None,
     no_start: Annotated[bool, typer.Option("--no-start", help="Make the fork without running it.")] = False,
-    *,
     how: ForkMigrating,
     then: options.Continuing,
 ) -> int:
@@ -210,13 +217,13 @@ def fork(
 
     name, url = new_run_id(run_id), storage.store_url(then.store)
     seen = run_lookup.one_run(url, run, partial(_looked_at, run_id=run, at=at))
-    values = dict(_pair(one) for one in set_ or ())
+    values = dict(_pair(one) for one in changed.set_ or ())
     changes: dict[str, Any] = {
         "at": at,
         "update": values or None,
-        "branch": branch,
-        "result": None if result is None else options.parse_json(result, "--result"),
-        **_answers(seen, answers or ()),
+        "branch": changed.branch,
+        "result": None if changed.result is None else options.parse_json(changed.result, "--result"),
+        **_answers(seen, changed.answers or ()),
         "run_id": name,
         "labels": options.pairs(label),
         "start": False,
@@ -228,7 +235,7 @@ def fork(
         return exits.COMPLETED
     prepared = prepare(run, then, seen=seen.run, ended=FINAL)
     changes |= _move(seen.run, prepared.code.graph, values, how, named=then.graph is not None)
-    given = _given(set_=set_, branch=branch, answers=answers, result=result, run_id=run_id, label=label, how=how)
+    given = _given(changed, how, run_id=run_id, label=label)
     if no_start:
         given.append("--no-start")
     code = prepared.display.next_commands.code or ("--graph", prepared.code.launch.graph)
@@ -248,24 +255,21 @@ def fork(
     return result_code
 
 
-def _given(
-    *,
-    set_: Sequence[str] | None,
-    branch: str | None,
-    answers: Sequence[str] | None,
-    result: str | None,
-    run_id: str | None,
-    label: Sequence[str] | None,
-    how: ForkMigrating,
-) -> list[str]:
+def _given(changed: Changed, how: ForkMigrating, *, run_id: str | None, label: Sequence[str] | None) -> list[str]:
     """Return the options that describe the fork, as typed, except `--at`, which the error message already has."""
     one = {
-        "--branch": branch,
-        "--result": result,
+        "--branch": changed.branch,
+        "--result": changed.result,
         "--run-id": run_id,
         "--migrate": how.migrate,
     }
-    many = {"--set": set_, "--answer": answers, "--label": label, "--rename": how.rename, "--drop": how.drop}
+    many = {
+        "--set": changed.set_,
+        "--answer": changed.answers,
+        "--label": label,
+        "--rename": how.rename,
+        "--drop": how.drop,
+    }
     words = [word for name, value in one.items() if value is not None for word in (name, value)]
     return words + [word for name, values in many.items() for value in values or () for word in (name, value)]
 

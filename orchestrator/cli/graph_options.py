@@ -122,7 +122,7 @@ def _type_of(parameter: inspect.Parameter) -> Any:
     if kind is parameter.empty or isinstance(kind, str):
         return str if parameter.default in (None, parameter.empty) else type(parameter.default)
     members = get_args(kind) if get_origin(kind) in (Union, type(int | None)) else (kind,)
-    return Union[tuple(list[Any] if get_origin(one) is Collection else one for one in members)]  # noqa: UP007
+    return Union[tuple(list[Any] if get_origin(one) is Collection else one for one in members)]  # noqa: UP007  built from a tuple
 
 
 def graph_of(made: object, ref: str) -> Graph:

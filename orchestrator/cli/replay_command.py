@@ -38,6 +38,38 @@ _MOST = 10
 """First differences that are printed."""
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """Options that choose the runs to replay."""
+
+    every: Annotated[bool, typer.Option("--all", help="Replay all runs that fit the next three options.")] = False
+    graph_name: Annotated[
+        str | None, typer.Option("--graph-name", metavar="G", help="With --all: runs of this graph, by name.")
+    ] = None
+    status: Annotated[str | None, typer.Option("--status", metavar="S", help="With --all: runs with this status.")] = (
+        None
+    )
+    label: Annotated[
+        list[str] | None, typer.Option("--label", metavar="K=V", help="With --all: runs with this label. Repeatable.")
+    ] = None
+
+    def ids(self, url: str, named: Sequence[str]) -> list[str]:
+        """Return the ids of the runs that are named or chosen.
+
+        Raises:
+            UsageError: runs are named and chosen, or neither.
+        """
+        if bool(named) == self.every:
+            raise exits.UsageError("name the runs to replay, or use --all, not both")
+        if not self.every and (self.graph_name is not None or self.status is not None or self.label):
+            raise exits.UsageError("--graph-name, --status and --label choose runs for --all")
+        return (
+            _all_runs(url, self.graph_name, self.status, options.pairs(self.label))
+            if self.every
+            else list(dict.fromkeys(named))
+        )
+
+
 def replay(
     runs: Annotated[
         list[str] | None, typer.Argument(metavar="RUN...", help="The ids of the runs.", show_default=False)
@@ -70,16 +102,8 @@ def replay(
             "ask before each, or always make them.",
         ),
     ] = "never",
-    every: Annotated[bool, typer.Option("--all", help="Replay all runs that fit the next three options.")] = False,
-    graph_name: Annotated[
-        str | None, typer.Option("--graph-name", metavar="G", help="With --all: runs of this graph, by name.")
-    ] = None,
-    status: Annotated[
-        str | None, typer.Option("--status", metavar="S", help="With --all: runs with this status.")
-    ] = None,
-    label: Annotated[
-        list[str] | None, typer.Option("--label", metavar="K=V", help="With --all: runs with this label. Repeatable.")
-    ] = None,
+    *,
+    chosen: Chosen,
     approve: Annotated[
         str | None,
         typer.Option(
@@ -102,12 +126,8 @@ def replay(
     mode = _LIVE.get(live)
     if mode is None:
         raise exits.UsageError(f"--live {live}: use never, ask or always")
-    if bool(runs) == every:
-        raise exits.UsageError("name the runs to replay, or use --all, not both")
-    if not every and (graph_name is not None or status is not None or label):
-        raise exits.UsageError("--graph-name, --status and --label choose runs for --all")
     url, found = storage.store_url(store), _Found()
-    wanted = list(dict.fromkeys(runs or ())) if not every else _all_runs(url, graph_name, status, options.pairs(label))
+    wanted = chosen.ids(url, runs or ())
     work = _Work(
         url,
         mode,

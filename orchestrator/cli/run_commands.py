@@ -135,17 +135,17 @@ def _limits(graph: Graph, steps: int | None, seconds: float | None) -> Limits | 
     return graph.limits.model_copy(update=changes) if changes else None
 
 
-def resume(
-    run: Annotated[
-        str | None, typer.Argument(metavar="RUN", help="The run's id. Not with --all.", show_default=False)
-    ] = None,
+@dataclass(frozen=True)
+class Many:
+    """Options that resume many runs."""
+
     every: Annotated[
         bool,
         typer.Option(
             "--all",
             help="Resume all runs with one of the given --status, each with its own graph, tools and models.",
         ),
-    ] = False,
+    ] = False
     status: Annotated[
         list[str] | None,
         typer.Option(
@@ -153,13 +153,21 @@ def resume(
             metavar="S",
             help="With --all: failed, exhausted, cancelled (with --retry), interrupted or paused. Repeatable.",
         ),
-    ] = None,
+    ] = None
     label: Annotated[
         list[str] | None, typer.Option("--label", metavar="K=V", help="With --all: a label of the runs. Repeatable.")
-    ] = None,
+    ] = None
     concurrency: Annotated[
         int, typer.Option("--concurrency", metavar="N", min=1, help="With --all: how many runs at the same time.")
-    ] = 20,
+    ] = 20
+
+
+def resume(
+    run: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="The run's id. Not with --all.", show_default=False)
+    ] = None,
+    *,
+    many: Many,
     retry: Annotated[
         bool,
         typer.Option(
@@ -183,7 +191,6 @@ def resume(
         float,
         typer.Option("--wait", metavar="S", min=0, help="Seconds to wait for another process that holds the run."),
     ] = 0.0,
-    *,
     how: Migrating,
     then: options.Continuing,
 ) -> int:
@@ -197,14 +204,16 @@ def resume(
 
     risk, changes = options.risk(approve), options.limits(max_steps, max_seconds)
     limits, migrate = Limits.model_validate(changes) if changes else None, migration_of(how)
-    if every:
-        if run is not None or not status:
+    if many.every:
+        if run is not None or not many.status:
             raise exits.UsageError("--all resumes many runs: give --status S, and no RUN")
         if then.traceback or pause_before or pause_after:
             raise exits.UsageError("--traceback, --pause-before and --pause-after are for one run")
-        batch = Batch(status, options.pairs(label), retry, limits, risk, accept_changes, wait, concurrency, migrate)
+        batch = Batch(
+            many.status, options.pairs(many.label), retry, limits, risk, accept_changes, wait, many.concurrency, migrate
+        )
         return resume_batch(batch, then)
-    if run is None or status or label:
+    if run is None or many.status or many.label:
         raise exits.UsageError("give the id of a RUN, or --all with --status S and, if needed, --graph or --label")
     prepared = run_session.prepare(run, then, ended=FINAL - {"completed"} if retry else ())
 

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -39,20 +40,17 @@ if TYPE_CHECKING:
     from orchestrator.stores import RunInfo, Schedule
 
 
-def worker(
-    app: Annotated[
-        str,
-        typer.Option(
-            "--app", metavar="MODULE:ATTR", help="An `App`, or a function that returns one.", show_default=False
-        ),
-    ],
+@dataclass(frozen=True)
+class Share:
+    """Options that say which runs a worker drives, and how many at the same time."""
+
     slots: Annotated[
         int, typer.Option("--slots", metavar="N", min=1, help="Maximum number of runs at the same time.")
-    ] = 20,
+    ] = 20
     graph: Annotated[
         list[str] | None,
         typer.Option("--graphs", metavar="NAME", help="Only runs of this graph; repeatable.", show_default=False),
-    ] = None,
+    ] = None
     graph_slots: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,11 +59,22 @@ def worker(
             help="Maximum number of runs of a graph at the same time; repeatable.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     fair_by: Annotated[
         str | None,
         typer.Option("--fair-by", metavar="LABEL", help="Runs take turns by the values of this label."),
-    ] = None,
+    ] = None
+
+
+def worker(
+    app: Annotated[
+        str,
+        typer.Option(
+            "--app", metavar="MODULE:ATTR", help="An `App`, or a function that returns one.", show_default=False
+        ),
+    ],
+    *,
+    share: Share,
     grace: Annotated[
         float, typer.Option("--grace", metavar="S", min=0, help="Seconds that steps have to finish after SIGTERM.")
     ] = 10.0,
@@ -99,19 +108,19 @@ def worker(
     url, by = storage.store_url(store), engine_of(engine)
     if poll is not None and not poll > 0:
         raise exits.UsageError(f"--poll {poll}: use a number above 0")
-    if by is not None and (graph_slots or fair_by):
+    if by is not None and (share.graph_slots or share.fair_by):
         raise exits.UsageError(
             "--graph-slots and --fair-by need a worker without --engine: an engine decides what comes next"
         )
     found = _app(app)
-    unknown = [name for name in graph or () if name not in {one.name for one in found.graphs}]
+    unknown = [name for name in share.graph or () if name not in {one.name for one in found.graphs}]
     if unknown:
         known = ", ".join(one.name for one in found.graphs) or "none"
         raise exits.UsageError(f"--graphs {unknown[0]}: {app} has no such graph; it has {known}")
-    bounds = _bounds(graph_slots or (), graph or [one.name for one in found.graphs])
-    if fair_by is not None:
-        _check_label(fair_by)
-    work = _Work(slots, graph, bounds, fair_by, grace, poll, by)
+    bounds = _bounds(share.graph_slots or (), share.graph or [one.name for one in found.graphs])
+    if share.fair_by is not None:
+        _check_label(share.fair_by)
+    work = _Work(share.slots, share.graph, bounds, share.fair_by, grace, poll, by)
     with _probes(health) as probes:
         anyio.run(partial(_work, found, url, work, probes))
     return exits.COMPLETED
@@ -371,6 +380,21 @@ def _time(text: str | None) -> float | None:
     return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
 
 
+@dataclass(frozen=True)
+class Other:
+    """Options that list or change schedules, in place of making one."""
+
+    list_: Annotated[bool, typer.Option("--list", help="List the schedules of the store.")] = False
+    remove: Annotated[str | None, typer.Option("--remove", metavar="NAME", help="Remove a schedule.")] = None
+    pause: Annotated[str | None, typer.Option("--pause", metavar="NAME", help="Pause a schedule.")] = None
+    resume: Annotated[str | None, typer.Option("--resume", metavar="NAME", help="Resume a paused schedule.")] = None
+
+    def named(self) -> list[tuple[Callable[[Executor, str], Awaitable[object]], str]]:
+        """Return what to do with which schedule."""
+        acts = ((_removed, self.remove), (_paused, self.pause), (_resumed, self.resume))
+        return [(act, name) for act, name in acts if name is not None]
+
+
 def schedule(
     graph: Annotated[
         str | None,
@@ -401,10 +425,8 @@ def schedule(
     label: options.Labels = None,
     approve: options.Approve = None,
     trust: options.Trust = None,
-    list_: Annotated[bool, typer.Option("--list", help="List the schedules of the store.")] = False,
-    remove: Annotated[str | None, typer.Option("--remove", metavar="NAME", help="Remove a schedule.")] = None,
-    pause: Annotated[str | None, typer.Option("--pause", metavar="NAME", help="Pause a schedule.")] = None,
-    resume: Annotated[str | None, typer.Option("--resume", metavar="NAME", help="Resume a paused schedule.")] = None,
+    *,
+    other: Other,
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
@@ -416,11 +438,9 @@ def schedule(
     """
 
     url = storage.store_url(store)
-    named = [
-        (act, name) for act, name in ((_removed, remove), (_paused, pause), (_resumed, resume)) if name is not None
-    ]
-    if list_ or named:
-        if graph is not None or len(named) + list_ > 1:
+    named = other.named()
+    if other.list_ or named:
+        if graph is not None or len(named) + other.list_ > 1:
             raise exits.UsageError("--list, --remove, --pause and --resume take no GRAPH, and cannot be combined")
         if named:
             ((act, known),) = named

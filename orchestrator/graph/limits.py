@@ -29,7 +29,7 @@ class Usage(BaseModel, metaclass=Spelled):
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
-    # The next three are not in the schema, a part of the structure of graphs whose state has a `Reply`: runs go on.
+    # The next three are not in the JSON Schema, as it is part of the structure of graphs whose state has a `Reply`.
     cached_tokens: SkipJsonSchema[int] = Field(default=0, exclude_if=_is_zero)
     """Input tokens that were read from the provider's cache."""
     written_tokens: SkipJsonSchema[int] = Field(default=0, exclude_if=_is_zero)

@@ -255,7 +255,7 @@ _NAME = re.compile(r"[\w.:/-]+")
 
 
 def _entry(message: Message) -> str:
-    """Return a message as text for a summary, with everything that somebody said quoted."""
+    """Return a message as text for a summary, with everything that users, models and tools said quoted."""
     if is_summary(message):
         return f"Summary of what was before:\n{message.content.partition(']')[2].strip()}"
     tool = message.name if _NAME.fullmatch(message.name or "") else "a call"

@@ -255,13 +255,13 @@ class Confirm(Node, kind="confirm"):
         self, state: object, calls: str, results: str, shown: dict[str, object], ctx: Context
     ) -> Outcome[str]:
         allowed: list[ToolCall] = []
-        told: list[Message] = []
+        refused: list[Message] = []
         denied = False
         for call in map(ToolCall.model_validate, getattr(state, calls)):
             try:
                 args = checked(ctx, call)
             except AgentError as error:
-                told.append(failed(call, str(error)))
+                refused.append(failed(call, str(error)))
                 continue
             found = await self._confirm_call(tool_named(ctx, call.name, self.kind), args, call.id, shown, ctx)
             if not isinstance(found, _Denial):
@@ -270,10 +270,10 @@ class Confirm(Node, kind="confirm"):
                 raise UserDenied(found.sentence(f"{call.name} with {args}"))
             else:
                 denied = True
-                told.append(found.of(call))
+                refused.append(found.of(call))
         update: dict[str, object] = {calls: allowed}
-        if told:
-            update[results] = added(state, results, told)
+        if refused:
+            update[results] = added(state, results, refused)
         return Outcome("denied" if denied and not allowed else "approved", update)
 
     async def _confirm_call(

@@ -85,7 +85,7 @@ class ReadResult(Tool):
         if pattern:
             return await anyio.to_thread.run_sync(_found, text, pattern, offset, limit)
         end = min(offset + limit, len(text))
-        more = "" if end == len(text) else f"; go on with offset={end}"
+        more = "" if end == len(text) else f"; continue with offset={end}"
         return f"[Characters {offset:,} to {end:,} of {len(text):,}{more}]\n{text[offset:end]}"
 
 
@@ -108,5 +108,5 @@ def _found(text: str, pattern: str, offset: int, limit: int) -> str:
         at = plain.find(wanted, offset)
     if not parts:
         return f"[{pattern[:100]!r} does not occur in the {len(text) - offset:,} characters from {offset:,} on]"
-    more = "" if at < 0 else f"; go on with offset={at}"
+    more = "" if at < 0 else f"; continue with offset={at}"
     return "\n".join((f"[Places: {len(parts)}, in {len(text):,} characters{more}]", *parts))

@@ -187,12 +187,9 @@ def test_graphs_use_public_names_only() -> None:
 
 OPTIONS = "a command's options, each with its help text, are its parameters"
 LONG_LISTS = {
-    "orchestrator/cli/fork_command.py: fork": OPTIONS,
     "orchestrator/cli/replay_command.py: replay": OPTIONS,
     "orchestrator/cli/run_commands.py: resume": OPTIONS,
-    "orchestrator/cli/worker_commands.py: schedule": OPTIONS,
     "orchestrator/cli/serve_command.py: serve": OPTIONS,
-    "orchestrator/cli/worker_commands.py: worker": OPTIONS,
     "graphs/react.py: react": "a strategy's options are its parameters",
 }
 """Functions whose parameters are a long list of options, and the reason. Of them, only the body counts."""

@@ -51,7 +51,8 @@ def assert_read(run: Run) -> None:
     assert shown.endswith(TEXT[-1_300:])
     assert len(shown) < 4_300
     assert (
-        by_offset == f"[Characters 40,000 to 40,030 of {len(TEXT):,}; go on with offset=40030]\n{TEXT[40_000:40_030]}"
+        by_offset
+        == f"[Characters 40,000 to 40,030 of {len(TEXT):,}; continue with offset=40030]\n{TEXT[40_000:40_030]}"
     )
     assert by_pattern.startswith(f"[Places: 1, in {len(TEXT):,} characters]\n[at {TEXT.index('line 5000: 25'):,}]\n")
     assert "line 5000: 25000000\n" in by_pattern
@@ -130,9 +131,14 @@ PATTERNS: dict[str, tuple[str, str, Mapping[str, Any], str]] = {
     "end": (REPEATED, "ab", {}, f"[Places: 1, in 1,000,000 characters]\n[at 999,998]\n{'a' * 151}B"),
     "from": ("one two one", "ONE", {"offset": 1}, "[Places: 1, in 11 characters]\n[at 8]\nne two one"),
     "letters that become two": ("\u0130 one", "one", {}, "[Places: 1, in 5 characters]\n[at 2]\n\u0130 one"),
-    "limit": ("ab" * 9, "b", {"limit": 3}, "[Places: 1, in 18 characters; go on with offset=5]\n[at 1]\nabab"),
+    "limit": ("ab" * 9, "b", {"limit": 3}, "[Places: 1, in 18 characters; continue with offset=5]\n[at 1]\nabab"),
     "none": ("abc", "", {}, "[Characters 0 to 3 of 3]\nabc"),
-    "most": ("x" * 30_000, "", {"limit": 10**9}, f"[Characters 0 to 18,000 of 30,000; go on with offset=18000]\n{X}"),
+    "most": (
+        "x" * 30_000,
+        "",
+        {"limit": 10**9},
+        "[Characters 0 to 18,000 of 30,000; continue with offset=18000]\n" + X,
+    ),
 }
 
 
@@ -158,7 +164,7 @@ async def test_many_places_are_read_in_turn() -> None:
     while offset is not None:
         found = await ReadResult(find).call("any", offset=offset, pattern="needle")
         seen += re.findall(r"^\[at ([\d,]+)\]$", found, re.MULTILINE)
-        more = re.search(r"go on with offset=(\d+)", found)
+        more = re.search(r"continue with offset=(\d+)", found)
         offset = int(more[1]) if more else None
         assert len(found) < 4_500
     assert [int(at.replace(",", "")) for at in seen] == [match.start() for match in re.finditer("needle", text)]
